@@ -182,6 +182,10 @@ def row_that_goes_back(found: Iterable[tuple[bytes | None, Event]]) -> str | Non
             continue
         gen, highest = where.gen, where.position
         version = (event.after or {}).get("version")
+        if (
+            isinstance(version, str) and version.isdigit()
+        ):  # as a source has it all of whose numbers are decimals
+            version = int(version)
         if isinstance(version, int):
             row = (key, where.db, where.table)
             if version < newest.get(row, version):

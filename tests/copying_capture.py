@@ -1,8 +1,9 @@
 """`python -m tests.copying_capture WHEN …`: capture in chunks of three rows, that dies by SIGKILL in the middle of a copy.
 
 WHEN is `never`, `event` (the topic has the begin, memory and record have the stop), `memory` (the record alone has it), `record` (the
-copy runs, nothing of it was read), `chunk` (its first marker is in the topic), or `last` (its last one is, and no record says so). What
-follows are the arguments of producer.main.
+copy runs, nothing of it was read); in a chunk that is not the first: `low` (the SELECT is still to come), `select` (HIGH is not read), `high` (it is read, and not
+emitted), `rows` (its rows are in the topic, its marker is not); `chunk` (a marker is in the topic), or `last` (the last one is, and no record says so).
+What follows are the arguments of producer.main.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import functools
 import os
 import signal
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 from producer import capture, main
 from producer.copies.book import CopyBook
 from producer.loop.copy_begins import CopyBegins
 from producer.snapshot.chunk_sender import ChunkSender
+from producer.snapshot.chunks import SnapshotMachine
+from producer.snapshot.reader import ChunkReader
 from producer.snapshot.scheduler import Snapshots
 
 CHUNK = 3
@@ -45,6 +49,60 @@ def _die_at_a_marker() -> None:
     ChunkSender._when_stored = dying  # type: ignore[method-assign]
 
 
+class _DyingVisibility:
+    """What a reader asks of the source, up to LOW (`low`), or up to the SELECT."""
+
+    def __init__(self, inner: Any, when: str) -> None:
+        self._inner, self._when = inner, when
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def begin(self, cursor: Any) -> Any:
+        low = self._inner.begin(cursor)
+        return _die() if self._when == "low" else low
+
+    log_end = _die
+
+
+def _die_at_a_read(when: str) -> None:
+    select = ChunkReader._select
+
+    def dying(self: ChunkReader, connection: Any, request: Any) -> Any:
+        if request.after is not None:
+            self._visibility = _DyingVisibility(self._visibility, when)  # type: ignore[assignment]
+        return select(self, connection, request)
+
+    ChunkReader._select = dying  # type: ignore[method-assign]
+
+
+def _die_before_emitting() -> None:
+    answered = SnapshotMachine._answered
+
+    def dying(self: SnapshotMachine, state: Any, read: Any, now: float) -> Any:
+        step = answered(self, state, read, now)
+        return _die() if step[0].chunk is not None and state.after is not None else step
+
+    SnapshotMachine._answered = dying  # type: ignore[method-assign]
+
+
+def _die_before_a_marker() -> None:
+    send = ChunkSender.send
+
+    def dying(self: ChunkSender, job: Any, chunk: Any, file: str) -> None:
+        if chunk.after is not None:
+            writer: Any = self._writer
+
+            def drain_and_die(*_: object) -> None:
+                writer.drain()
+                _die()
+
+            self._writer = SimpleNamespace(send_all=writer.send_all, send=drain_and_die)  # type: ignore[assignment]
+        send(self, job, chunk, file)
+
+    ChunkSender.send = dying  # type: ignore[method-assign]
+
+
 def prepare(when: str) -> None:
     """Read in small chunks, and have this process die there."""
     capture.Ports = functools.partial(capture.Ports, chunk_rows=CHUNK)  # type: ignore[misc, assignment]
@@ -55,6 +113,12 @@ def prepare(when: str) -> None:
             Snapshots.copy = _die  # type: ignore[method-assign]
         case "record":
             _die_behind(CopyBegins, "begin")
+        case "low" | "select":
+            _die_at_a_read(when)
+        case "high":
+            _die_before_emitting()
+        case "rows":
+            _die_before_a_marker()
         case "chunk":
             _die_at_a_marker()
         case "last":

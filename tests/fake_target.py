@@ -308,6 +308,9 @@ class FakeTransaction:
     def lock_units(self) -> dict[str, UnitState]:
         return {"t": self._state.unit, **self._state.others}
 
+    def write_other(self, topic: str, state: UnitState) -> None:
+        self._state.others[topic] = state
+
     def alter(self, change: AlterTable | DropTable) -> None:
         assert self._target.transactional
         alter(self._target, self._state, change)

@@ -22,7 +22,7 @@ from tests.apply_kit import account_table
 UNIT = ApplyUnit("out", "src.b1.bank.acct")
 
 
-def target_config(kafka: Kafka, prefix: str) -> KafkaTargetConfig:
+def target_config(kafka: Any, prefix: str) -> KafkaTargetConfig:
     return KafkaTargetConfig.model_construct(
         **{name: each.default for name, each in KafkaTargetConfig.model_fields.items()}
         | {"type": "kafka", "bootstrap": kafka.bootstrap, "prefix": prefix, "options": {}, "replication": 1}

@@ -84,11 +84,11 @@ class OracleSite:
     def rows(self, table: str) -> dict[int, int]:
         return {int(id_): int(v) for id_, v in self.stand.do(f'SELECT id, version FROM "{OWNER}"."{table}"')}
 
-    def copy(self, table: str) -> None:
+    def copy(self, table: str, where: str | None = None) -> None:
         self._asked += 1
         request = CopyRequest(
-            id=f"copy {self._asked}", db=OWNER, table=table, by="a test", cause="asked", requested_ms=1
-        )
+            id=f"copy {self._asked}", db=OWNER, table=table, by="a test", cause="asked", requested_ms=1, where=where
+        )  # fmt: skip
         self.requests.waiting.append((self._asked, request))
 
     # --- capture
@@ -220,5 +220,8 @@ class OracleSite:
 def _counted(event: Event) -> Event:
     for image in (event.before, event.after):
         if image is not None:
-            image.update({name: int(str(image[name])) for name in ("id", "version")})
+            numbers = {name: image[name] for name in ("id", "version")}
+            image.update(
+                {name: None if value is None else int(str(value)) for name, value in numbers.items()}
+            )
     return event

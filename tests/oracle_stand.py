@@ -8,7 +8,7 @@ is Oracle's own (types, NLS, undo, RAC, refreshes): that is for `make test-oracl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import psycopg
 from producer.oracle.session import Driver
 
 OWNER = "BANK"
+_GATE = 4711
 #: Oracle's words → PostgreSQL's, all that capture's SQL is changed by.
 PHRASES = (
     (r"ROWIDTOCHAR\((l\.)ROWID\)", r"\1ctid::text"),
@@ -28,6 +29,7 @@ PHRASES = (
     (r"\bFF3\b", "MS"),
     (r"\bSYYYY\b", "YYYY"),
     (r"(TABLEOBJ|RESETLOGS_CHANGE)#", r"\1_no"),
+    (r"^ALTER SESSION SET TIME_ZONE = '\+00:00' .*$", "SET TIME ZONE 'UTC'"),
     (r"%", "%%"),
     (r":\d+", "%s"),
 )  # fmt: skip
@@ -42,7 +44,7 @@ CREATE TABLE product_component_version (product text, version text);
 INSERT INTO product_component_version VALUES ('Oracle Database 19c', '19.0.0.0.0');
 CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primary_key text DEFAULT 'YES', sequence text DEFAULT 'YES',
     include_new_values text DEFAULT 'YES', commit_scn_based text DEFAULT 'NO', staging_log text DEFAULT 'NO');
-CREATE TABLE all_tables (owner text, table_name text, num_rows numeric);
+CREATE TABLE all_tables (owner text, table_name text, num_rows numeric, avg_row_len numeric);
 CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric, data_object_id numeric,
     last_ddl_time timestamptz DEFAULT clock_timestamp());
 CREATE TABLE all_sumdelta (tableobj_no numeric, scn numeric);
@@ -77,15 +79,18 @@ CREATE OR REPLACE TRIGGER mlog AFTER INSERT OR UPDATE OR DELETE ON "{owner}"."{t
 
 
 #: SQLSTATE → the number that Oracle's error has.
-_NUMBERS = {"42P01": 942, "42703": 904, "42501": 1031}
+_NUMBERS = {"42P01": 942, "42703": 904, "42501": 1031, "42601": 933, "22P02": 1722, "22012": 1476}
 
 
 class StandError(Exception):
     """What the driver raises: python-oracledb's errors have such an object for their argument."""
 
-    def __init__(self, error: psycopg.Error) -> None:
-        number = _NUMBERS.get(error.sqlstate or "", 0)
-        super().__init__(SimpleNamespace(code=number, full_code=f"ORA-{number:05d}", message=str(error)))
+    def __init__(self, error: psycopg.Error, code: str = "") -> None:
+        state = error.sqlstate or ""
+        number = _NUMBERS.get(state, 933 if state.startswith("42") else 0)  # what is wrong with a statement
+        super().__init__(
+            SimpleNamespace(code=number, full_code=code or f"ORA-{number:05d}", message=str(error))
+        )
 
     def __str__(self) -> str:
         return f"{self.args[0].full_code}: {self.args[0].message}"
@@ -130,9 +135,20 @@ class _Cursor:
     def close(self) -> None:
         self._cursor.close()
 
+    def __enter__(self) -> _Cursor:
+        return self
 
-class _Connection:
-    def __init__(self, connection: psycopg.Connection[Any], before: Callable[[str], None]) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _nothing(_sql: str) -> None: ...
+
+
+class Connection:
+    """`before`: is told each statement before it runs."""
+
+    def __init__(self, connection: psycopg.Connection[Any], before: Callable[[str], None] = _nothing) -> None:
         self._connection, self._before = connection, before
 
     def cursor(self) -> _Cursor:
@@ -140,10 +156,12 @@ class _Connection:
 
     def commit(self) -> None:
         self._before("COMMIT")
-        self._connection.commit()
+        with _as_of_oracle():
+            self._connection.commit()
 
     def rollback(self) -> None:
-        self._connection.rollback()
+        with _as_of_oracle():
+            self._connection.rollback()
 
     def close(self) -> None:
         self._connection.close()
@@ -161,7 +179,7 @@ class OracleStand:
         self.do(f'CREATE SCHEMA "{OWNER}"')
 
     def driver(self) -> Driver:
-        return Driver(lambda: _Connection(self._connect(autocommit=False), self._told), StandError)
+        return Driver(lambda: Connection(self._connect(autocommit=False), self._told), StandError)
 
     def _told(self, sql: str) -> None:
         self.before(sql)
@@ -210,23 +228,44 @@ class OracleStand:
                     )
         self.create_log(table)
 
-    def create_log(self, table: str) -> None:
+    def create_log(
+        self, table: str, logged: Collection[str] | None = None, *, new_values: bool = True
+    ) -> None:
+        """`logged`: its columns; None: all that a log can hold. Without new values an update is its image before alone."""
         log = f"MLOG$_{table}"
-        images = ", ".join(f'"{name}" {own}' for name, own in self._columns(table))
+        lobs = {name for (name,) in self.do(
+            "SELECT column_name FROM all_tab_cols WHERE table_name = %s AND data_type LIKE '%%LOB'", (table,))}  # fmt: skip
+        columns = [
+            each for each in self._columns(table) if each[0] in (logged or [each[0]]) and each[0] not in lobs
+        ]
+        images = ", ".join(f'"{name}" {own}' for name, own in columns)
         with self.own.transaction():
             self.do(
                 f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp, "DMLTYPE$$" varchar(1), "OLD_NEW$$" varchar(1), '
                 '"CHANGE_VECTOR$$" bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
             )
-            self.do("INSERT INTO all_mview_logs VALUES (%s, %s, %s)", (OWNER, table, log))
+            self.do(
+                "INSERT INTO all_mview_logs (log_owner, master, log_table, include_new_values) VALUES (%s, %s, %s, %s)",
+                (OWNER, table, log, "YES" if new_values else "NO"),
+            )
             self._object(log)
-            for name, type_ in self.do(
-                "SELECT column_name, data_type FROM all_tab_cols WHERE owner = %s AND table_name = %s ORDER BY column_id", (OWNER, table)
-            ):  # fmt: skip
-                self._column(log, name, type_, nullable=True)
+            self.do(
+                "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, char_length, data_precision, data_scale, nullable) "
+                "SELECT owner, %s, column_name, data_type, data_length, char_length, data_precision, data_scale, 'Y' FROM all_tab_cols "
+                "WHERE owner = %s AND table_name = %s AND column_name = ANY(%s) ORDER BY column_id",
+                (log, OWNER, table, [name for name, _ in columns]),
+            )  # fmt: skip
             for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$"):
                 self._column(log, name, "NUMBER", nullable=True)
             self._trigger(table)
+
+    def drop_log(self, table: str) -> None:
+        log = f"MLOG$_{table}"
+        with self.own.transaction():
+            self.do(f'DROP TRIGGER mlog ON "{OWNER}"."{table}"')
+            self.do(f'DROP TABLE "{OWNER}"."{log}"')
+            for view, column in (("all_objects", "object_name"), ("all_tab_cols", "table_name"), ("all_mview_logs", "log_table")):  # fmt: skip
+                self.do(f"DELETE FROM {view} WHERE {column} = %s", (log,))
 
     def _columns(self, table: str) -> list[tuple[str, str]]:
         return self.do(
@@ -250,10 +289,13 @@ class OracleStand:
                 f"VALUES ({values}, '4000-01-01', '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq'));"
             )
 
+        ((new_values,),) = self.do(
+            "SELECT include_new_values = 'YES' FROM all_mview_logs WHERE master = %s", (table,)
+        )
         moved = " OR ".join(f'OLD."{name}" IS DISTINCT FROM NEW."{name}"' for (name,) in keys)
         self.do(_TRIGGER.format(
             owner=OWNER, table=table, key_moved=moved, new_i=insert("NEW", "I", "N"), old_d=insert("OLD", "D", "O"),
-            old_u=insert("OLD", "U", "U"), new_u=insert("NEW", "U", "N"),
+            old_u=insert("OLD", "U", "U"), new_u=insert("NEW", "U", "N") if new_values else "",
         ))  # fmt: skip
 
     def _object(self, name: str) -> None:
@@ -318,6 +360,27 @@ class OracleStand:
                 "INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM all_objects WHERE object_name = %s",
                 (table,),
             )
+
+    @contextmanager
+    def deletes_held(self, table: str) -> Iterator[Callable[[], bool]]:
+        """Let whoever deletes from a log wait; gives what tells whether somebody does. Applications write on."""
+        log = f'"{OWNER}"."MLOG$_{table}"'
+        self.do(
+            "CREATE OR REPLACE FUNCTION wait_at_the_gate() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN PERFORM pg_advisory_xact_lock_shared({_GATE}); RETURN NULL; END $$"
+        )
+        self.do(
+            f"CREATE OR REPLACE TRIGGER gate BEFORE DELETE ON {log} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_the_gate()"
+        )
+        self.do(f"SELECT pg_advisory_lock({_GATE})")
+        waiting = (
+            "SELECT COUNT(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() "
+            "AND l.locktype = 'advisory' AND NOT l.granted"
+        )
+        try:
+            yield lambda: bool(self.do(waiting)[0][0])
+        finally:
+            self.do(f"SELECT pg_advisory_unlock({_GATE})")
 
     def logged(self, table: str) -> int:
         """Return how many rows its log holds; 0: it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import socket
 import threading
@@ -75,6 +76,21 @@ class Target:
     def as_given(self, table: Table, rows: Sequence[Row]) -> list[Row]:
         """Return rows of FakeSource's table, read from here, as they were given."""
         return list(rows)
+
+    def displaced(self) -> list[dict[str, Any]]:
+        """The rows that had to make room, in their order."""
+        rows = self.sql("SELECT row_data, displaced_by, table_name FROM rowlock_displaced ORDER BY id")
+        return [{"row": json.loads(row[0]), "by": row[1], "table": row[2]} for row in rows]
+
+    def start_again(self) -> None:
+        self.service.start()
+
+    def put_back(self, _unit: ApplyUnit, epoch: int) -> None:
+        """Let the progress be what it was, but for this epoch."""
+        self.sql(f"UPDATE {self.name('rowlock_progress')} SET epoch = {epoch}")
+
+    def forget(self, _unit: ApplyUnit) -> None:
+        self.sql("DELETE FROM rowlock_progress")
 
     def narrow(self, table: str, column: str, length: int) -> None:
         """Let the target refuse longer values of a NOT NULL column from now on."""
@@ -204,6 +220,16 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Iterator[Target]:
         yield found
         for session in found.sessions:
             session.close()
+
+
+def opened_again(config: dict[str, Any], name: str) -> Any:
+    """Open a session in another process, from the configuration of a target as JSON has it."""
+    if config["type"] == "kafka":
+        from tests.kafka_stand import StandSession
+
+        return StandSession.of(config)
+    TARGET_KINDS.update(STANDS)
+    return open_session(TargetConfig.model_validate(config), name=name)
 
 
 def targets(*kinds: str) -> Any:

@@ -25,8 +25,10 @@ from consumer.attempt.effects import (
     Define,
     DropSession,
     Explain,
+    LoseOthers,
     Machine,
     NextSlice,
+    NotLost,
     Operation,
     Prepare,
     ReadMissing,
@@ -382,11 +384,16 @@ class Attempt:
 
         `first`: the target table may have to be made.
         """
+        shared = not self.spec.batches and bool(routed_table(self.spec, stored.table).added)
+        if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
+            yield from self._progress.guarded([LoseOthers(stored.table)])
         in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
         rows = relaid(lanes, wanted_layout(self.spec, in_force))
         state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from self._close_applier()
-        operations: list[Operation] = [WriteUnit(state)]
+        operations: list[Operation] = (
+            [WriteUnit(state)] if first or not shared else [NotLost(), WriteUnit(state)]
+        )
         if in_force.target.topic is not None:
             operations.append(Define(in_force.target, in_force.source))
         yield from retried(lambda: self._progress.relayout(rows, operations))

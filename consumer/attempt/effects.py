@@ -121,8 +121,20 @@ class DropTarget:
     source: Table
 
 
+@dataclass(frozen=True, slots=True)
+class LoseOthers:
+    """Write of each other unit that had rows in the target table of `source`, where that is not there, that they are lost (consumer.tables.stored)."""
+
+    source: Table
+
+
+@dataclass(frozen=True, slots=True)
+class NotLost:
+    """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
+
+
 PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
-Operation = PlainOperation | Define | FollowDefinition | DropTarget
+Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost
 
 
 # --- the target

@@ -160,12 +160,15 @@ class UnitOperations:
             why = self._looks.misfit(sessions.get(0), unit, taken.definition)
             if why is not None:
                 raise UnitStoppedError(why)
+        lost = self._looks.lost(unit, taken.definition, taken.lowest.offset)
+        if lost is not None and taken.lowest.offset + 1 >= end:
+            raise lost  # else the attempt says it, or finds where a copy begins
         if taken.definition is None and debezium:
             spec = self._stretches.spec(unit, taken.epoch, taken.was)
             refusal = define_unit(self._pipeline, spec, sessions)
             if refusal is not None:
                 return refused(unit, taken.epoch, refusal)
-        here = here or taken.gap or taken.was is not None
+        here = here or taken.gap or taken.was is not None or lost is not None
         return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
     def _given_up(

@@ -55,6 +55,11 @@ def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:
     )
 
 
+def rows_lost(place: str) -> str:
+    """Return what is seen of a target table `place` that was gone and that another unit has made anew."""
+    return f"{place}: the target table was gone, and the copy of another source's table has made it anew: the rows of this source are not in it"
+
+
 def explained(
     session: Inspectable,
     source: Table,

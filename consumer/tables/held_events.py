@@ -8,8 +8,8 @@ import msgspec
 
 from consumer.errors import RefusedError
 from consumer.tables.definition import InForce
-from consumer.tables.evolution.fills import fill_of
 from schemas.errors import EnvelopeError
+from schemas.table.fills import fill_of
 from schemas.table.model import Value
 from schemas.wire.codec import decode_event, encode_event
 

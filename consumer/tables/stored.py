@@ -16,16 +16,18 @@ class _Beside(msgspec.Struct, omit_defaults=True):
 
     written_as: dict[str, str] = {}
     left: tuple[str, ...] = ()
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
-    that have its old values still."""
+    that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    lost: bool = False
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -33,11 +35,11 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left)).decode()
+        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost)).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left)
+    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost)

@@ -56,6 +56,9 @@ class TargetTransaction(ProgressWriter, Protocol):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
 
+    def write_other(self, topic: str, state: UnitState) -> None:
+        """Write the row of another unit of the pipeline, which `lock_units` has locked."""
+
     def lock_units(self) -> dict[str, UnitState]:
         """Lock the rows in `rowlock_unit` of all units of the pipeline to the end of the transaction. Returns topic → state."""
 

@@ -40,6 +40,10 @@ class SqlTransaction(SqlProgressWriter):
     def lock_units(self) -> dict[str, UnitState]:
         return units_from(self._link.execute(*select_units(self._books, self._unit.pipeline, lock=True)))
 
+    def write_other(self, topic: str, state: UnitState) -> None:
+        other = ApplyUnit(self._unit.pipeline, topic)
+        self._link.execute(*self._books.update_unit(other, state))
+
     def alter(self, change: AlterTable | DropTable) -> None:
         if not self._altering.transactional:
             raise ValueError("a change of a table would commit this transaction")

@@ -1,4 +1,4 @@
-"""Paths of copies: ask for one, take it back, see how far they are."""
+"""Paths of copies: ask for one, take it back, have it read faster or slower, see how far they are."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ class CancelCopy(_NamedTable):
     """The copy to take back."""
 
 
+class CopyRate(_NamedTable):
+    """The rate of a copy that waits or runs."""
+
+    max_rows_per_second: int | None = Field(
+        ge=1, description="Most rows a second that are read from now on; null: as many as the source gives."
+    )
+
+
 class CopyAccepted(Answer):
     """The request is durable; the listing shows what becomes of it."""
 
@@ -62,6 +70,7 @@ class Copy(Answer):
     eta_s: float | None = Field(
         description="Seconds until all are read, by the rate so far; null: not known."
     )
+    max_rows_per_second: int | None = Field(description="Most rows a second that it reads; null: no limit.")
     requested_ms: int = Field(description="Time of the request, in ms since 1970.")
     began_ms: int | None = Field(description="Time of its beginning; null: not yet.")
     ended_ms: int | None = Field(description="Time of its end; null: not yet.")
@@ -89,7 +98,13 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
             taken = desk.ask(asked, by=by)
         except CopyRefusedError as refused:
             raise CommandRefusedError(str(refused)) from refused
-        what = "copy taken back" if asked.cancel else "copy asked for"
+        what = (
+            "copy taken back"
+            if asked.cancel
+            else "copy's rate changed"
+            if asked.rate_only
+            else "copy asked for"
+        )
         control.told(what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id})
         return CopyAccepted.model_validate(taken)
 
@@ -102,6 +117,11 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
     def cancel(wanted: CancelCopy, by: Asker) -> CopyAccepted:
         """Take a copy back that waits or runs."""
         return given(CopyAsked(**wanted.model_dump(), cancel=True), by)
+
+    @router.post("/copies/rate", tags=["copies"], status_code=202)
+    def rate(wanted: CopyRate, by: Asker) -> CopyAccepted:
+        """Have a copy that waits or runs go on faster or slower; it does not begin anew."""
+        return given(CopyAsked(**wanted.model_dump(), rate_only=True), by)
 
     @router.get("/copies", tags=["copies"])
     def copies() -> CopyList:

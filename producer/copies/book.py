@@ -84,6 +84,9 @@ class CopyBook:
         state = self.states.all.get(name)
         if request.cancel:
             return self._cancel(state, request, now)
+        if request.rate_only:
+            self.states.set_rate(name, request.max_rows_per_second)
+            return []
         if state is not None and (state.id == request.id or satisfied(state, request)):
             return []
         if state is not None and state.phase == "running" and request.limits is not None:

@@ -30,6 +30,12 @@ class CopyStates:
         self.all[table_of(state)] = state
         self.revision += 1
 
+    def set_rate(self, table: str, rate: int | None) -> None:
+        """Have the copy of a table that waits or runs go on at another rate, rows a second; None: without one."""
+        state = self.all.get(table)
+        if state is not None and is_open(state):
+            self.put(replace(state, max_rows_per_second=rate))
+
     # --- what they say
 
     @property

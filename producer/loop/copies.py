@@ -115,7 +115,7 @@ class TableCopies:
         stopped, state = self._captured.stopped.get(name), self._captured.tables.get(name)
         return TableSeen(
             stopped=stopped.stop.cause if stopped is not None else "",
-            estimate=None if request.cancel else self._ports.server().rows_about(name),
+            estimate=None if request.cancel or request.rate_only else self._ports.server().rows_about(name),
             begun=state.begun if state is not None and stopped is None else None,
             refusal=self._refusal(name, request),
         )

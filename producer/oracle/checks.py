@@ -62,6 +62,8 @@ def check_oracle(
         ]
         logged = {name: found for name, (_, found) in surveyed.items() if found is not None}
         for name, each in logged.items():
+            if each.remark is not None:
+                findings.append(Finding("warning", f"{place}, table {dotted(name)}", *each.remark))
             findings += _rights(session, f"{place}, table {dotted(name)}", user, each)
     except CaptureError as error:
         return SourceCheck([Finding("error", place, *seen_and_remedy(str(error)))], None)

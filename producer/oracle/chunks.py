@@ -5,15 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
-from producer.oracle.session import OracleSession
+from producer.oracle.session import ALTERED, OracleSession, error_number
+from producer.source import ChunkQueue
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Low, ReadChunk
 from producer.sources.oracle import sql
 from producer.sources.oracle.following import Following
 from producer.sources.oracle.forms import bound_key, expressions, key_binds, row_of
 from producer.sources.oracle.mlog import high_of
-from producer.tables import dotted
+from producer.tables import TableName, dotted
 from schemas.findings import copy_again
 from schemas.wire.position import LogPoint
+
+_NOT_OF_A_CONDITION = frozenset({
+    0, 18, 20, 28, 60, 603, 604, 942, 1012, 1013, 1031, 1033, 1034, 1089, 1092, 1109, 1555, 1652, 2396, 2399, 3113, 3114, 3135, 4021, 4031, 4036,
+    8103, 12170, 12514, 12516, 12519, 12520, 12528, 12537, 12541, 12547, 12571, 22924,
+})  # fmt: skip
+"""Lost and killed connections, locks, time-outs, want of undo, of memory or of rights: whatever the statement says. 0: of no server."""
+_BINDS = ("DPY-4008", "DPY-4009", "DPY-4010")
+"""The driver takes `:name` in a condition for a value that it is to be given."""
+
+
+def _answer(
+    request: ReadChunk, error: TransientSourceError | SourceRefusedError
+) -> ChunkFailed | ChunkRefused:
+    """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
+
+    Raises `error` where trying again will not heal it.
+    """
+    cause = error.__cause__
+    number = error_number(cause) if cause is not None else 0
+    if request.where is not None and (
+        number not in _NOT_OF_A_CONDITION or any(each in str(error) for each in _BINDS)
+    ):
+        return ChunkRefused(request.request, str(cause))
+    if isinstance(error, SourceRefusedError) and number != ALTERED:  # else the next look tells
+        raise error
+    return ChunkFailed(request.request, str(error))
 
 
 class OracleChunks:
@@ -31,27 +58,58 @@ class OracleChunks:
     def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError, and TableStoppedError for a value that cannot be read."""
         name = (request.table.db, request.table.name)
-        if request.where is not None:
-            return ChunkRefused(request.request, "a source of type oracle takes no condition yet")
+        if request.where is not None and "\\" in request.where:
+            return ChunkRefused(
+                request.request, "a condition with a backslash is not taken: compare with CHR(92)"
+            )
         logged = self._following.now(name)
         if logged is None or logged.table != request.table:
             return ChunkFailed(request.request, "the table is another one now")
         behind = request.after is not None
         statement = sql.chunk(
-            name, expressions(logged), key_binds(logged), request.limit, None, behind=behind
+            name, expressions(logged), key_binds(logged), request.limit, request.where, behind=behind
         )
         binds = sql.chunk_binds(bound_key(logged, request.after)) if request.after is not None else []
         low: LogPoint = (0, self._done())
         try:
             rows = self._session.rows(statement, binds)
             read = list(map(row_of(logged), rows))
-        except TransientSourceError as error:
-            return ChunkFailed(request.request, str(error))
-        except SourceRefusedError as error:
-            if not error.args or "ORA-00904" not in str(error):
-                raise
-            return ChunkFailed(request.request, str(error))  # altered since; the next look tells
+        except (TransientSourceError, SourceRefusedError) as error:
+            return _answer(request, error)
         except (ValueError, ArithmeticError) as error:
             reason = f"a value of {dotted(name)} cannot be read ({error})"
             raise TableStoppedError(frozenset([name]), "value", reason, copy_again(*name)) from error
         return ChunkRead(request.request, read, Low(low, None), (0, high_of(self._begun())))
+
+
+class ChunksBehindTheLog:
+    """`ChunkQueue`: gives a chunk when a poll that began behind its SELECT has brought all of its table's log.
+
+    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: see OracleLog.
+    """
+
+    def __init__(self, chunks: ChunkQueue, brought: Callable[[TableName], int | None]) -> None:
+        self._chunks, self._brought = chunks, brought
+        self._tables: dict[int, TableName] = {}
+        self._held: ChunkRead | ChunkFailed | ChunkRefused | None = None
+
+    def submit(self, request: ReadChunk) -> None:
+        self._tables[request.request] = (request.table.db, request.table.name)
+        self._chunks.submit(request)
+
+    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+        if self._held is None:
+            self._held = self._chunks.poll()
+        answer = self._held
+        if answer is None or (isinstance(answer, ChunkRead) and self._waits(answer)):
+            return None
+        self._held = None
+        self._tables.pop(answer.request, None)
+        return answer
+
+    def _waits(self, answer: ChunkRead) -> bool:
+        brought = self._brought(self._tables[answer.request])
+        return brought is not None and brought < answer.high[1]
+
+    def close(self) -> None:
+        self._chunks.close()

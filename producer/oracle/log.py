@@ -14,13 +14,14 @@ from typing import NamedTuple
 from producer.errors import TableStoppedError
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.definitions import OracleDefinitions
-from producer.oracle.poll import Found, LogReader, Looks
+from producer.oracle.poll import Found, LogPart, LogReader, Looks
 from producer.oracle.purge import Purger
 from producer.oracle.rows import FILE, OracleRows
 from producer.oracle.session import OracleSession
 from producer.source import NOTHING_PUBLISHED, Change, Published
 from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
 from producer.sources.oracle.mlog import STEP, next_number
+from producer.tables import TableName
 from schemas.wire.records import StoredPosition
 
 POLL_ROWS = 5000
@@ -63,6 +64,7 @@ class OracleLog:
         self._number = self.begun_poll = record.pos
         self._settled = self._noted = record.proof
         self._taken: list[OracleRows] = []
+        self._whole: dict[TableName, int] = {}
         self._due = pace.seconds()
         self._server_id = record.identity.server_id
         self.heard = self.begun = self.inside = self.outstanding = False
@@ -105,6 +107,8 @@ class OracleLog:
         yield from self._publish(kept, header, whole=not more)
         self.begun = self.inside = False
         self._number = number + STEP
+        whole = (name for name, part in kept.items() if isinstance(part, LogPart) and part.whole)
+        self._whole.update(dict.fromkeys(whole, self._number))
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
         if changed or self.outstanding:
             self.heard = True
@@ -136,6 +140,11 @@ class OracleLog:
             if changes is not None:
                 yield changes
         self.outstanding = self.outstanding or self._following.has_old
+
+    def brought(self, name: TableName) -> int | None:
+        """Return the number before which everything stands that the log of a table held when the last poll began that brought all of it: 0
+        before there was one. None: the table is not followed."""
+        return self._whole.get(name, 0) if self._following.now(name) is not None else None
 
     # --- what the loop asks and says
 

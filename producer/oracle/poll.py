@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from typing import NamedTuple
 
 from producer.errors import SourceRefusedError, TableStoppedError
 from producer.oracle.catalog import OracleCatalog
@@ -12,15 +13,47 @@ from producer.oracle.session import OracleSession
 from producer.source import Change, Published
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.sources.oracle import sql
+from producer.sources.oracle.catalogue import Logged
 from producer.sources.oracle.following import Following
-from producer.sources.oracle.forms import expressions, key_of, log_row_of
-from producer.sources.oracle.mlog import LogBrokenError, LogRow, read, twice, unpublished
+from producer.sources.oracle.forms import (
+    bound_key,
+    expressions,
+    key_binds,
+    key_of,
+    log_expressions,
+    log_row_of,
+    row_of,
+)
+from producer.sources.oracle.mlog import (
+    LogBrokenError,
+    LoggedChange,
+    LogRow,
+    coalesced,
+    read,
+    twice,
+    unpublished,
+    with_current,
+)
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, dotted
 from schemas.findings import copy_again, seen_and_remedy
+from schemas.table.model import Key, Row
 
-Found = dict[TableName, list[LogRow] | TableStoppedError]
+KEYS = 200
+"""Rows of a table that are read by their keys at once, and rows of a log that a poll reads where its table has LOBs."""
+
+
+class LogPart(NamedTuple):
+    """The rows of a log that a poll has brought. `current`: rows of the table with their keys, read behind them, where that is needed;
+    `whole`: the log held no more."""
+
+    rows: list[LogRow]
+    current: Mapping[Key, Row]
+    whole: bool
+
+
+Found = dict[TableName, LogPart | TableStoppedError]
 
 
 class LogReader:
@@ -36,10 +69,12 @@ class LogReader:
         for name, logged in self._following.known():
             if not self._following.captured(*name):
                 continue
-            statement = sql.log_rows(logged.log, expressions(logged), logged.extra, self._most)
+            most = min(self._most, KEYS) if logged.unlogged else self._most
+            statement = sql.log_rows(logged.log, log_expressions(logged), logged.extra, most)
             try:
                 raw = self._session.rows(*statement)
-                found[name] = list(map(log_row_of(logged), raw))
+                rows = list(map(log_row_of(logged), raw))
+                found[name] = LogPart(rows, self._current(logged, rows), len(rows) < most)
             except SourceRefusedError as error:
                 found[name] = TableStoppedError(
                     frozenset([name]), "log", *seen_and_remedy(f"{dotted(name)}: {error}")
@@ -50,29 +85,55 @@ class LogReader:
                 )
                 found[name] = TableStoppedError(frozenset([name]), "value", reason, copy_again(*name))
             else:
-                more = more or len(raw) >= self._most
+                more = more or len(raw) >= most
         return found, more
 
+    def _current(self, logged: Logged, rows: list[LogRow]) -> dict[Key, Row]:
+        """Return the rows of the table that have the keys of these rows of its log, if the log does not have all of them.
+
+        They are read behind the log, so each is as the log says, or newer. What has made it newer is in the log by now.
+        """
+        key, found = key_of(logged), dict[Key, Row]()
+        keys = list(dict.fromkeys(key(row.image) for row in rows)) if logged.unlogged else []
+        for at in range(0, len(keys), KEYS):
+            some = keys[at : at + KEYS]
+            name = (logged.table.db, logged.table.name)
+            statement = sql.with_keys(name, expressions(logged), key_binds(logged), len(some))
+            raw = self._session.rows(statement, [value for each in some for value in bound_key(logged, each)])
+            found |= {key(row): row for row in map(row_of(logged), raw)}
+        return found
+
     def changes(
-        self, name: TableName, rows: list[LogRow], *, whole: bool
+        self, name: TableName, part: LogPart, *, whole: bool
     ) -> OracleRows | TableStoppedError | None:
         """Return what rows of a log say. `whole`: they are all that it holds."""
         followed = self._following.tables.get(name)
         if followed is None or followed.logged is None:
             return None
-        rows = unpublished(rows, followed.old)
+        rows = unpublished(part.rows, followed.old)
         again = twice(rows, self._following.published.get(name, frozenset()))
         try:
             if again is not None:
                 raise LogBrokenError(
                     f"SEQUENCE$$ {again.sequence} is published, and is there under another ROWID: the log was moved"
                 )
-            changes = read(rows, key_of(followed.logged), whole=whole).changes
+            changes = _said(followed.logged, part._replace(rows=rows), whole=whole)
         except LogBrokenError as error:
             log = dotted(followed.logged.log)
             reason = f"{log}, the log of {dotted(name)}, cannot be read on: {error}"
             return TableStoppedError(frozenset([name]), "log", reason, copy_again(*name))
         return OracleRows(followed.logged.table, changes) if changes else None
+
+
+def _said(logged: Logged, part: LogPart, *, whole: bool) -> list[LoggedChange]:
+    """Return the changes, the rows of the table put in where the log does not have them. Raises LogBrokenError."""
+    if logged.keys_only:
+        return coalesced(part.rows, part.current, key_of(logged))
+    changes = read(part.rows, key_of(logged), whole=whole).changes
+    if logged.unlogged:
+        unlogged = {i for i, column in enumerate(logged.columns) if column.name in logged.unlogged}
+        return with_current(changes, part.current, key_of(logged), unlogged)
+    return changes
 
 
 class Looks:

@@ -14,10 +14,12 @@ from schemas.errors import ServerConnectError
 
 Rows = list[tuple[Any, ...]]
 
+ALTERED = 904
+"""A column is not there."""
 _REFUSED = {
     942: "grant SELECT on it, and DELETE on the log (`rowlock check` prints the grants), or create it again",
     1031: "`rowlock check` prints the grants that are missing",
-    904: "`rowlock check` says what the logs must have",
+    ALTERED: "`rowlock check` says what the logs must have",
 }
 """Numbers of ORA- errors that no retry heals, and what to do."""
 

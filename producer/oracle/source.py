@@ -9,14 +9,14 @@ from producer.decoders.context import SourceContext
 from producer.errors import SourceRefusedError
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.checks import check_oracle, require_oracle
-from producer.oracle.chunks import OracleChunks
+from producer.oracle.chunks import ChunksBehindTheLog, OracleChunks
 from producer.oracle.definitions import OracleDefinitions
 from producer.oracle.log import OracleLog, PollPace
 from producer.oracle.rows import FILE
 from producer.oracle.session import Driver, OracleSession, oracle_driver
 from producer.resume.positions import check_server
 from producer.snapshot.reader import BackgroundReader
-from producer.source import SourceCheck, SourceDatabase
+from producer.source import ChunkQueue, SourceCheck, SourceDatabase
 from producer.sources.changes import LogStart
 from producer.sources.oracle.following import Following
 from producer.sources.survey import Surveyed
@@ -119,23 +119,18 @@ class OracleSource:
 
     # --- snapshots
 
-    def open_reader(self, started: LogPoint) -> BackgroundReader:
+    def open_reader(self, started: LogPoint) -> ChunkQueue:
         log = self._log
         if log is None:
             raise ValueError("chunks are read beside a log")
         chunks = OracleChunks(
             OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
         )
+        return ChunksBehindTheLog(self.background(chunks), log.brought)
+
+    def background(self, chunks: OracleChunks) -> ChunkQueue:
+        """Return what reads chunks beside the loop."""
         return BackgroundReader(chunks)
-
-
-def selected_tables(source: SourceConfig, name: str) -> dict[TableName, Surveyed]:
-    """Return what the tables are that the source's patterns select. Raises SourceRefusedError, TransientSourceError."""
-    database = OracleSource(source, name, oracle_driver(source), PollPace())
-    try:
-        return database.tables.survey(database.tables.table_names(source.tables))
-    finally:
-        database.close()
 
 
 def oracle_source(config: Config, name: str) -> SourceDatabase:

@@ -92,7 +92,7 @@ class PositionStore:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._claimed = 0  # the offset of our claim
-        self._next = 0  # the offset that our next record gets, if nobody else writes
+        self._next = 0  # behind our acknowledged records, as long as nobody else has written between them
 
     def load(self, reader: TopicRanges) -> Records:
         """Read the whole topic (compacted: small)."""
@@ -129,8 +129,12 @@ class PositionStore:
 
     def send(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
-        writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record))
-        self._next += 1
+        writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), self._is_there)
+
+    def _is_there(self, offset: int) -> None:
+        """Count a record that was acknowledged. Behind one of somebody else's it does not count: the topic is read then."""
+        if offset == self._next:
+            self._next += 1
 
     def superseded(self, reader: TopicRanges, gen: int) -> bool:
         """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
@@ -142,5 +146,7 @@ class PositionStore:
         if end == self._next:
             return False
         keys = [message.key() for message in reader.read(self.topic, self._claimed, end)]
+        if any(int(key) > gen for key in keys):
+            return True
         self._next = end
-        return any(int(key) > gen for key in keys)
+        return False

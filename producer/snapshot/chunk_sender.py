@@ -16,6 +16,8 @@ from producer.tables import TopicState, dotted
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 
 _ROWS_PER_GEN = 1 << 32
+CHUNK_S = 1.0
+"""The time that a chunk of a copy with a rate may take; one that was read before the rate fell would take longer."""
 _GENS = 1 << 20
 
 
@@ -69,7 +71,8 @@ class ChunkSender:
         self._writer.send(state.topic.name, key, value, self._when_stored(job, last=chunk.upto is None))
         if (asked := self._copies.states.fulfilled(state)) is not None:
             if asked.max_rows_per_second:
-                job.due = max(job.due, self._clock.seconds()) + len(chunk.rows) / asked.max_rows_per_second
+                took = len(chunk.rows) / asked.max_rows_per_second
+                job.due = max(job.due, self._clock.seconds()) + min(took, CHUNK_S)
             self._copies.states.sent(dotted(state.name), asked.id, len(chunk.rows))
 
     def _when_stored(self, job: SnapshotJob, *, last: bool) -> Callable[[int], None]:

@@ -12,7 +12,7 @@ that touched the row names the very bytes of its key, before or after. Folding w
 
 Driving it (all calls from the thread that reads the stream; a state is spent once it was stepped):
 
-    machine = SnapshotMachine(chunk_rows=2000)
+    machine = SnapshotMachine(chunk_rows=2000)        `chunk_rows` may be changed between two steps: it is that of the chunks to be read
     state, effects = machine.start(table, at, delivered, snapshots.resume_after(tail, table), now)
     state, effects = machine.step(state, event, now)
 
@@ -83,7 +83,7 @@ FROM_START = ResumePoint(done=False, number=1, after=None, repeated=False)
 
 
 class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
-    """Between two events. `begin`, `delivered`: where the stream stood when the chunk was planned.
+    """Between two events. `begin`, `delivered`: where the stream stood when the chunk was planned; `limit`: the rows it was asked for.
 
     While reading (`chunk` is None) `seen` holds all that the stream brought since; then `touched` the chunk's keys that
     must not be emitted. Both only grow, and are shared with the states before.
@@ -94,6 +94,7 @@ class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
     after: Key | None
     repeated: bool
     request: int
+    limit: int = 0
     begin: LogPoint
     delivered: GtidSet | None
     seen: list[tuple[LogMark, Sequence[Key] | None]]
@@ -110,7 +111,7 @@ class SnapshotMachine:
     """Chunks of `chunk_rows` rows; pure."""
 
     def __init__(self, chunk_rows: int = 2000) -> None:
-        self._limit = chunk_rows
+        self.chunk_rows = chunk_rows
 
     def start(
         self, table: Table, at: LogPoint, delivered: GtidSet | None, resume: ResumePoint, now: float
@@ -148,9 +149,14 @@ class SnapshotMachine:
 
     def _read(self, state: ChunkState, not_before: float) -> Step:
         state = msgspec.structs.replace(
-            state, request=state.request + 1, chunk=None, keys=frozenset(), touched=set()
+            state,
+            request=state.request + 1,
+            limit=self.chunk_rows,
+            chunk=None,
+            keys=frozenset(),
+            touched=set(),
         )
-        return state, [ReadChunk(state.request, state.table, state.after, self._limit, not_before)]
+        return state, [ReadChunk(state.request, state.table, state.after, state.limit, not_before)]
 
     def _changed(self, state: ChunkState, event: TableChanged, now: float) -> Step:
         """Whatever was or is being read is of the old table: read again. With another key the snapshot begins anew elsewhere."""
@@ -190,7 +196,7 @@ class SnapshotMachine:
     def _emission(self, state: ChunkState, chunk: ChunkRead, at: LogPoint) -> EmitChunk:
         columns = state.table.indexes_of(state.table.key.columns)
         left = tuple(row for row in chunk.rows if _key(row, columns) not in state.touched)
-        upto = _key(chunk.rows[-1], columns) if len(chunk.rows) >= self._limit else None
+        upto = _key(chunk.rows[-1], columns) if len(chunk.rows) >= state.limit else None
         return EmitChunk(state.table, left, at, state.number, state.after, upto, state.repeated)
 
 

@@ -62,6 +62,12 @@ class SnapshotJob:
         return request._replace(where=asked.where, not_before=max(request.not_before, self.due))
 
 
+def rows_at_once(most: int, asked: CopyState | None) -> int:
+    """Return how many rows the next chunk has: of a copy with a rate no more than a second's."""
+    rate = asked.max_rows_per_second if asked is not None else None
+    return min(most, rate) if rate else most
+
+
 class ReaderLanes:
     """The lanes of a run, opened as they are needed. `open_reader` opens a reader of chunks."""
 

@@ -19,7 +19,7 @@ from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail
 from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import ChunkSender
-from producer.snapshot.jobs import ReaderLanes, SnapshotJob
+from producer.snapshot.jobs import ReaderLanes, SnapshotJob, rows_at_once
 from producer.snapshot.resume import resume_point
 from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
@@ -180,9 +180,7 @@ class Snapshots:
         if resume is None:
             self.unbegun[state.name] = state
             return
-        rate = asked.max_rows_per_second if asked is not None else None
-        limit = min(self._chunk_rows, rate) if rate else self._chunk_rows
-        job = SnapshotJob(state, chunks.SnapshotMachine(limit))
+        job = SnapshotJob(state, chunks.SnapshotMachine(rows_at_once(self._chunk_rows, asked)))
         job.state, effects = job.machine.start(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
@@ -195,6 +193,7 @@ class Snapshots:
         self._carry_out(job, effects)
 
     def _step(self, job: SnapshotJob, event: chunks.Event) -> None:
+        job.machine.chunk_rows = rows_at_once(self._chunk_rows, self._copies.states.fulfilled(job.table))
         job.state, effects = job.machine.step(job.state, event, self._clock.seconds())
         if effects:
             self._carry_out(job, effects)

@@ -278,6 +278,11 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 @click.option("--max-rows-per-second", type=click.IntRange(min=1), help="Read no faster.")
 @click.option("--cancel", is_flag=True, help="Take a copy back that waits or runs.")
 @click.option(
+    "--rate-only",
+    is_flag=True,
+    help="Have the copy that waits or runs go on at --max-rows-per-second, or without a limit.",
+)
+@click.option(
     "--wait", is_flag=True, help="Show how far it is until it has ended. Exit 1 when it is refused."
 )
 @reported
@@ -289,6 +294,7 @@ def copy(  # noqa: PLR0917 - click passes options by name
     where: str | None,
     max_rows_per_second: int | None,
     cancel: bool,
+    rate_only: bool,
     wait: bool,
 ) -> None:
     """Copy TABLE (database.table) again while everything runs; without TABLE, show how far copies are.
@@ -300,10 +306,15 @@ def copy(  # noqa: PLR0917 - click passes options by name
 
     if table is None:
         sys.exit(listing(config_file, output))
-    wanted = {"table": table, "source": source}
-    more = {} if cancel else {"where": where, "max_rows_per_second": max_rows_per_second}
-    taken = ask(config_file, {**wanted, **more}, cancel=cancel)
-    if wait and not cancel:
+    if (cancel or rate_only) and (where is not None or (cancel and rate_only)):
+        raise click.UsageError("--where, --cancel and --rate-only are three things: say one of them")
+    body: dict[str, object] = {"table": table, "source": source}
+    if not cancel:
+        body["max_rows_per_second"] = max_rows_per_second
+    if not (cancel or rate_only):
+        body["where"] = where
+    taken = ask(config_file, body, "cancel" if cancel else "rate" if rate_only else "")
+    if wait and not (cancel or rate_only):
         sys.exit(wait_for(config_file, taken["id"], output))
 
 

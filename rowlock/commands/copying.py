@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.table import Table
@@ -21,12 +21,18 @@ _OVER = ("done", "refused", "cancelled")
 Json = dict[str, Any]
 
 
-def ask(config_file: Path, body: Json, *, cancel: bool) -> Json:
-    """Send the request and say that it came. Raises CommandError with what was refused."""
+def ask(config_file: Path, body: Json, what: Literal["", "cancel", "rate"]) -> Json:
+    """Send the request and say that it came; `what`: the copy is taken back, or its rate is another one. Raises CommandError with what was refused."""
     with LeaderClient.of(load_config(config_file)) as leader:
-        taken = leader.post("/v1/copies/cancel" if cancel else "/v1/copies", body)
-    what = "the copy is taken back" if cancel else "is copied again: `rowlock copy` shows how far it is"
-    click.echo(f"{taken['table']} of {taken['source']}: {what}")
+        post = leader.post_new if what == "rate" else leader.post
+        taken = post(f"/v1/copies/{what}".rstrip("/"), body)
+    rate = body.get("max_rows_per_second")
+    said = {
+        "": "is copied again: `rowlock copy` shows how far it is",
+        "cancel": "the copy is taken back",
+        "rate": f"the copy goes on {f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
+    }[what]
+    click.echo(f"{taken['table']} of {taken['source']}: {said}")
     return taken
 
 

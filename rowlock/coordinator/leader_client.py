@@ -109,12 +109,15 @@ class LeaderClient:
     def post(self, path: str, body: Json | None = None) -> Json:
         return self._request("POST", path, json=body)
 
+    def post_new(self, path: str, body: Json | None = None, **how: Any) -> Json:
+        """Post to a path that earlier releases do not have: another system's coordinator would say that there is none, and not whose it is."""
+        self.get("/v1/leader")
+        return self._request("POST", path, json=body, **how)
+
     def reload(self, *, dry_run: bool = False) -> Json:
         """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
-        # another system's coordinator, of an earlier release, knows no such path, and could not say whose it is
-        self.get("/v1/leader")
         params = {"dry_run": "true"} if dry_run else {}
-        return self._request("POST", "/v1/reload", params=params, timeout=patient(RELOAD_S))
+        return self.post_new("/v1/reload", params=params, timeout=patient(RELOAD_S))
 
     def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
         """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""

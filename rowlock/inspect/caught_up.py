@@ -4,6 +4,8 @@ First each source's log end is noted, then a watermark *written since* must have
 after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
 after the one before it holds, so nothing that was there at the start can be missed.
 
+A source that is polled has no such end: rowlock/inspect/observed/polled.py.
+
 How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
 have at the start.
 
@@ -26,10 +28,11 @@ from rowlock.coordinator.units import (
     units,
 )
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.polled import PolledStart
 from rowlock.views.kafka import KafkaView
-from rowlock.views.source import log_end
+from rowlock.views.source import has_view, log_end, source_view
 from rowlock.views.target import TargetView, known_topics, progress, target_session
-from schemas.config.model import Config
+from schemas.config.model import Config, SourceConfig
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Watermark
 
@@ -44,13 +47,12 @@ class SourceStart:
     end: LogEnd
     watermark_from: int
 
-
-def captured(start: SourceStart, seen: tuple[int, Watermark] | None) -> bool:
-    """Tell whether a watermark written since the start says that everything before `start.end` is in Kafka."""
-    if seen is None or seen[0] < start.watermark_from or seen[1].snapshot_pending:
-        return False
-    watermark = seen[1]
-    return watermark.idle or (binlog_file_number(watermark.file), watermark.position[2]) >= start.end
+    def captured(self, seen: tuple[int, Watermark] | None) -> bool:
+        """Tell whether a watermark written since the start says that everything before `end` is in Kafka."""
+        if seen is None or seen[0] < self.watermark_from or seen[1].snapshot_pending:
+            return False
+        watermark = seen[1]
+        return watermark.idle or (binlog_file_number(watermark.file), watermark.position[2]) >= self.end
 
 
 def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LaneProgress]]) -> list[UnitName]:
@@ -74,10 +76,7 @@ class CaughtUp:
         self._stopped: dict[str, str] = {}
         self._said = ""
         self._kafka = KafkaView(config.kafka)
-        self._starts = {
-            name: SourceStart(log_end(config.sources[name], name), self._kafka.watermark_end(name))
-            for name in captured_sources(config)
-        }
+        self._starts = {name: self._start(config.sources[name], name) for name in captured_sources(config)}
         self._written = self._debezium_ends()
         self._ends: dict[UnitName, int] | None = None
 
@@ -92,6 +91,11 @@ class CaughtUp:
             tables = "\n".join(f"{where}: {why}" for where, why in sorted(self._stopped.items()))
             raise CommandError(f"everything else has arrived; these have not:\n{tables}")
         return True
+
+    def _start(self, source: SourceConfig, name: str) -> SourceStart | PolledStart:
+        if has_view(source):
+            return PolledStart(lambda: source_view(source, name), lambda: self._kafka.watermark_end(name))
+        return SourceStart(log_end(source, name), self._kafka.watermark_end(name))
 
     def _debezium_ends(self) -> dict[UnitName, int]:
         """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
@@ -109,7 +113,7 @@ class CaughtUp:
             seen = self._kafka.watermark(name)
             if seen and seen[0] >= start.watermark_from and seen[1].error:
                 self._stopped[f"source {name}"] = seen[1].error
-            if not captured(start, seen):
+            if not start.captured(seen):
                 self._say(f"waiting for capture of {name}")
                 return False
         return True

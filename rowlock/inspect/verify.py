@@ -25,7 +25,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
 from rowlock.inspect.pairs import Pair, pairs
 from rowlock.inspect.topics.sides import TopicSides, unclaimed, written_table
-from rowlock.views.target import TargetView, rows_with, source_session, target_session
+from rowlock.views.target import RowsView, TargetView, rows_with, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, TargetConfig
@@ -132,7 +132,7 @@ def _with_topic(config: Config, pair: Pair, limits: VerifyLimits, claims: dict[s
         return compare_topic(pair, left, target, limits)
 
 
-def compare_topic(pair: Pair, left: TargetView, target: TargetConfig, limits: VerifyLimits) -> Result:
+def compare_topic(pair: Pair, left: RowsView, target: TargetConfig, limits: VerifyLimits) -> Result:
     """Compare the rows of a pair's source with those that its topic leaves. Raises CommandError: no broker answers."""
     result = Result(pair)
     try:
@@ -147,7 +147,7 @@ def compare_topic(pair: Pair, left: TargetView, target: TargetConfig, limits: Ve
     return result
 
 
-def compare_pair(pair: Pair, left: TargetView, right: TargetView, limits: VerifyLimits) -> Result:
+def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLimits) -> Result:
     """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
     result = Result(pair)
     try:
@@ -189,7 +189,7 @@ class Compared(Protocol):
 class Sides:
     """Both ends of a pair in two databases. Rows and keys are the target's: the added columns are put on and taken off here."""
 
-    left: TargetView
+    left: RowsView
     right: TargetView
     source: TargetTable
     target: TargetTable
@@ -200,7 +200,7 @@ class Sides:
     source_key: tuple[int, ...]  # ordinals in the target's row of the source's key columns
 
     @classmethod
-    def open(cls, pair: Pair, left: TargetView, right: TargetView, page: int) -> Sides:
+    def open(cls, pair: Pair, left: RowsView, right: TargetView, page: int) -> Sides:
         """Raises TargetConfigError when the target table does not fit, CommandError when it is missing."""
         names = _target_names(pair, right)
         real = right.read_table(pair.routed.schema, pair.routed.table)

@@ -46,6 +46,7 @@ class KafkaCopyDesk:
         request = CopyRequest(
             id=uuid.uuid4().hex, db=db, table=table, by=BY_HAND, requested_ms=time.time_ns() // 1_000_000,
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
+            rate_only=asked.rate_only,
         )  # fmt: skip
         self._send(copy_topic(self._config.kafka.prefix, source), request)
         return CopyTaken(request.id, source, table_text(db, table))
@@ -147,7 +148,7 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
 def _row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
         source, table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
-        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, eta(state, now_ms),
+        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, eta(state, now_ms), state.max_rows_per_second,
     )  # fmt: skip
 
 

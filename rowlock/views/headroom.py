@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rowlock.views.kafka import KafkaView
-from rowlock.views.retention import Backlog
-from rowlock.views.source import source_log
+from rowlock.views.retention import Backlog, Kept
+from rowlock.views.source import has_view, source_log, source_view
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding
@@ -26,6 +26,11 @@ class Unapplied(NamedTuple):
 
 def of_source(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
     """Return what capture has not read, `at` being its "file:pos". Asks the server. Raises CommandError."""
+    if has_view(source):
+        with source_view(source, name) as view:
+            rows = view.log_rows()
+        kept = Kept(None, "capture alone deletes from it")
+        return Backlog(f"source {name}", "its log", kept, lag_s, "capture has not read", None, rows)
     log = source_log(source, name)
     size = log.size_from((at or "").rpartition(":")[0])
     return Backlog(f"source {name}", "its log", log.kept, lag_s, "capture has not read", size)

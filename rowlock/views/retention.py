@@ -34,7 +34,8 @@ class Kept:
 class Backlog:
     """The part that is still needed of something at `place` ("source b1", "topic t"), and `what` that is ("its log").
 
-    `age_s`: of the oldest of it, 0: nothing is; `size`: bytes of all files from there on, None: not known. `reader`: who still needs it ("capture has not read").
+    `age_s`: of the oldest of it, 0: nothing is; `size`: bytes of all files from there on, None: not known; `rows`: of a log that has rows,
+    that wait, counted up to a limit. `reader`: who still needs it ("capture has not read").
     """
 
     place: str
@@ -43,6 +44,7 @@ class Backlog:
     age_s: float
     reader: str
     size: int | None = 0
+    rows: int | None = None
 
     @property
     def headroom_s(self) -> float | None:
@@ -106,6 +108,7 @@ class Backlog:
             "kept_bytes": self.kept.bytes,
             "backlog_seconds": round(self.age_s, 3),
             "backlog_bytes": self.size,
+            "backlog_rows": self.rows,
             "headroom_seconds": self.headroom_s,
             "headroom_bytes": self.headroom_bytes,
         }
@@ -122,6 +125,8 @@ class Backlog:
         needed = (
             f"the oldest that {self.reader} is {for_people(self.age_s)} old" if self.age_s else "no backlog"
         )
+        if self.rows is not None:
+            needed += f", {self.rows} rows wait in it"
         left = [] if age is None else [for_people(age)]
         left += [] if self.headroom_bytes is None else [in_bytes(self.headroom_bytes)]
         return f"{self.place}: {self.what} is {', '.join(told)}; {needed}" + (

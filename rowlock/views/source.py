@@ -22,18 +22,15 @@ from schemas.wire.position import binlog_file_number
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
+    from producer.source_view import SourceView
+
 #: The statement was renamed; servers know one or both.
 _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 
 
 @contextlib.contextmanager
 def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
-    """Connect to a source. Raises CommandError that names it."""
-    if SOURCE_KINDS[source.type].selected:
-        raise CommandError(
-            f"source {name}: of a source of type {source.type} only capture can read that so far (no verify, no backlog of its log, no "
-            "--until-caught-up): compare rows by other means, and look at `rowlock status`"
-        )
+    """Connect to a source that is asked as MySQL is. Raises CommandError that names it."""
     try:
         conn = connect_source(source)
     except SchemaError as error:
@@ -42,6 +39,25 @@ def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[An
         yield conn
     finally:
         conn.close()
+
+
+@contextlib.contextmanager
+def source_view(source: SourceConfig, name: str) -> Iterator[SourceView]:
+    """Open the view of a source whose kind has one. Raises CommandError that names it, also for errors inside the block."""
+    from producer.errors import CaptureError
+
+    module, _, attribute = SOURCE_KINDS[source.type].view.partition(":")
+    try:
+        view: SourceView = getattr(import_module(module), attribute)(source, name)
+        with contextlib.closing(view):
+            yield view
+    except CaptureError as error:
+        raise CommandError(f"source {name}: {error}") from error
+
+
+def has_view(source: SourceConfig) -> bool:
+    """Tell whether a source is asked through a view of its own, not as MySQL is."""
+    return bool(SOURCE_KINDS[source.type].view)
 
 
 def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
@@ -123,6 +139,9 @@ def estimates(
 
     if not tables:
         return {}
+    if has_view(source):
+        with source_view(source, name) as view:
+            return {table_text(*table): sizes for table, sizes in view.estimates(tables).items()}
     wanted = ", ".join(["(%s, %s)"] * len(tables))
     query = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(DATA_LENGTH, 0) "
@@ -147,14 +166,10 @@ class Selected(NamedTuple):
     unfit: dict[tuple[str, str], str]
 
 
-def _by_capture(source: SourceConfig, name: str, attribute: str) -> Selected:
-    from producer.errors import CaptureError
-
+def _by_view(source: SourceConfig, name: str) -> Selected:
     found = Selected([], {})
-    try:
-        surveyed = getattr(import_module(SOURCE_KINDS[source.type].module), attribute)(source, name)
-    except CaptureError as error:
-        raise CommandError(f"source {name}: {error}") from error
+    with source_view(source, name) as view:
+        surveyed = view.tables()
     for place, each in surveyed.items():
         if each.table is not None:
             found.tables.append(each.table)
@@ -166,8 +181,8 @@ def _by_capture(source: SourceConfig, name: str, attribute: str) -> Selected:
 def selected_tables(source: SourceConfig, name: str) -> Selected:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = Selected([], {})
-    if kind := SOURCE_KINDS[source.type].selected:
-        return _by_capture(source, name, kind)
+    if has_view(source):
+        return _by_view(source, name)
     with source_connection(source, name) as conn:
         listed = list_tables(conn, source.tables)
         patterns = names_of(conn).patterns(source.tables)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from consumer.errors import ConsumerError, MissingGrantError, RefusedError, TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
 from rowlock.errors import CommandError
-from schemas.config.kinds.sources import SOURCE_KINDS
+from rowlock.views.source import has_view, source_view
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.table.model import Key, Row
+
+if TYPE_CHECKING:
+    from producer.source_view import SourceView
 
 
 class TargetView(Session, Protocol):
@@ -43,13 +46,36 @@ def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[Ta
         raise CommandError(f"target {name}: {error}") from error
 
 
+class RowsView(Protocol):
+    """Rows of tables, by page and by key, as wire values."""
+
+    def fetch_rows(self, table: TargetTable, after: Key | None, limit: int) -> list[Row]:
+        """Read up to `limit` rows behind a key, in the order of the key's index."""
+
+    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        """Read the rows with exactly these keys."""
+
+
+class _OwnRows:
+    """Rows that a source reads by its own view."""
+
+    def __init__(self, view: SourceView) -> None:
+        self._view = view
+
+    def fetch_rows(self, table: TargetTable, after: Key | None, limit: int) -> list[Row]:
+        return self._view.fetch_rows(table.table, after, limit)
+
+    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        return self._view.fetch_keys(table.table, keys)
+
+
 @contextlib.contextmanager
-def source_session(source: SourceConfig, name: str, database: str, purpose: str) -> Iterator[TargetView]:
-    """Open a source with the same code that reads targets: rows by key and by page, as wire values."""
-    if SOURCE_KINDS[source.type].selected:
-        raise CommandError(
-            f"source {name}: rows of a source of type {source.type} cannot be read by key yet: compare them by other means"
-        )
+def source_session(source: SourceConfig, name: str, database: str, purpose: str) -> Iterator[RowsView]:
+    """Open a source for its rows: by its own view, or with the same code that reads targets. Raises CommandError, also in the block."""
+    if has_view(source):
+        with source_view(source, name) as view:
+            yield _OwnRows(view)
+        return
     fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
     same = TargetConfig(database=database, **fields)
     try:

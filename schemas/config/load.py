@@ -67,6 +67,9 @@ def build(
     if document.problems or config is None:
         raise ConfigErrors(str(file), document.problems)
     config = _placed(config, file, document.lines)
+    for target in config.targets.values():
+        if isinstance(target, KafkaTargetConfig):
+            target._lease_s = config.coordination.lease_s
     config._made_of = ConfigText(str(file.absolute()), text, secrets, tuple((changes or {}).items()))
     return config
 

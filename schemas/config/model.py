@@ -218,6 +218,12 @@ class KafkaTargetConfig(TargetConfig):
         default=SecretStr(""),
         description="Text in front of every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
     )
+    _lease_s: float = PrivateAttr(default=10.0)
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds of a worker's lease (`coordination.lease_s`): no transaction of its stays open for longer."""
+        return self._lease_s
 
 
 def target_model(raw: object) -> type[TargetConfig]:

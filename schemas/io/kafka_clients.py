@@ -66,8 +66,10 @@ def open_consumer(
     return Consumer(_complete(settings, on_error), logger=_logger(log))
 
 
-def open_admin(settings: Settings, *, log: ClientLog = ClientLog.LOUD) -> AdminClient:
-    return AdminClient(settings, logger=_logger(log))
+def open_admin(
+    settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
+) -> AdminClient:
+    return AdminClient(_complete(settings, on_error), logger=_logger(log))
 
 
 def _complete(settings: Settings, on_error: OnError | None) -> Settings:

@@ -1,7 +1,8 @@
 """A copy of one table beside a live load: how fast it is, and what the live rows notice of it. MariaDB → Kafka → PostgreSQL.
 
 The copied table has ten million rows (`--rows`); 2,000 rows a second are written meanwhile, half of them into the very table. Produce to visible is measured
-with rows of a third, small table, one every 50 ms, before the copy and while it runs: the ratio is of one run.
+with rows of a third, small table, one every 50 ms, before the copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process
+reads the same table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it, without any guarantee.
 
 python -m tests.bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text]
 """
@@ -17,10 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pymysql.cursors import SSCursor
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
 from tests.bench.kit import Figures, Tree, percentiles, tree, wait
@@ -43,6 +46,7 @@ class Seen:
     rows: int
     captured_s: float
     applied_s: float
+    plain_s: float
     peaks: dict[str, float]
 
 
@@ -132,10 +136,29 @@ def run(rows: int, rate: int, key: str) -> Seen:
             with load.running():
                 ends = time.monotonic() + BEFORE_S
                 before = probe.measure(lambda: time.monotonic() >= ends)
-                return _copied(config, processes, probe, before)
+                return _copied(config, processes, probe, before, lambda: _plain(source, target))
 
 
-def _copied(config: Path, processes: Tree, probe: Probe, before: list[float]) -> Seen:
+def _plain(source: MariaDB, target: PostgreSQL) -> float:
+    """Return how long a SELECT and a COPY of the table take."""
+    with (
+        contextlib.closing(source.connect(DB, cursorclass=SSCursor)) as reading,
+        contextlib.closing(target.connect(DB)) as writing,
+        reading.cursor() as rows,
+    ):
+        writing.execute("CREATE TABLE plain (LIKE big INCLUDING ALL)")
+        began = time.monotonic()
+        rows.execute("SELECT id, n, v, t FROM big ORDER BY id")
+        with writing.cursor() as cursor, cursor.copy("COPY plain (id, n, v, t) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+        writing.commit()
+        return time.monotonic() - began
+
+
+def _copied(
+    config: Path, processes: Tree, probe: Probe, before: list[float], plain: Callable[[], float]
+) -> Seen:
     began = time.monotonic()
     _rowlock(config, "copy", f"{DB}.big")
     captured: list[tuple[float, int]] = []
@@ -159,7 +182,8 @@ def _copied(config: Path, processes: Tree, probe: Probe, before: list[float]) ->
 
     during = probe.measure(seldom)
     (captured_s, rows) = captured[0]
-    return Seen(before, during, rows, captured_s, time.monotonic() - began, dict(processes.peaks))
+    applied_s = time.monotonic() - began
+    return Seen(before, during, rows, captured_s, applied_s, plain(), dict(processes.peaks))
 
 
 def _applied(config: Path) -> bool:
@@ -212,6 +236,8 @@ def figures(seen: Seen) -> Figures:
     found = Figures()
     found.add("copy of one table: captured", f"{seen.rows / seen.captured_s / 1000:.1f} thousand rows/s")
     found.add("copy of one table: applied", f"{seen.rows / seen.applied_s / 1000:.1f} thousand rows/s")
+    found.add("the same rows by SELECT and COPY", f"{seen.rows / seen.plain_s / 1000:.1f} thousand rows/s")
+    found.add("copy of one table, applied : SELECT and COPY", f"{seen.plain_s / seen.applied_s:.2f}")
     for name, values in (("before", list(seen.before)), ("during", list(seen.during))):
         found.add(f"live rows {name} the copy", percentiles(values), f"{len(values)} rows")
     found.add(

@@ -7,15 +7,18 @@ the target may ever have been seen to go back to an older version.
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
+from tests.integration.test_rowlock_run import invoke
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -106,6 +109,40 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_source_equals_target_after(fault: Callable[[System], None], system: System) -> None:
     system.under_load(lambda: fault(system), seed=len(fault.__name__))
+
+
+def last_copy(system: System) -> dict[str, Any]:
+    """Return the last copy of the table as `rowlock copy` shows it; {}: there is none, or nobody answers just now."""
+    listed = invoke(system.run.config, "copy", "--output", "json")
+    copies = json.loads(listed.stdout)["copies"] if listed.exit_code in (0, 1) else []
+    return copies[0] if copies else {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", [kill_capture, kill_driver, kill_run, kill_broker], ids=lambda fault: fault.__name__
+)
+def test_a_copy_goes_on_after(fault: Callable[[System], None], system: System) -> None:
+    """In the middle of its chunks: it is the same copy afterwards, and what the target has and the source has not is gone with its end."""
+    stale = "INSERT INTO acct (id, version, owner, amount) VALUES (-1, 0, 'stale', 0), (5000, 0, NULL, 0)"
+    before = last_copy(system).get("id")
+    system.target.execute(stale, database=system.database)
+    asked = invoke(system.run.config, "copy", f"{system.database}.acct", "--max-rows-per-second", "3")
+    assert asked.exit_code == 0, asked.output
+    began: dict[str, Any] = {}
+
+    def strike() -> None:
+        def under_way() -> bool:
+            began.update(last_copy(system))
+            return began.get("id") not in (None, before) and began["phase"] == "running" and began["rows"] > 2
+
+        until(under_way, "a copy under way")
+        fault(system)
+
+    system.under_load(strike, seed=len(fault.__name__))
+    now = until(lambda: (found := last_copy(system)).get("phase") == "done" and found, "its end", 300)
+    assert (now["id"], now["began_ms"], now["restarts"]) == (began["id"], began["began_ms"], 0)
+    assert now["rows"] > began["rows"]
 
 
 def test_worker_killed_keeps_the_query(system: System) -> None:

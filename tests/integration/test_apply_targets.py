@@ -57,6 +57,11 @@ class Real:
     def displaced(self) -> int:
         return int(self.execute("SELECT count(*) FROM rowlock_displaced")[0][0])
 
+    def closed(self) -> list[tuple[object, ...]]:
+        """(topic, offset, why) of the entries that have left the quarantine."""
+        where = "public.rowlock_quarantine_closed" if self.schema == "public" else "rowlock_quarantine_closed"
+        return [tuple(row) for row in self.execute(f"SELECT topic, kafka_offset, closed FROM {where}")]
+
     def narrow(self, table: str, column: str, length: int) -> None:
         self.target.narrow(table, column, length)
 
@@ -242,11 +247,7 @@ def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real)
     assert [len(entries) for entries in held] == [0, 1], "the other source's entry stays"
     del south.source.rows[50]
     assert north.rows() == sorted(rows_of(north.source, "north") + rows_of(south.source, "south"), key=str)
-    where = "public.rowlock_quarantine_closed" if real.schema == "public" else "rowlock_quarantine_closed"
-    closed = real.execute(f"SELECT topic, kafka_offset, closed FROM {where}")
-    assert [tuple(row) for row in closed] == [
-        (north.unit.topic, 1, "the source's table was emptied at offset 3")
-    ]
+    assert real.closed() == [(north.unit.topic, 1, "the source's table was emptied at offset 3")]
 
 
 def test_two_sources_in_one_table_do_not_touch_each_other(real: Real) -> None:

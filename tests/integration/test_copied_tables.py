@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
+from rowlock.coordinator.leader_client import LeaderClient
 from schemas.config.model import load_config
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
@@ -35,8 +37,9 @@ KEYS: dict[str, tuple[str, list[str], list[str]]] = {
     "ids": ("CHAR(36) CHARACTER SET utf8mb4", UUIDS[:6], UUIDS[6:]),
     "numbers": ("BIGINT", ["1", "2", "9", "10", "11", "100", "-5"], ["3", "99", "-6", "101"]),
 }  # fmt: skip
-STEADY = 2
-"""The first keys of each table are never changed: no reader may miss them."""
+STEADY = {table: keys[:2] for table, (_, keys, _) in KEYS.items()}
+"""Keys that are never changed: no reader may miss them."""
+PACED = 120
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,8 @@ def system(
                 *(f"INSERT INTO parts VALUES ({key}, 1)" for key in range(20)),
                 "CREATE TABLE odd (k INT PRIMARY KEY, note VARCHAR(20) CHARACTER SET utf8mb4)",
                 "INSERT INTO odd VALUES (1, 'a'), (3, 'c')",
+                "CREATE TABLE paced (k INT PRIMARY KEY, v INT)",
+                f"INSERT INTO paced VALUES {', '.join(f'({key}, 1)' for key in range(PACED))}",
             )
         config.write_text(yaml.safe_dump(configuration(made)))
         made.run.start()
@@ -107,7 +112,8 @@ def arrived(system: System, table: str) -> None:
 class Readers:
     """Looks at all targets all the time: which rows that never changed were away."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, steady: Mapping[str, Sequence[str]]) -> None:
+        self._steady = steady
         self.missed: list[str] = []
         self.looks = 0
         self._system, self._ended = system, threading.Event()
@@ -119,13 +125,13 @@ class Readers:
         server, database = self._system.target(target)
         with contextlib.closing(server.connect(database, autocommit=True)) as connection:
             while not self._ended.wait(0.02):
-                for table, (_, keys, _) in KEYS.items():
+                for table, keys in self._steady.items():
                     for source in SOURCES:
                         with connection.cursor() as cursor:
                             cursor.execute(f"SELECT k FROM {table}_{source}")
                             there = {str(row[0]).rstrip() for row in cursor.fetchall()}
                         self.missed += [
-                            f"{target} {table}_{source} {key}" for key in keys[:STEADY] if key not in there
+                            f"{target} {table}_{source} {key}" for key in keys if key not in there
                         ]
                         self.looks += 1
 
@@ -148,7 +154,7 @@ def test_stale_rows_go_and_living_ones_are_never_away(system: System) -> None:
             server, database = system.target(target)
             for key in stale:
                 server.execute(f"INSERT INTO {name} (k, v) VALUES (%s, -1)", (key,), database=database)
-    readers = Readers(system)
+    readers = Readers(system, STEADY)
     with readers.looking():
         for source in SOURCES:
             for table, (_, keys, _) in KEYS.items():
@@ -191,3 +197,126 @@ def test_a_quarantine_is_empty_once_the_source_is_mended_and_copied(system: Syst
     rows = [(1, "a"), (2, "mended"), (3, "c"), (4, "d")]
     system.arrives("SELECT k, note FROM odd_my ORDER BY k", rows)
     until(lambda: system.read("pg", held) == [(0,)], "nothing is held any more")
+
+
+# --- as people ask for it
+
+
+def shown(system: System, source: str, table: str) -> dict[str, Any]:
+    """Return what `rowlock copy` says of the last copy of a table; {}: nothing yet."""
+    listed = system.invoke("copy", "--output", "json")
+    assert listed.exit_code in (0, 1), listed.output
+    found = json.loads(listed.stdout)["copies"]
+    name = f"{system.db}.{table}"
+    return next((each for each in found if (each["source"], each["table"]) == (source, name)), {})
+
+
+def became(system: System, source: str, table: str, wanted: str, copy: str) -> dict[str, Any]:
+    """Await a phase of the copy with this id; it must not have come to another end."""
+
+    def look() -> dict[str, Any] | None:
+        now = shown(system, source, table)
+        if now.get("id") != copy:
+            return None
+        assert now["phase"] in ("waiting", "running", wanted), now
+        return now if now["phase"] == wanted and (wanted != "running" or now["rows"]) else None
+
+    found: dict[str, Any] = until(
+        look, f"the copy of {table} at {source} is {wanted}; see {system.run.log}", 400
+    )
+    return found
+
+
+def by_rest(system: System, path: str, **body: Any) -> dict[str, Any]:
+    with LeaderClient.of(load_config(system.config)) as leader:
+        return leader.post_new(path, body)
+
+
+def by_command(system: System, source: str, *words: str) -> str:
+    """Ask for a copy of `paced`, or change one; returns the id of the last one that the leader told of."""
+    taken = system.invoke("copy", f"{system.db}.paced", "--source", source, *words)
+    assert taken.exit_code == 0, taken.output
+    events = json.loads(system.invoke("events", "--last", "1000", "--output", "json").stdout)["events"]
+    return str([each["about"]["id"] for each in events if each["what"].startswith("cop")][-1])
+
+
+def spoil(system: System, *statements: str) -> None:
+    """Run statements on the tables of `paced` in all targets."""
+    for _, target, name in pairs("paced"):
+        server, database = system.target(target)
+        for each in statements:
+            server.execute(each.format(t=name), database=database)
+
+
+@pytest.mark.slow  # a minute
+def test_copies_as_people_ask_for_them(system: System) -> None:
+    """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then, and no reader missed a row."""
+    arrived(system, "paced")
+    readers = Readers(system, {"paced": [str(key) for key in range(0, PACED, 7)]})
+    with readers.looking():
+        spoil(
+            system,
+            "UPDATE {t} SET v = -1 WHERE k IN (5, 70)",
+            "INSERT INTO {t} (k, v) VALUES (1000, -1)",
+            "DELETE FROM {t} WHERE k IN (6, 71)",
+        )
+        for source in SOURCES:
+            of_a_part(system, source)
+            taken_back(system, source)
+            at_another_rate(system, source)
+        arrived(system, "paced")
+    assert readers.missed == []
+    assert readers.looks > 100
+
+
+def of_a_part(system: System, source: str) -> None:
+    """Only the rows of the condition are copied, and nothing is deleted."""
+    refused = by_command(system, source, "--where", "nonsense = 1")
+    assert "nonsense" in became(system, source, "paced", "refused", refused)["reason"]
+    ended = system.invoke(
+        "copy",
+        f"{system.db}.paced",
+        "--source",
+        source,
+        "--where",
+        "k < 10 OR k > 100",
+        "--wait",
+        "--output",
+        "json",
+    )
+    assert ended.exit_code == 0, ended.output
+    (row,) = json.loads(ended.stdout[ended.stdout.index("{") :])["copies"]
+    assert (row["phase"], row["where"], row["rows"]) == ("done", "k < 10 OR k > 100", 29)
+    wanted = {pair for pair in at_source(system, source, "paced") if pair[0] != "71"} | {
+        ("70", -1),
+        ("1000", -1),
+    }
+    wanted.discard(("70", 1))
+    for target in TARGETS:
+        until(lambda target=target: at_target(system, target, f"paced_{source}") == wanted, f"a part in {target}; see {system.run.log}", 400)  # type: ignore[misc]  # fmt: skip
+
+
+def taken_back(system: System, source: str) -> None:
+    """A copy that runs is taken back: what it would have deleted stays, and the table goes on."""
+    copy = by_command(system, source, "--max-rows-per-second", "1")
+    assert became(system, source, "paced", "running", copy)["max_rows_per_second"] == 1
+    by_rest(system, "/v1/copies/cancel", table=f"{system.db}.paced", source=source)
+    became(system, source, "paced", "cancelled", copy)
+    system.change(source, f"INSERT INTO paced VALUES ({PACED}, 1)", "UPDATE paced SET v = 3 WHERE k = 7")
+    for target in TARGETS:
+        seen = f"SELECT k, v FROM paced_{source} WHERE k IN (7, 1000, {PACED}) ORDER BY k"
+        system.arrives(seen, [(7, 3), (PACED, 1), (1000, -1)], [target])
+
+
+def at_another_rate(system: System, source: str) -> None:
+    """A copy that would take minutes goes on faster: it is the same copy, and does not begin anew."""
+    table = f"{system.db}.paced"
+    copy = by_rest(system, "/v1/copies", table=table, source=source, max_rows_per_second=1)["id"]
+    slow = became(system, source, "paced", "running", copy)
+    assert slow["eta_s"] is not None
+    by_rest(system, "/v1/copies/rate", table=table, source=source, max_rows_per_second=7)
+    until(lambda: shown(system, source, "paced")["max_rows_per_second"] == 7, "the other rate is shown")
+    by_command(system, source, "--rate-only")
+    done = became(system, source, "paced", "done", copy)
+    assert (done["max_rows_per_second"], done["restarts"], done["began_ms"]) == (None, 0, slow["began_ms"])
+    assert done["rows"] == PACED + 1

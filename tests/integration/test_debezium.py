@@ -189,6 +189,7 @@ def test_debezium_s_topics_end_as_the_source(world: World) -> None:
         go_on(world)
         world.send()
         until(lambda: world.current() == {"everything", "plain"}, "what came then, applied")
+        copy_by_its_signal(world)
         assert run.stop() == 0
     assert world.verdicts() == {"everything": (5, True), "plain": (1, True)}
 
@@ -237,6 +238,27 @@ def go_on(world: World) -> None:
     plain.truncate()
     world.change("plain", "INSERT INTO plain VALUES (7, 7)")
     plain.again(1)
+
+
+def copy_by_its_signal(world: World) -> None:
+    """`rowlock copy` says what to ask Debezium for (R31); its rows mend the target's. A row that the source does not have stays, as the page says."""
+    target = f"{world.db}.plain"
+    world.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=world.db)
+    world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)
+    asked = invoke(world.config, "copy", target)
+    assert asked.exit_code == 2
+    assert (
+        f'\'execute-snapshot\', \'{{"data-collections":["{target}"],"type":"incremental"}}\'' in asked.output
+    )
+    assert "no row is deleted" in asked.output
+    world.connectors["plain"].read_again(*world.rows("plain").values())
+    world.send()
+    rows = "SELECT id, v FROM plain ORDER BY id"
+    until(
+        lambda: world.target.execute(rows, database=world.db) == [(7, 7), (99, 99)],
+        "the rows that were read again",
+    )
+    world.target.execute("DELETE FROM plain WHERE id = 99", database=world.db)
 
 
 def apply_by_hand(world: World, table: str) -> None:

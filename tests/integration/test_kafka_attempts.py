@@ -1,124 +1,32 @@
-"""Whole attempts into a topic of a broker: the machine that applies to databases passes what of their tests a topic can mean.
-
-What a topic holds is what its last record of each key says: judged by a consumer of its own, and compared with the source.
-"""
+"""Whole attempts into a topic of a broker, where it is more than a table or less; what it has in common with tables: test_kafka_shared.py."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
-from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec
 from consumer.ordering.lanes import LaneLimits
-from consumer.ordering.model import ApplyUnit, TargetTable, TopicOptions
-from consumer.tables.definition import InForce
+from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
-from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.services import Kafka
-from schemas.config.model import KafkaTargetConfig
-from schemas.table.model import Column, ColumnType, Kind, Row
+from schemas.table.model import Column, ColumnType, Kind
 from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource
-from tests.integration import test_apply_targets, test_targets_session
 from tests.integration.test_apply_targets import RealUnit, rows_of
+from tests.kafka_stand import Cluster
 from tests.kafka_target_kit import documents, make_topic, messages, target_config
 
 pytestmark = pytest.mark.timeout(240)
-#: The tests of sessions that say something of a topic, too. What is left out is about locks, lanes, unique indexes, displaced rows, values
-#: that a table cannot hold, or SQL.
-SHARED = (
-    test_apply_targets.test_histories_and_replays_end_as_the_source,
-    test_apply_targets.test_an_old_epoch_cannot_write,
-    test_targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
-    test_targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
-    test_targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
-    test_targets_session.test_two_take_overs_at_once_get_two_epochs,
-)
-globals().update({test.__name__: test for test in SHARED})
-
-
-class Cluster:
-    """What tests.integration.test_apply_targets.Real is for databases; and `Connections` to it."""
-
-    lanes = 1
-
-    def __init__(self, config: KafkaTargetConfig, kafka: Kafka) -> None:
-        self.schema, self.config, self.kafka = config.prefix, config, kafka
-        self.session = self.open()
-        self.worker: KafkaTarget | None = None
-        self.tables: dict[tuple[str, int], InForce] = {}
-
-    def open(self) -> KafkaTarget:
-        made = KafkaTarget(self.config, lambda: 0)
-        made.ensure_bookkeeping()
-        return made
-
-    def get(self, _number: int) -> KafkaTarget:
-        """The worker's own, as it is another process than who takes over."""
-        if self.worker is None:
-            self.worker = self.open()
-        return self.worker
-
-    def check(self, number: int) -> None: ...
-
-    def drop(self, _number: int) -> None:
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            worker.close()
-
-    def displaced(self) -> int:
-        return 0
-
-    def apply(
-        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
-    ) -> Report:
-        options = TopicOptions(kinds=(("branch1", "mariadb"),))
-        routes = tuple(replace(each, topic=each.topic or options) for each in spec.routes)
-        spec = replace(spec, batches=True, routes=routes)
-        return apply_topic(spec, self, slices, read_missing=read_missing, tables=self.tables)
-
-    def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
-        """What a reader of committed records has, who keeps the last one of each key."""
-        rows: dict[tuple[int, bytes | None], Row] = {}
-        for message, (_, value) in zip(
-            found := messages(self.kafka, f"{self.schema}.acct"), documents(found), strict=True
-        ):
-            at = message.partition(), message.key()
-            if value is None or value["op"] == "d":
-                rows.pop(at, None)
-            elif value["op"] == "t":
-                rows.clear()
-            elif value["op"] != "m":
-                rows[at] = tuple(value["after"].values())
-        return list(rows.values())
-
-    def ops(self) -> str:
-        """The operations of the records, in order; a tombstone is `-`."""
-        found = documents(messages(self.kafka, f"{self.schema}.acct"))
-        return "".join("-" if value is None else value["op"] for _, value in found)
-
-    def close(self) -> None:
-        self.drop(0)
-        self.session.close()
 
 
 @pytest.fixture
 def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
     with closing(Cluster(target_config(kafka, unique), kafka)) as made:
         yield made
-
-
-@pytest.fixture
-def target(real: Cluster) -> Cluster:
-    return real
 
 
 def unit_of(real: Cluster, *, topic: dict[str, Any] | None = None, **add: str) -> RealUnit:

@@ -16,7 +16,7 @@ from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, 
 from consumer.ordering.model import EveryChange, Held, NetChange
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
 from consumer.targets.kafka import progress
-from consumer.targets.kafka.clients import TRANSACTION_S
+from consumer.targets.kafka.clients import LONGEST_S
 from consumer.targets.kafka.dialect import open_kafka
 from consumer.targets.kafka.state import committed
 from consumer.targets.kafka.target import KafkaTarget
@@ -164,7 +164,7 @@ def test_a_transaction_of_a_dead_owner_is_ended_by_its_successor(
     hung(owner)
     began = time.monotonic()
     second = Owner(config, owner.table)
-    assert time.monotonic() - began < TRANSACTION_S, "its end was not awaited"
+    assert time.monotonic() - began < LONGEST_S * 0.9, "its end was not awaited"
     assert [row.offset for row in second.rows] == [4]
     second.apply(5, (None, account(2, "successor")))
     assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "successor")]
@@ -373,3 +373,31 @@ def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConf
     make_topic(kafka, f"{config.prefix}.rowlock_progress", 2)
     with pytest.raises(TargetConfigError, match="has 2 partitions and must have one"):
         open_kafka(config, "")
+
+
+@pytest.mark.parametrize(("status", "left"), [("open", [(1, "bob")]), ("gone", [])])
+def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_topic_has_of_it(
+    status: str, left: list[tuple[int, str]], kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    """Under another routing key, or outside the filter by now, though the change that said so was never written."""
+    options: dict[str, Any] = {"key": ("owner",), "where": (("note", ("open",)),)}
+    owner = Owner(config, table_of(unique, **options))
+    owner.apply(4, (None, account(1, "ann", "open")))
+    owner.apply(5, NetChange(owner.table, snapshot=[account(1, "bob", status)]))
+    rows = owner.target._state(owner.table).all({})
+    assert [(row["id"], row["owner"]) for row in rows] == left
+
+
+def test_what_leaves_the_quarantine_is_in_its_history(owner: Owner, kafka: Kafka, unique: str) -> None:
+    make_topic(kafka, f"{unique}.rowlock_quarantine_closed", max_message_bytes="2000")
+    small, large = (Held(offset, 0, "s.acct", "[1]", "1", text, "refused", 7) for offset, text in ((4, "{}"), (5, "x" * 2000)))  # fmt: skip
+    owner.apply(6, held=[small, large])
+    owner.apply(7, closed_before=5, why="emptied")
+    owner.apply(8, closed=[(5, 0)], why="by hand")
+    found = documents(messages(kafka, f"{unique}.rowlock_quarantine_closed"))
+    assert [key for key, _ in found] == [["out", UNIT.topic, 4, 0], ["out", UNIT.topic, 5, 0]]
+    assert [(value["event"], value["error"], value["closed"]) for _, value in found] == [
+        ("{}", "refused", "emptied"),
+        ("", "refused", "by hand"),
+    ]
+    assert owner.target.held(UNIT) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -45,15 +46,15 @@ def site(stand: OracleStand) -> OracleSite:
 def rows_of(site: OracleSite, table: str) -> dict[int, int]:
     """What a reader of the topic holds who knows copies: a chunk takes away what has no event since the copy began."""
     rows: dict[int, tuple[int, int]] = {}  # id → (version, number of its last event)
-    begun = 0
+    begun, partial = 0, False
     for number, event in enumerate(replay(site.events(table)).accepted):
         if event.copy is not None and event.definition is not None:
-            begun = number
+            begun, partial = number, event.copy.partial
         if event.before is not None:
             rows.pop(int(str(event.before["id"])), None)
         if event.after is not None:
             rows[int(str(event.after["id"]))] = int(str(event.after["version"])), number
-        if event.chunk is not None and event.chunk.repeated:
+        if event.chunk is not None and event.chunk.repeated and not partial:
             low = int(str(event.chunk.after[0])) if event.chunk.after else -1
             high = int(str(event.chunk.upto[0])) if event.chunk.upto else 1 << 40
             rows = {id_: row for id_, row in rows.items() if not low < id_ <= high or row[1] >= begun}
@@ -133,20 +134,162 @@ def killed_at(number: int) -> Callable[[str], None]:
     return before
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(stand: OracleStand, seed: int) -> None:
+def keys_only(site: OracleSite) -> None:
+    """Give the table a log that says which row was changed, and nothing else."""
+    site.stand.drop_log("a")
+    site.stand.create_log("a", ["id"], new_values=False)
+
+
+def with_a_lob(site: OracleSite) -> None:
+    """Give the table a column that no log holds; it always says the row's version."""
+    site.stand.drop("a")
+    site.stand.create("a", {"id": NUMBER, "version": WIDE, "note": ("CLOB", "text")})
+    site.stand.do(
+        "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.note = 'n' || NEW.version; RETURN NEW; END $$"
+    )
+    site.stand.do(
+        f'CREATE TRIGGER noted BEFORE INSERT OR UPDATE ON "{OWNER}"."a" FOR EACH ROW EXECUTE FUNCTION noted()'
+    )
+
+
+LOGS: dict[str, Callable[[OracleSite], None]] = {
+    "whole": lambda _: None,
+    "keys": keys_only,
+    "lob": with_a_lob,
+}
+
+
+@pytest.mark.parametrize(
+    ("log", "seed"),
+    [
+        ("whole", 0),
+        ("whole", 1),
+        ("whole", 2),
+        ("whole", 3),
+        ("keys", 4),
+        ("keys", 5),
+        ("lob", 6),
+        ("lob", 7),
+    ],
+)
+def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(
+    stand: OracleStand, log: str, seed: int
+) -> None:
     """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of every kind, before and behind
     each COMMIT of a delete, while its messages are on their way."""
     site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed)
+    LOGS[log](site)
     site.put("a", 0, *range(9))
     for _ in range(12):
         site.run(*[writers.go_on] * 12, before=killed_at(rng.randint(12, 160)))
     writers.end()
     site.run()
     assert rows_of(site, "a") == site.rows("a")
+    if log == "lob":
+        last = {event.after["id"]: event.after for event in site.events("a") if event.after is not None}
+        assert {id_: last[id_]["note"] for id_ in site.rows("a")} == {
+            id_: f"n{version}" for id_, version in site.rows("a").items()
+        }
     assert published_twice(site, "a") == []
     assert stops(site, "a") == []
     assert stand.logged("a") == 0
+
+
+def between(site: OracleSite, *changes: str) -> Callable[[str], None]:
+    """Change the table once, between the reading of its log and that of its rows."""
+    waiting = list(changes)
+
+    def before(sql: str) -> None:
+        if waiting and f'FROM "{OWNER}"."a" l WHERE' in sql and "ORDER BY" not in sql:
+            for change in waiting:
+                site.stand.do(re.sub(r"(INTO|FROM|UPDATE) a\b", rf"\1 {OWNER_A}", change))
+            waiting.clear()
+
+    return before
+
+
+OWNER_A = f'"{OWNER}"."a"'
+
+
+def images(site: OracleSite) -> list[tuple[str, dict[str, object] | None, dict[str, object] | None]]:
+    return [(event.op, event.before, event.after) for event in site.events("a") if event.op in "cud"]
+
+
+def test_a_log_with_keys_only_says_the_row_as_it_is(site: OracleSite) -> None:
+    """Three changes are one event; what comes between the log and the row is in the event, and again in the next poll's."""
+    keys_only(site)
+    site.run()
+
+    def three() -> None:
+        for version in (1, 2, 3):
+            site.put("a", version, 1)
+        site.put("a", 4, 2)
+        site.delete("a", 2)
+
+    site.run(three, lambda: None, before=between(site, "UPDATE a SET version = 9 WHERE id = 1"))
+    gone = {"id": 2, "version": None}
+    now = {"id": 1, "version": 9}
+    assert images(site) == [("u", None, now), ("d", gone, None), ("u", None, now)]
+    assert [len(event.log.rows) for event in site.events("a") if event.log] == [3, 2, 1]
+    assert site.stand.logged("a") == 0
+
+
+def test_a_row_that_is_gone_when_it_is_read_is_deleted(site: OracleSite) -> None:
+    keys_only(site)
+    site.run()
+    site.run(lambda: site.put("a", 1, 1), lambda: None, before=between(site, "DELETE FROM a WHERE id = 1"))
+    assert [op for op, _, _ in images(site)] == ["d", "d"]
+    assert rows_of(site, "a") == {}
+
+
+def test_a_key_that_moves_is_known_by_keys_alone(site: OracleSite) -> None:
+    keys_only(site)
+    site.put("a", 1, 1)
+    site.run()
+    site.run(lambda: site.stand.do(f"UPDATE {OWNER_A} SET id = 5, version = 2"))
+    assert [(op, (before or after or {})["id"]) for op, before, after in images(site)] == [("d", 1), ("u", 5)]
+
+
+def test_a_lob_is_read_from_the_row_as_it_is(site: OracleSite) -> None:
+    """Of before none is known; a later value comes with the earlier change, and again with its own."""
+    with_a_lob(site)
+    site.run()
+    site.run(
+        lambda: site.put("a", 1, 1),
+        lambda: None,
+        before=between(site, "UPDATE a SET version = 2 WHERE id = 1"),
+    )
+    assert images(site) == [
+        ("c", None, {"id": 1, "version": 1, "note": "n2"}),
+        ("u", {"id": 1, "version": 1, "note": None}, {"id": 1, "version": 2, "note": "n2"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_with_a_lob_that_is_gone_when_it_is_read(site: OracleSite, again: bool) -> None:
+    with_a_lob(site)
+    site.run()
+    changes = ["DELETE FROM a WHERE id = 1", *(["INSERT INTO a VALUES (1, 7)"] if again else [])]
+    site.run(lambda: site.put("a", 1, 1), lambda: None, before=between(site, *changes))
+    assert [(op, (after or {}).get("note")) for op, _, after in images(site)] == (
+        [("c", "n7"), ("d", None), ("c", "n7")] if again else [("d", None), ("d", None)]
+    )
+    assert rows_of(site, "a") == site.rows("a")
+
+
+def test_check_says_what_is_read_from_the_row_itself(site: OracleSite) -> None:
+    with_a_lob(site)
+    site.stand.drop_log("b")
+    site.stand.create_log("b", ["id"], new_values=False)
+    source = site.source(site.config())
+    findings, _ = source.check()
+    source.close()
+    assert [(each.level, each.place) for each in findings] == [
+        ("warning", "source s, table BANK.a"), ("warning", "source s, table BANK.b"),
+    ]  # fmt: skip
+    assert findings[0].message.startswith("no log holds note:")
+    assert findings[1].message.startswith("its log MLOG$_b has keys only:")
+    assert 'SEQUENCE ("version") INCLUDING NEW VALUES' in findings[1].remedy
 
 
 def test_a_kill_between_the_acknowledgement_and_the_delete(site: OracleSite) -> None:
@@ -315,6 +458,19 @@ def test_a_unique_value_that_is_handed_over_is_given_up_first(site: OracleSite) 
     assert held == {1: 11, 2: 10, 3: 30}
 
 
+def test_a_chunk_waits_for_all_of_a_long_log(stand: OracleStand) -> None:
+    """A poll brings two rows of it: a row of the chunk, which is newer, must not stand before them (`events` judges)."""
+    site = OracleSite(stand, poll_rows=2)
+    site.run(tables="b")
+
+    def backlog() -> None:
+        for version in range(1, 12):
+            site.put("b", version, 1)
+
+    site.run(lambda: site.copy("b"), backlog, tables="b", until=lambda: copied(site, "b"))
+    assert rows_of(site, "b") == {1: 11}
+
+
 def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     stand = site.stand
     stand.do("UPDATE all_mview_logs SET include_new_values = 'NO' WHERE master = 'a'")
@@ -362,3 +518,29 @@ def test_on_a_real_kafka(
     assert {int(row["id"]): int(row["version"]) for row in rows} == site.rows("a")
     logged = [row for event in found.accepted if event.log for row in event.log.rows]
     assert len(logged) == len(set(logged)) == 2 * 14
+
+
+def test_a_copy_of_some_rows_takes_the_sources_own_condition(site: OracleSite) -> None:
+    site.put("a", 1, *range(8))
+    site.run()
+    before = len(site.events("a"))
+    site.run(lambda: site.copy("a", "id >= 5"), until=lambda: copied(site, "a"))
+    read = [event.after for event in site.events("a")[before:] if event.op == "r"]
+    assert read == [{"id": id_, "version": 1} for id_ in (5, 6, 7)]
+    assert rows_of(site, "a") == site.rows("a")
+
+
+@pytest.mark.parametrize(
+    "where", ["nonsense = 1", "id ==== 1", "1 / (id - id) = 1", r"id > 1 AND 'x\' = 'y'"]
+)
+def test_a_condition_that_the_source_does_not_take_ends_its_copy(site: OracleSite, where: str) -> None:
+    site.put("a", 1, *range(4))
+    site.run()
+
+    def refused() -> bool:
+        state = site.watermarks()[-1].copies.get(f"{OWNER}.a")
+        return state is not None and state.phase == "refused"
+
+    site.run(lambda: site.copy("a", where), lambda: site.put("a", 2, 3), until=refused)
+    assert stops(site, "a") == []
+    assert rows_of(site, "a") == site.rows("a")

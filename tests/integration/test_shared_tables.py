@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from consumer.attempt.evolution.in_target import not_lost
 from consumer.attempt.reports import Report
+from consumer.errors import TransientError
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import decode_stored
 from schemas.table.model import ColumnType, Kind, Table
@@ -83,14 +87,14 @@ class Both:
         assert found is not None
         return found
 
-    def equal(self, *lacks: str) -> None:
-        """Require that all rows are the sources' rows. `lacks`: columns, as "north.n", that a source does not have and whose rows have NULL."""
+    def equal(self, *lacks: str, more: Sequence[Branch] = ()) -> None:
+        """Require that all rows are the sources' rows. `lacks`: columns, as "north.n", that a source does not have and whose rows have NULL; `more`: sources."""
         table, session = self.table, self.real.session
         rows = session.fetch_rows(as_target(table), None, 1000)
         named = [dict(zip(table.column_names, row, strict=True)) for row in rows]
         found: list[tuple[Any, ...]] = []
         wanted: list[tuple[Any, ...]] = []
-        for branch in (self.north, self.south):
+        for branch in (self.north, self.south, *more):
             _, state = session.read(branch.unit.unit)
             assert state is not None
             assert state.ddl is None
@@ -244,3 +248,62 @@ def test_one_that_is_paused_in_its_statement_lets_the_other_wait_and_nothing_is_
         assert "note" not in both.table.column_names
         both.equal("south.n")
     both.equal("south.n")
+
+
+def drop(both: Both) -> None:
+    """Somebody drops the target table. The units' next attempts look for it."""
+    both.real.execute(f"DROP TABLE {both.real.schema}.acct")
+    both.real.tables.clear()
+
+
+def test_a_dropped_table_that_one_copy_makes_anew_waits_for_the_copies_of_the_others(both: Both) -> None:
+    """The table is there again, and has the rows of one source: another one that wrote on would pass for whole."""
+    north, south = both.north, both.south
+    drop(both)
+    north.put(1, version=2)
+    north.stops("the target table is not there any more")
+    north.copied()
+    for times in range(2):
+        south.put(1, version=3 + times)
+        south.stops("the rows of this source are not in it: rowlock copy bank.acct")
+        south.unit.take_over()  # which takes the message away, and not what it says
+    south.statement(added(south.table, column("n")), ColumnChanges(added=("n",)), {"n": None})
+    south.stops("the rows of this source are not in it: rowlock copy bank.acct")
+    north.put(2, version=5)
+    north.goes_on()
+    south.copied()
+    south.put(2, version=6)
+    south.goes_on()
+    both.equal("north.n")
+    north.copied()  # the table is there: nobody loses anything
+    south.put(0, version=7)
+    south.goes_on()
+    both.equal("north.n")
+
+
+def test_a_source_that_is_new_makes_a_dropped_table_and_the_others_wait(both: Both) -> None:
+    north, south = both.north, both.south
+    drop(both)
+    east = Branch.of(both.real, "east")
+    for branch in (north, south):
+        branch.put(1, version=2)
+        branch.stops("the rows of this source are not in it: rowlock copy bank.acct")
+        branch.copied()
+    both.equal(more=[east])
+
+
+def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(both: Both) -> None:
+    """Its attempt has begun, and what is written of its rows comes then."""
+    north, south = both.north, both.south
+    session, unit = both.real.session, south.unit.unit
+    spec: Any = SimpleNamespace(unit=unit)
+    lanes, _ = session.read(unit)
+    with session.transaction(unit, lanes) as transaction:
+        not_lost(spec, transaction)
+    drop(both)
+    north.put(1, version=2)
+    north.stops("the target table is not there any more")
+    north.copied()
+    with pytest.raises(TransientError, match="made the target table anew"):
+        with session.transaction(unit, lanes) as transaction:
+            not_lost(spec, transaction)

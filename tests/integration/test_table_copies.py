@@ -48,6 +48,8 @@ CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 ROWS = 11
+#: See tests.copying_capture.
+MOMENTS = ("event", "memory", "record", "low", "select", "high", "rows", "chunk", "last")
 
 
 def name_of(cause: str) -> str:
@@ -299,7 +301,7 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
         until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
         assert unit.stop() == 0, unit.says()
     with copying.writing("live", *(() if stopped else ("a",))):
-        for number, when in enumerate(("event", "memory", "record", "chunk", "last")):
+        for number, when in enumerate(MOMENTS):
             if when in ("event", "memory", "record"):  # it begins, or begins anew
                 if stopped:
                     truncated = "ALTER TABLE a TRUNCATE PARTITION p0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +30,6 @@ def made(target: Target, table: Table) -> tuple[Lane, TargetTable]:
     session = target.open()
     session.create_table(table)
     return Lane.start(session), as_target(table)
-
-
-def displaced(target: Target) -> list[dict[str, Any]]:
-    rows = target.sql("SELECT row_data, displaced_by, table_name FROM rowlock_displaced ORDER BY id")
-    return [{"row": json.loads(row[0]), "by": row[1], "table": row[2]} for row in rows]
 
 
 @pytest.mark.parametrize("many", [1, PEOPLE])
@@ -101,7 +95,7 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
     assert rows_of(lane.session, table) == before + others
     assert lane.apply(NetChange(table, **wanted), displacing='{"offsets":[7,9]}') == 1
     assert rows_of(lane.session, table) == [row, *others]
-    [kept] = displaced(target)
+    [kept] = target.displaced()
     assert kept["row"]["note"] == "theirs"
     assert kept["row"]["passport"] == 1
     assert (kept["by"], kept["table"]) == ('{"offsets":[7,9]}', f"{target.schema}.people")
@@ -116,7 +110,7 @@ def test_every_displaced_row_counts_once(target: Target) -> None:
     assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 2
     assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 0
     assert rows_of(lane.session, table) == [others[2], *wanted]
-    assert len(displaced(target)) == 2
+    assert len(target.displaced()) == 2
     assert lane.session.displaced(lane.unit.pipeline) == {lane.unit.topic: 2}
     assert lane.session.displaced("another") == {}
 
@@ -129,7 +123,7 @@ def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(tar
     target.sql(f"UPDATE {target.name('people')} SET extra = 'kept by updates in place'")
     lane.apply(NetChange(table, updates=[person(1, "a@x", note="again")]))
     lane.apply(NetChange(table, replaces=[person(2, "a@x")]), displacing="{}")
-    assert displaced(target)[0]["row"]["extra"] == "kept by updates in place"
+    assert target.displaced()[0]["row"]["extra"] == "kept by updates in place"
 
 
 @pytest.mark.parametrize("many", [1, PEOPLE])
@@ -149,7 +143,7 @@ def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: 
         assert rows_of(lane.session, table) == read + fresh
     found = dict(target.sql(f"SELECT id, extra FROM {target.name('people')}"))
     assert found == {each: "its own" if each < many else "of a new row" for each in range(2 * many)}
-    assert displaced(target) == []
+    assert target.displaced() == []
 
 
 @pytest.mark.parametrize("many", [1, PEOPLE])
@@ -187,7 +181,7 @@ def test_rows_of_a_snapshot_that_pass_a_value_on_are_refused_in_place_and_taken_
     assert rows_of(lane.session, table) == have
     lane.apply(anew(net))
     assert rows_of(lane.session, table) == around
-    assert displaced(target) == []
+    assert target.displaced() == []
 
 
 def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:
@@ -196,7 +190,7 @@ def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:
     lane.apply(NetChange(table, replaces=rows))
     lane.apply(NetChange(table, replaces=[person(9, None, "DE", None)]), displacing="{}")
     assert len(rows_of(lane.session, table)) == 6
-    assert displaced(target) == []
+    assert target.displaced() == []
 
 
 def _letters(schema: str, collation: str) -> Table:
@@ -440,4 +434,4 @@ def test_random_net_changes_equal_a_model(target: Target) -> None:
             assert rows_of(lane.session, table) == [have[id_] for id_ in sorted(have)]
 
     run()
-    assert displaced(target) == []
+    assert target.displaced() == []

@@ -47,7 +47,7 @@ def test_a_restored_row_never_gives_an_epoch_again(target: Target, monkeypatch: 
     session.ensure_bookkeeping()
     backup, _, _ = session.take_over(UNIT, "id", LAYOUT, 2)
     given = session.take_over(UNIT, "id", LAYOUT, 2)[0]
-    target.sql(f"UPDATE {target.name('rowlock_progress')} SET epoch = {backup}")
+    target.put_back(UNIT, backup)
     until(lambda: now_ms() > given, "the clock's next millisecond: no server is restored within one")
     assert session.take_over(UNIT, "id", LAYOUT, 2)[0] > given > backup
 
@@ -99,7 +99,7 @@ def test_a_guard_that_does_not_hold_exactly_is_fenced(target: Target, changed: d
 def test_a_row_that_is_gone_is_fenced_and_never_made(target: Target) -> None:
     session = target.open()
     lane = Lane.start(session)
-    target.sql("DELETE FROM rowlock_progress")
+    target.forget(lane.unit)
     with pytest.raises(FencedError), session.transaction(UNIT, [lane.row]):
         pytest.fail("the guard passed")
     assert session.read(UNIT)[0] == []
@@ -115,9 +115,14 @@ def test_progress_is_written_whole_for_busy_and_idle_lanes(target: Target) -> No
     with session.transaction(UNIT, rows) as tx:
         tx.write_progress(wrote)
     assert session.read(UNIT)[0] == wrote
-    with pytest.raises(FencedError), session.transaction(UNIT, wrote) as tx:
-        tx.write_progress([replace(wrote[0], attempt=99, offset=10)])
-    assert session.read(UNIT)[0] == wrote
+
+
+def test_a_row_is_never_written_for_another_attempt(target: Target) -> None:
+    session = target.open()
+    lane = Lane.start(session)
+    with pytest.raises(FencedError), session.transaction(UNIT, [lane.row]) as tx:
+        tx.write_progress([replace(lane.row, attempt=99, offset=10)])
+    assert session.read(UNIT)[0] == [lane.row]
 
 
 def test_an_error_inside_rolls_everything_back(target: Target) -> None:
@@ -223,7 +228,7 @@ def test_a_lost_connection_is_transient_and_the_session_recovers(target: Target)
     with pytest.raises(TransientError), session.transaction(UNIT, [lane.row]):
         pytest.fail("no server, no guard")
     assert not session.ping()
-    target.service.start()
+    target.start_again()
     with session.transaction(UNIT, [lane.row]) as tx:
         tx.write_progress([replace(lane.row, offset=1)])
     assert session.ping()
@@ -236,14 +241,20 @@ def test_two_take_overs_at_once_get_two_epochs(target: Target) -> None:
     epochs: list[int] = []
 
     def run(each: int) -> None:
-        epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
+        while len(epochs) < 4:
+            try:
+                epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
+            except TransientError:
+                continue  # as every worker does; a target may have done it all the same, and the next epoch is higher then
+            return
 
     threads = [threading.Thread(target=run, args=(each,)) for each in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(epochs) == [1, 2, 3, 4]
+    assert len(set(epochs)) == 4
+    assert session.read(UNIT)[0][0].epoch == max(epochs) >= 4
 
 
 def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> None:

@@ -29,6 +29,7 @@ MUTANTS = [
     *_of(
         "producer/loop/loop.py",
         ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
+        ("        self._position.moved(file, pos)\n", ""),
         (
             "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
             "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
@@ -77,6 +78,7 @@ MUTANTS = [
         "producer/copies/states.py",
         ("self.all.values() if self.running is None else ()", "self.all.values()"),
         ("state.begin != begun.position or state.phase in", "state.phase in"),
+        ("        if state is not None and is_open(state):\n            self.put(replace(state, max_rows", "        if state is not None:\n            self.put(replace(state, max_rows"),
         tests=_COPIES,
     ),
     *_of(
@@ -121,6 +123,13 @@ MUTANTS = [
         ("return ceiling is None or (self._context.epoch, *point, self.next_row(topic)) > ceiling", "return True"),
     ),
     *_of(
+        "producer/snapshot/chunks.py",
+        ("if len(chunk.rows) >= state.limit else None", "if len(chunk.rows) >= self.chunk_rows else None"),
+        tests=_COPIES,
+    ),
+    *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
+    *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = rows_at_once(self._chunk_rows, self._copies.states.fulfilled(job.table))\n", ""), tests=_COPIES),
+    *_of(
         "producer/kafka/writer.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
     ),
@@ -142,7 +151,7 @@ MUTANTS = [
         ("for mark, keys in state.seen if not read.low.saw(mark)]", "for mark, keys in state.seen if read.low.saw(mark)]"),
         ("        state.seen.append((event.mark, None))\n", ""),
         ("        return self._read(msgspec.structs.replace(state, table=event.table), now)\n", "        return msgspec.structs.replace(state, table=event.table), []\n"),
-        ("if len(chunk.rows) >= self._limit else None", "if len(chunk.rows) > self._limit else None"),
+        ("if len(chunk.rows) >= state.limit else None", "if len(chunk.rows) > state.limit else None"),
         ("upto = _key(chunk.rows[-1], columns)", "upto = _key(left[-1], columns)"),
         ("        state.touched.update(key for key in event.keys if key in state.keys)\n", "        pass\n"),
         ("if _key(row, columns) not in state.touched)", "if _key(row, columns))"),

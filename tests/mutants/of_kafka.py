@@ -8,6 +8,9 @@ _FORMATS = "consumer/targets/kafka/formats/"
 _DEBEZIUM = ("tests/unit/test_kafka_debezium_format.py",)
 _TARGET = ("tests/integration/test_kafka_target.py",)
 _ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
+_SHARED = ("tests/integration/test_kafka_shared.py",)
+_WRITER = ("tests/unit/test_kafka_writer.py",)
+_SECURITY = ("tests/integration/test_kafka_security.py",)
 _VERIFY = ("tests/unit/test_verify_topics.py",)
 _COPIES = ("tests/integration/test_kafka_copies.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
@@ -39,8 +42,7 @@ MUTANTS = [
         ("{max(row, 0)}", "{row}"),
         ("if form is None:", "if not self.word:"),
         ("        if name in image:", "        if name:"),
-        ('gone=image) if op == "d" else', 'gone=image) if op == "x" else'),
-        ("            mine = origin == self._origin\n", "            mine = bool(origin)\n"),
+        ('origin=origin, gone=image) if op == "d" else', 'origin=origin, gone=image) if op == "x" else'),
     ),
     *_of(
         f"{_FORMATS}debezium_columns.py",
@@ -67,7 +69,7 @@ MUTANTS = [
         (" if value != now[name]}", "}"),
         ("        if not where:\n", "        if where is not None:\n"),
         ('.replace("*/", "*\\\\/")', ""),
-        ('gone=image) if kind == "DELETE" else', 'gone=image) if kind == "QUERY" else'),
+        ('State(key, gone=image) if kind == "DELETE" else', 'State(key, gone=image) if kind == "QUERY" else'),
     ),
     *_of(
         "consumer/targets/kafka/shaping.py",
@@ -119,7 +121,59 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _TARGET,
         ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        ("for row in rows().rows(net.deletes):", "for row in rows().all({}):"),
+        ("for row in rows().rows(gone):", "for row in rows().all({}):"),
+    ),
+    *_of(
+        "consumer/targets/kafka/clients.py",
+        _WRITER,
+        ("min(LONGEST_S, lease_s * 0.95)", "LONGEST_S"),
+        ('int(limits.call_s * 1000),\n        "socket', 'int(CALL_S * 1000),\n        "socket'),
+    ),
+    *_of(
+        "schemas/config/load.py",
+        _WRITER,
+        ("            target._lease_s = config.coordination.lease_s\n", "            pass\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/writer.py",
+        _SECURITY,
+        ("            if error.code() not in _PURGED:\n", "            if error:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/topics.py",
+        _SECURITY,
+        ("            client.poll(0)  # what it has to tell\n", ""),
+        ("        if error.code() != KafkaError._ALL_BROKERS_DOWN:\n", "        if True:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/reader.py",
+        _SECURITY,
+        (", KafkaError.GROUP_AUTHORIZATION_FAILED}", "}"),
+    ),
+    *_of(
+        "consumer/targets/kafka/writer.py",
+        _WRITER,
+        ("{config.prefix}./{unit.pipeline}/{unit.topic}", "{config.prefix}.{unit.pipeline}.{unit.topic}"),
+    ),
+    *_of(
+        "consumer/targets/kafka/topics.py",
+        _SHARED,
+        ("            self._client = None\n            client.poll(0)", "            client.poll(0)"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _TARGET,
+        ("            if size_of(record) > self._history.limit:\n", "            if not entry.event:\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/state.py",
+        ("tests/integration/test_kafka_target.py",),
+        ("        if each not in after.held\n    ]", "    ]"),
+    ),
+    *_of(
+        "consumer/tables/definition.py",
+        _ATTEMPTS,
+        ("        return frozenset(target.table.column_names)\n", "        pass\n"),
     ),
     *_of(
         "consumer/targets/kafka/compacted/topic_rows.py",
@@ -199,10 +253,5 @@ MUTANTS = [
         "consumer/attempt/drivers/batches.py",
         _COPIES,
         ("return self._targets.get(0).look_up(effect.table, effect.keys)", "return effect.keys"),
-    ),
-    *_of(
-        "consumer/tables/definition.py",
-        _ATTEMPTS,
-        ("        return frozenset(target.table.column_names)\n", "        pass\n"),
     ),
 ]

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _RULES = ("tests/unit/test_oracle_mlog.py",)
 _CATALOGUE = ("tests/unit/test_oracle_catalogue.py",)
 _STAND = ("tests/integration/test_oracle_stand.py",)
+_VIEW = ("tests/integration/test_oracle_view.py",)
 
 
 def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STAND) -> list[Mutant]:
@@ -37,8 +38,31 @@ MUTANTS = [
         ("            if deleted != len(places):\n", "            if False:\n"),
     ),
     *_of(
+        "producer/oracle/chunks.py",
+        ("        return brought is not None and brought < answer.high[1]\n", "        return False\n"),
+    ),
+    *_of(
+        "producer/resume/positions.py",
+        ("        if offset == self._next:\n", "        if True:\n"),
+        tests=("tests/unit/test_capture_positions.py",),
+    ),
+    *_of(
+        "rowlock/inspect/observed/polled.py",
+        ("        if seen is None or seen[0] < self._from:\n", "        if seen is None:\n"),
+        ("mark.gen != self._first.gen or", "False or"),
+        ("        return polled and not mark.snapshot_pending\n", "        return polled\n"),
+        tests=_VIEW,
+    ),
+    *_of(
+        "producer/sources/oracle/mlog.py",
+        ("before=after if change.before is None else change.before", "before=change.before"),
+        ("    for row in sorted(rows, key=_order):\n        by_key", "    for row in rows:\n        by_key"),
+        ("now[i] if i in unlogged else value", "now[i]"),
+        tests=_RULES,
+    ),
+    *_of(
         "producer/oracle/poll.py",
-        ("        rows = unpublished(rows, followed.old)\n", "        pass\n"),
+        ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n"),
     ),
     *_of(
         "producer/resume/topic_recovery.py",

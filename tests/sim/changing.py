@@ -20,7 +20,14 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.batches import one_at_a_time
 from consumer.attempt.effects import Effect
-from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
+from consumer.attempt.evolution.in_target import (
+    drop_target,
+    follow,
+    lose_others,
+    not_lost,
+    routed_place,
+    sharing,
+)
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
@@ -161,6 +168,10 @@ class Database:
                 follow(spec, self, session, operation)
             case fx.DropTarget():
                 drop_target(spec, self, session, operation)
+            case fx.LoseOthers():
+                lose_others(spec, self, session, operation)
+            case fx.NotLost():
+                not_lost(spec, session)
             case fx.Write():
                 before = self.state.displaced
                 self._write(operation.net, operation.displacing)
@@ -260,6 +271,9 @@ class Transaction:
 
     def write_unit(self, state: UnitState) -> None:
         self._database.state.units[self._topic] = state
+
+    def write_other(self, topic: str, state: UnitState) -> None:
+        self._database.state.units[topic] = state
 
 
 def check(column: Column, value: Value) -> None:

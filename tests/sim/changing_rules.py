@@ -77,7 +77,7 @@ def _others_are_asked() -> Iterator[None]:
 
 @contextmanager
 def _others_are_waited_for() -> Iterator[None]:
-    def others(spec: Any, transaction: Any, routed: Any) -> Any:
+    def others(spec: Any, transaction: Any, routed: Any, **_: Any) -> Any:
         if not routed.added:
             return {}
         place = (routed.schema, routed.table)

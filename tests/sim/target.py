@@ -190,6 +190,8 @@ class Target:
                 follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
             case fx.Relayout():
                 txn.relaid = (unit, list(operation.rows))
+            case fx.LoseOthers() | fx.NotLost():
+                pass  # nobody drops a table here
             case _:
                 assert_never(operation)
 

@@ -64,8 +64,8 @@ MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "attempt.recreated": "a topic that was made again",
-    "producer.position.CapturePosition.use_up": "a log that is used up (tests/integration/test_oracle_stand.py)",
-    "producer.positions.PositionStore.superseded": "a log that is used up (tests/integration/test_oracle_stand.py)",
+    "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
+    "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep._lost": "Kafka loses nothing here",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import check_gtids, check_log, check_server, select
+from producer.resume.positions import PositionStore, check_gtids, check_log, check_server, select
 from producer.resume.topic_recovery import Marker, Tail, TopicTails
 from producer.snapshot.chunks import FROM_START
 from producer.snapshot.resume import resume_after
@@ -170,3 +173,47 @@ def test_a_topic_s_highest_position_counts_what_prev_says_and_not_what_zombies_s
     tails.add(0, _event(2, (0, 1, 50, 0), (0, 1, 90, 3)))
     tails.add(1, _event(1, (0, 9, 9, 9)))
     assert (tails.highest, tails.gen) == ((0, 1, 90, 3), 2)
+
+
+class _Slow:
+    """A writer of records and a reader of the topic; `come` is when what was sent is there, in the order of the calls."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.under_way: list[tuple[bytes, Callable[[int], None] | None]] = []
+
+    def send(
+        self, _topic: str, key: bytes, _value: bytes | None, on_offset: Callable[[int], None] | None = None
+    ) -> None:
+        self.under_way.append((key, on_offset))
+
+    def drain(self) -> None:
+        for key, on_offset in self.under_way:
+            self.keys.append(key)
+            if on_offset is not None:
+                on_offset(len(self.keys) - 1)
+        self.under_way.clear()
+
+    def bounds(self, _topic: str) -> tuple[int, int]:
+        return 0, len(self.keys)
+
+    def read(self, _topic: str, start: int, end: int) -> list[Any]:
+        return [
+            SimpleNamespace(key=lambda key=key: key, offset=lambda at=at: at)
+            for at, key in enumerate(self.keys[start:end], start)
+        ]
+
+
+def test_a_claim_is_seen_also_in_the_place_of_a_record_that_is_under_way() -> None:
+    topic: Any = _Slow()
+    store, ours = PositionStore("p"), record()
+    store.claim(topic, topic, ours, [])
+    assert not store.superseded(topic, 1)
+    store.send(topic, ours)
+    topic.drain()
+    assert not store.superseded(topic, 1)
+    store.send(topic, ours)  # under way: another process claims the source first
+    topic.keys.append(b"2")
+    assert store.superseded(topic, 1)
+    topic.drain()
+    assert store.superseded(topic, 1)

@@ -13,6 +13,7 @@ from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW
 from tests.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story
 
+PREVIOUS_GTIDS = 35  # the type of an event that capture does not know
 BOTH = pytest.mark.parametrize("mysql", [False, True], ids=["mariadb", "mysql"])
 
 
@@ -452,6 +453,24 @@ def test_a_snapshot_is_called_complete_once_kafka_has_all_of_it(mysql: bool) -> 
     story.tell(telling())
     assert story.broker.watermarks()[-1].snapshot_pending == ()
     assert story.broker.stored[-1].record.snapshot_done == ("bank.acct",)
+
+
+@BOTH
+def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None:
+    """Of a source that stands still, or only rotates: a position left behind would be deleted with its file, and no start possible."""
+    story = Story(mysql=mysql)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        story.log.add(PREVIOUS_GTIDS, bytes(8))
+        yield story.log.events[-1:]
+        story.tick()
+        yield []
+        yield []
+        assert stored(story)[-1] == story.log.pos
+
+    story.tell(telling())
+    assert stored(story)[-1] == story.log.pos > story.written[-1].end
 
 
 @pytest.mark.parametrize(("end", "shorter"), [(0, False), (-1, True), (1, False), (None, True)])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rowlock.cli import main
 from rowlock.commands.tables import console, units_table
 from rowlock.coordinator.units import UnitName, units
-from rowlock.inspect.caught_up import SourceStart, behind, captured
+from rowlock.inspect.caught_up import SourceStart, behind
 from rowlock.inspect.observed.applied import lag
 from rowlock.inspect.observed.source_status import SourceStatus, source_status
 from rowlock.inspect.status import ApplyUnitStatus, Status
@@ -140,7 +140,7 @@ def watermark(**changes: object) -> Watermark:
     ],
 )
 def test_captured(seen: tuple[int, Watermark] | None, expected: bool) -> None:
-    assert captured(SourceStart((3, 500), 5), seen) is expected
+    assert SourceStart((3, 500), 5).captured(seen) is expected
 
 
 def test_a_unit_without_progress_is_behind() -> None:

@@ -38,6 +38,7 @@ from coordinator.rest.models import Agent
 from coordinator.rest.server import Certificate
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView
+from coordinator.server.operators.copies import CopyAsked, CopyTaken
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands.cluster_tables import agents_table, units_table
@@ -251,6 +252,30 @@ def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: s
     assert control.commands == [command]
 
 
+@pytest.mark.parametrize(
+    ("words", "asked", "said"),
+    [
+        ("--where id>3 --max-rows-per-second 5", CopyAsked("b.t", where="id>3", max_rows_per_second=5), "shows how far it is"),
+        ("--source b1 --cancel", CopyAsked("b.t", source="b1", cancel=True), "taken back"),
+        ("--rate-only --max-rows-per-second 5000", CopyAsked("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
+        ("--rate-only", CopyAsked("b.t", rate_only=True), "as fast as the source gives rows"),
+        ("--rate-only --cancel", None, ""),
+        ("--rate-only --where id>3", None, ""),
+        ("--cancel --where id>3", None, ""),
+    ],
+)  # fmt: skip
+def test_copies(
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyAsked | None, said: str
+) -> None:  # fmt: skip
+    given: list[CopyAsked] = []
+    monkeypatch.setattr(
+        FakeDesk, "ask", lambda _, asked, by: given.append(asked) or CopyTaken("7f3c", "b1", asked.table)
+    )
+    result = rowlock(f"copy b.t {words}")
+    assert (given, result.exit_code) == ([asked] if asked else [], 0 if asked else 2)
+    assert said in result.stdout
+
+
 def test_what_the_leader_refuses_is_exit_2_with_its_reason(
     rowlock: Callable[..., Result], control: FakeControl
 ) -> None:
@@ -364,8 +389,11 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
     assert refused.stderr.splitlines() == ["rowlock: c.yaml:3: wrong", "rowlock: agent b: c.yaml:4: wrong"]
 
 
-def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
-    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str]
+@pytest.mark.parametrize(
+    ("path", "words"), [("/v1/reload", "reload"), ("/v1/copies/rate", "copy b.t --rate-only")]
+)
+def test_a_coordinator_of_another_system_that_knows_no_such_command_is_passed_over(
+    rowlock: Callable[..., Result], serve: Serve, control: FakeControl, led: list[str], path: str, words: str
 ) -> None:
     """It is of an earlier release: there is nothing at that path, and so nobody to say whose it is."""
     led.append(serve(control, prefix="rowlock"))
@@ -373,16 +401,16 @@ def test_a_coordinator_of_another_system_that_knows_no_reload_is_passed_over(
     app = create_app(other, other.desk, token=None, prefix="other")
 
     async def earlier(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") == "/v1/reload":
+        if scope.get("path") == path:
             scope = {**scope, "path": "/v1/nothing", "raw_path": b"/v1/nothing"}
         await app(scope, receive, send)
 
     theirs = RestServer(cast(Any, earlier), "127.0.0.1:0")
     try:
-        assert rowlock("reload", theirs.start()).exit_code == 0
+        assert rowlock(words, theirs.start()).exit_code == 0
     finally:
         theirs.close()
-    assert control.reloads == [False]
+    assert (control.reloads == [False]) == (words == "reload")
 
 
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:

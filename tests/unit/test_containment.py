@@ -23,6 +23,7 @@ from consumer.errors import (
     TransientError,
     UnitStoppedError,
 )
+from consumer.ordering.model import UnitState
 from consumer.process import takeover
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting import source_times
@@ -30,7 +31,8 @@ from consumer.reporting.source_times import SourceTimes
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import _while_ours
 from consumer.tables.discovery import Described
-from consumer.units.messages import About, Examine, Examined, Failed, Take, Warm, Warmed
+from consumer.tables.stored import Stored
+from consumer.units.messages import About, Check, Examine, Examined, Failed, Take, Warm, Warmed
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
 from schemas.wire.records import Watermark, unescape
@@ -196,6 +198,17 @@ def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
     return operations(PipelineSettings.of(config, "p", slots=1), lambda: Entered(target), cluster)
 
 
+@pytest.fixture
+def lost(hands: UnitOperations) -> FakeTarget:
+    """The target of `hands`, where the unit's rows are lost."""
+    target: Any
+    with hands._hands.one() as target:
+        pass
+    target.state.unit = UnitState(Stored(account_table(), lost=True).encode(), None, None)
+    found: FakeTarget = target
+    return found
+
+
 HANDS = {
     "topic": "consumer.process.operations.hands.UnitTopics.awaited",
     "bounds": "consumer.process.operations.hands.UnitTopics.present",
@@ -226,6 +239,23 @@ def test_a_hand_never_raises(
     assert taken.again != taken.waits
     assert taken.again == isinstance(error, TransientError | MemoryError)
     assert isinstance(hands.examine(Examine(unit)), Examined)
+
+
+def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
+    hands: UnitOperations, lost: FakeTarget
+) -> None:
+    """Another one has made the shared target table anew: it is seen at a start, and while an idle unit runs."""
+    unit, said = About(TOPIC, "b1", 1, "id"), "the rows of this source are not in it: rowlock copy bank.acct"
+    hands.announce()
+    assert isinstance(hands.warm(Warm(unit)), Warmed)
+    taken = hands.take(Take(unit, 0))
+    assert isinstance(taken, Failed)
+    assert (taken.waits, taken.again, taken.error.endswith(said)) == (True, False, True)
+    assert taken.copy is not None
+    assert lost.state.unit.stopped == taken.error
+    why = hands.check(Check(unit, taken.epoch)).why
+    assert why is not None
+    assert why.endswith(said)
 
 
 # -- what serves all units

@@ -289,6 +289,29 @@ def test_a_copy_that_waits_is_taken_back() -> None:
     assert (state(book).phase, book.states.busy) == ("cancelled", False)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
+    book = CopyBook() if waits else running("value")
+    if waits:
+        book.asked(request(1, where="v > 1"), TableSeen(), 100)
+    before = state(book)
+    for rate in (500, None):
+        faster = replace(request(2), rate_only=True, max_rows_per_second=rate)
+        assert book.asked(faster, TableSeen(), 300) == []
+        assert state(book) == replace(before, max_rows_per_second=rate)
+
+
+def test_a_rate_without_a_copy_is_nothing() -> None:
+    book = CopyBook()
+    asked = replace(request(1), rate_only=True, max_rows_per_second=5)
+    assert book.asked(asked, TableSeen(), 100) == []
+    assert book.states.all == {}
+    book = running()
+    book.ended(ACCT, "r1", 200)
+    assert book.asked(asked, TableSeen(), 300) == []
+    assert (state(book).phase, state(book).max_rows_per_second) == ("done", None)
+
+
 def stop(book: CopyBook) -> None:
     book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 500)
 

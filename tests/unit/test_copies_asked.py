@@ -59,7 +59,10 @@ def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> Non
     with pytest.raises(CopyRefusedError, match="b1, b2: say which with --source"):
         desk.ask(CopyAsked("bank.acct"), by="")
     assert desk.ask(CopyAsked("bank.acct", source="b2", cancel=True), by="").source == "b2"
-    assert sent[0][1].cancel
+    assert desk.ask(CopyAsked("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by="")
+    (_, taken_back), (_, rate) = sent
+    assert (taken_back.cancel, taken_back.rate_only) == (True, False)
+    assert (rate.cancel, rate.rate_only, rate.max_rows_per_second) == (False, True, 7)
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,35 @@ def test_a_part_of_a_table_is_copied_at_its_pace() -> None:
     assert [each.copy.partial for each in (*begins(story), *markers(story)) if each.copy] == [True, True]
 
 
+def test_the_rate_of_a_copy_changes_while_it_runs() -> None:
+    """A chunk that was asked for before keeps its size: fewer rows than the new one's are not the table's last."""
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        story.requests.append(asked(max_rows_per_second=2))
+        story.tick()
+        yield []
+        yield []
+        (reader,) = story.readers
+        waits, key = [], 0
+        for number, rate in enumerate((3, None, 1), 2):
+            story.requests.append(asked(number, rate_only=True, max_rows_per_second=rate))
+            story.tick()
+            yield []
+            rows = reader.asked[-1].limit
+            story.answer([(key + n, 1) for n in range(1, rows + 1)], low=0)
+            key += rows
+            yield []
+            waits.append(reader.asked[-1].not_before - story.now)
+        assert [each.limit for each in reader.asked] == [2, 3, 2000, 1]
+        assert [each.after for each in reader.asked] == [None, (2,), (5,), (2005,)]
+        assert waits == pytest.approx([2 / 3, 0.0, 1.0]), "the last one was read before the rate fell"
+
+    story.tell(telling())
+    assert len(begins(story)) == 1
+    assert (state(story).id, state(story).max_rows_per_second) == ("r1", 1)
+
+
 def test_a_condition_that_the_source_does_not_take_ends_the_copy_alone() -> None:
     story = Story(mysql=False)
 

@@ -568,6 +568,53 @@ def test_a_drop_that_is_interrupted_is_finished(number: int) -> None:
     assert [change for change in tale.bench.target.altered if isinstance(change, DropTable)]
 
 
+@KINDS
+@pytest.mark.parametrize(
+    "fault",
+    [TargetConfigError("a view needs it: drop the view"), MissingGrantError("may not drop", "GRANT DROP")],
+)
+def test_a_drop_that_the_target_refuses_leaves_nothing_under_way(
+    transactional: bool, fault: Exception
+) -> None:
+    """The unit stops with the target's words; it tries again at each start, and what becomes of the table later is not in the drop's way."""
+    tale = story(transactional=transactional, on_drop="drop")
+    before = tale.target_rows()
+    dropped(tale)
+    for _ in range(2):
+        tale.bench.target.alter_faults = [fault]
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert (report.state, str(fault) in report.message, report.copy) == ("stopped", True, None)
+        assert tale.bench.target.state.unit.ddl is None
+        assert tale.target_rows() == before
+        tale.bench.take_over()
+    del tale.rows[0]
+    tale.copy(TABLE)  # it was made again
+    tale.bench.target.alter_faults = [fault]
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert set(tale.rows) <= set(tale.target_rows())
+    assert tale.bench.target.state.unit.ddl is None
+
+
+def test_the_mark_of_a_drop_that_the_target_refuses_goes() -> None:
+    """A process died behind the mark, and whoever takes the unit over may not drop the table."""
+    tale = story(transactional=False, on_drop="drop")
+    dropped(tale)
+    for number in range(1, 12):
+        kill_at(tale, number)
+        if tale.bench.target.state.unit.ddl is not None:
+            break
+        tale.bench.take_over()
+    assert tale.bench.target.state.unit.ddl is not None
+    fault = MissingGrantError("may not drop", "GRANT DROP")
+    tale.bench.target.alter_faults = [fault, fault]
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert (report.state, "may not drop" in report.message) == ("stopped", True)
+    assert tale.bench.target.state.unit.ddl is None
+    assert tale.bench.target.state.unit.definition is not None
+
+
 # --- many to one
 
 
@@ -773,4 +820,55 @@ def test_what_was_read_of_the_target_beside_another_definition_is_not_believed()
     tale.put(2, n=4)
     report = tale.bench.apply()
     assert report.state == "ok", report.message
+    assert tale.equal()
+
+
+# --- a table that was gone
+
+
+@KINDS
+def test_who_makes_a_shared_table_anew_says_that_the_others_lost_their_rows(transactional: bool) -> None:
+    tale = shared_story(transactional=transactional)
+    state, other = tale.bench.target.state, "rl.branch2.bank.acct"
+    state.others["rl.branch1.bank.another"] = UnitState(
+        Stored(replace(TABLE, name="another")).encode(), None, None
+    )
+    untouched = dict(state.others)
+    tale.copy(TABLE)
+    assert tale.bench.apply().state == "ok"
+    assert tale.bench.target.state.others == untouched, "the table was there"
+    del tale.bench.target.tables["public.acct"]
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    others = tale.bench.target.state.others
+    lost = decode_stored(others.pop(other).definition or "")
+    assert (lost.lost, lost.table) == (True, TABLE)
+    assert others == {name: each for name, each in untouched.items() if name != other}
+
+
+@KINDS
+def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool) -> None:
+    tale = shared_story(transactional=transactional)
+    state = tale.bench.target.state
+    state.unit = UnitState(Stored(TABLE, lost=True).encode(), None, None)
+    before = tale.target_rows()
+    tale.put(0, version=2)
+    for _ in range(2):
+        tale.bench.take_over()
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert (report.state, report.message.endswith("not in it: rowlock copy bank.acct")) == (
+            "stopped",
+            True,
+        )
+        assert report.copy is not None
+        assert report.copy.after < len(tale.bench.topic) - 1
+        assert tale.target_rows() == before
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+    assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
+    tale.put(1, version=3)
+    assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
     assert tale.equal()

@@ -81,7 +81,9 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"log": GOOD._replace(primary_key=False)}, "lacks PRIMARY KEY:"),
     ({"log": GOOD._replace(sequence=False)}, "lacks SEQUENCE:"),
     ({"log": GOOD._replace(new_values=False)}, "lacks INCLUDING NEW VALUES:"),
-    ({"logged": [KEY]}, "lacks column NAME:"),
+    ({"logged": [NAMED]}, "lacks column ID:"),
+    ({"more": [column("X")], "logged": [KEY, NAMED]}, "lacks column X:"),
+    ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, "has keys only, which do not tell the values of its unique index U"),
     ({"own": OWN[1:]}, "lacks SEQUENCE:"),
     ({"log": GOOD._replace(commit_scn=True), "own": OWN[:3]}, "WITH COMMIT SCN and has no XID"),
     ({"views": ["MV"]}, "materialized views are refreshed from its log too (MV)"),
@@ -89,7 +91,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"constraints": [Constraint("U", "U", ("NAME",))]}, "no primary key"),
 ])  # fmt: skip
 def test_what_a_log_lacks_is_said(lacks: dict[str, Any], says: str) -> None:
-    reason, found = judged(KEY, NAMED, **lacks)
+    reason, found = judged(KEY, NAMED, *lacks.pop("more", ()), **lacks)
     assert found is None
     assert says in reason
     assert "BANK.ACCT" in reason
@@ -110,13 +112,58 @@ def test_several_instances_are_put_in_order_by_commit_scns() -> None:
     assert found.extra == {"XID$$", "COMMIT_SCN"}
 
 
-@pytest.mark.parametrize(
-    "declared", ["CLOB", "BLOB", "LONG", "JSON", "XMLTYPE", "SDO_GEOMETRY", "BFILE", "VECTOR"]
-)
-def test_a_type_that_no_log_holds_is_refused_by_name(declared: str) -> None:
+@pytest.mark.parametrize("declared", ["LONG", "JSON", "XMLTYPE", "SDO_GEOMETRY", "BFILE", "VECTOR"])
+def test_a_type_that_is_not_read_is_refused_by_name(declared: str) -> None:
     reason, found = judged(KEY, column("X", declared))
     assert found is None
     assert f"column X has type {declared}" in reason
+
+
+LOB = column("X", "CLOB")
+
+
+def test_a_log_with_keys_only_is_read_from_the_rows_themselves() -> None:
+    for new_values in (True, False):
+        reason, found = judged(KEY, NAMED, LOB, logged=[KEY], log=GOOD._replace(new_values=new_values))
+        assert reason == ""
+        assert found is not None
+        assert (found.keys_only, found.unlogged) == (True, {"NAME", "X"})
+        assert found.remark is not None
+        assert 'SEQUENCE ("NAME") INCLUDING' in found.remark[1]
+
+
+def test_lobs_are_read_from_the_rows_themselves() -> None:
+    reason, found = judged(KEY, NAMED, LOB, logged=[KEY, NAMED])
+    assert reason == ""
+    assert found is not None
+    assert (found.keys_only, found.unlogged) == (False, {"X"})
+    assert found.remark is not None
+    assert found.remark[0].startswith("no log holds X:")
+    only, _ = judged(KEY, LOB, logged=[KEY])
+    assert only == ""
+    _, whole = judged(KEY, NAMED)
+    assert whole is not None
+    assert whole.remark is None
+
+
+def test_a_key_that_is_a_lob_is_refused() -> None:
+    reason, found = judged(LOB, constraints=[Constraint("P", "P", ("X",))], logged=[])
+    assert found is None
+    assert "column X of its primary key" in reason
+
+
+def test_a_log_that_gets_columns_ends_in_a_copy() -> None:
+    _, keys = judged(KEY, NAMED, logged=[KEY])
+    _, whole = judged(KEY, NAMED)
+    assert keys is not None
+    assert whole is not None
+    assert not followable(keys, whole)
+    assert not followable(whole, keys)
+    _, with_lob = judged(KEY, NAMED, LOB, logged=[KEY, NAMED])
+    assert with_lob is not None
+    assert followable(whole, with_lob)
+    assert followable(with_lob, whole)
+    assert not followable(with_lob, whole._replace(columns=with_lob.columns, table=with_lob.table))
 
 
 @pytest.mark.parametrize("declared", ["BINARY_DOUBLE", "ROWID"])
@@ -205,7 +252,7 @@ def test_extremes_of_every_type(case: dict[str, Any]) -> None:
         )
     )
     given = case["given"]
-    if name == "RAW":
+    if name in ("RAW", "BLOB"):
         given = bytes.fromhex(given)
     elif name.startswith("BINARY"):
         given = _GIVEN.get(given, given)
@@ -253,6 +300,14 @@ def test_chunks_behind_a_key_of_two_columns() -> None:
         'ORDER BY l."A", l."B" FETCH FIRST 2 ROWS ONLY'
     )
     assert sql.chunk_binds([1, "x"]) == [1, 1, "x"]
+
+
+def test_rows_by_their_keys() -> None:
+    found = sql.with_keys(NAME, ['l."A"'], [("A", "{}"), ("B", "TO_DATE({}, 'X')")], 2)
+    assert found == (
+        'SELECT l."A" FROM "BANK"."ACCT" l WHERE (l."A" = :1 AND l."B" = TO_DATE(:2, \'X\')) '
+        'OR (l."A" = :3 AND l."B" = TO_DATE(:4, \'X\'))'
+    )
 
 
 def test_names_are_quoted() -> None:

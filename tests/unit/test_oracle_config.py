@@ -1,4 +1,4 @@
-"""A source of type oracle in the configuration, and what the command line refuses of it."""
+"""A source of type oracle in the configuration."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rowlock.errors import CommandError
-from rowlock.views.source import log_end
 from schemas.config.model import ConfigErrors, load_config
 
 GOOD = "type: oracle, host: h, port: 1521, database: PDB1, user: u, password: p, tables: [BANK.*]"
@@ -36,9 +34,3 @@ def test_what_only_one_kind_has_is_refused_for_the_other(
 ) -> None:
     found = load(tmp_path, GOOD.replace(*change) if change[0] else GOOD)
     assert found == "" if not says else says in found
-
-
-def test_what_the_command_line_cannot_ask_it_says(tmp_path: Path) -> None:
-    assert load(tmp_path, GOOD) == ""
-    with pytest.raises(CommandError, match="only capture can read that"):
-        log_end(load_config(tmp_path / "c.yaml", {}).sources["core"], "core")

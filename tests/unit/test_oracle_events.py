@@ -27,7 +27,7 @@ _NUMBERS: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "-inf": fl
 
 def _given(case: dict[str, Any]) -> Any:
     given = case["given"]
-    if case["type"] == "RAW":
+    if case["type"] in ("RAW", "BLOB"):
         return bytes.fromhex(given)
     return _NUMBERS.get(given, given) if case["type"].startswith("BINARY") else given
 

@@ -7,16 +7,21 @@ import random
 import pytest
 
 from producer.sources.oracle.mlog import (
+    MOST_PLACES,
     STEP,
     LogBrokenError,
+    LoggedChange,
     LogPlace,
     LogRow,
+    coalesced,
     high_of,
     next_number,
     purge_plan,
     read,
     twice,
     unpublished,
+    whole_poll_between,
+    with_current,
 )
 from schemas.table.model import Key, Row
 
@@ -184,3 +189,46 @@ def test_a_later_process_leaves_out_what_watermarks_may_have_said() -> None:
 def test_high_is_behind_the_next_poll_that_surely_reads_later() -> None:
     """Poll 6 may have read before now: 8 surely has not begun, has its rows at 9, and is over at 10."""
     assert high_of(6) == 10
+
+
+# --- what is read from the table itself
+
+
+def test_keys_alone_are_one_change_each_in_the_order_of_their_last_rows() -> None:
+    rows = [
+        log(1, "IN", 1, 0, "1"), log(2, "IN", 2, 0, "2"), log(3, "UU", 1, 0, "3"), log(4, "DO", 3, 0, "3"), log(5, "UU", 2, 0, None, scn=9),
+    ]  # fmt: skip
+    found = coalesced(reversed(rows), {(1,): (1, 10), (2,): (2, 20)}, key)
+    assert [(each.op, each.before, each.after, each.xid) for each in found] == [
+        ("u", None, (1, 10), "3"), ("d", (3, 0), None, "3"), ("u", None, (2, 20), None),
+    ]  # fmt: skip
+    assert [[place.sequence for place in each.places] for each in found] == [[1, 3], [4], [2, 5]]
+
+
+def test_an_event_names_no_more_rows_than_a_message_holds() -> None:
+    rows = [log(i, "UU", 1, 0) for i in range(2 * MOST_PLACES + 1)]
+    found = coalesced(rows, {(1,): (1, 10)}, key)
+    assert [len(each.places) for each in found] == [MOST_PLACES, MOST_PLACES, 1]
+    assert [place.sequence for each in found for place in each.places] == list(range(2 * MOST_PLACES + 1))
+
+
+def test_columns_that_the_log_lacks_come_from_the_row() -> None:
+    changes = [
+        LoggedChange("c", None, (1, 5, None), (LogPlace("R", 1),), None),
+        LoggedChange("u", (2, 5, None), (2, 6, None), (LogPlace("R", 2),), None),
+        LoggedChange("c", None, (3, 7, None), (LogPlace("R", 3),), None),
+        LoggedChange("u", (4, 7, None), (4, 8, None), (LogPlace("R", 4),), None),
+        LoggedChange("d", (1, 5, None), None, (LogPlace("R", 5),), None),
+    ]
+    found = with_current(changes, {(1,): (1, 99, "x"), (2,): (2, 98, "y")}, key, {2})
+    assert [(each.op, each.before, each.after) for each in found] == [
+        ("c", None, (1, 5, "x")), ("u", (2, 5, None), (2, 6, "y")), ("d", (3, 7, None), None), ("d", (4, 7, None), None),
+        ("d", (1, 5, None), None),
+    ]  # fmt: skip
+    assert [each.places for each in found] == [each.places for each in changes]
+
+
+def test_a_poll_is_whole_when_the_one_behind_the_running_one_has_ended() -> None:
+    assert not whole_poll_between(10, 10)
+    assert not whole_poll_between(10, 10 + STEP)
+    assert whole_poll_between(10, 10 + 2 * STEP)

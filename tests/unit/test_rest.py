@@ -33,6 +33,7 @@ from coordinator.rest.door import BODY_LIMIT, Door
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
+from coordinator.server.operators.copies import CopyAsked
 from schemas.config.addresses import ASKED_BY, SYSTEM
 from tests.certificates import Authority
 from tests.fake_control import FakeControl, FakeDesk, unit
@@ -396,7 +397,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
         "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
         "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
         "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
-        "/v1/copies", "/v1/copies/cancel", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
+        "/v1/copies", "/v1/copies/cancel", "/v1/copies/rate", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
     assert "ValidationError" not in str(said)
     for path, methods in said["paths"].items():
@@ -467,7 +468,11 @@ def test_copies(client: Client, control: FakeControl, served: tuple[Shared, dict
     assert answer.status_code == 202
     assert answer.json() == {"id": "7f3c", "source": "b1", "table": "bank.acct"}
     assert rest.post("/v1/copies/cancel", json={"table": "bank.acct", "source": "b2"}).status_code == 202
-    (asked, by), (cancelled, _) = desk.asked
+    changed = {"table": "bank.acct", "max_rows_per_second": None}
+    assert rest.post("/v1/copies/rate", json=changed).status_code == 202
+    problem(rest.post("/v1/copies/rate", json={"table": "bank.acct"}), 422, "invalid")
+    (asked, by), (cancelled, _), (rate, _) = desk.asked
+    assert rate == CopyAsked("bank.acct", rate_only=True)
     assert (asked.table, asked.where, asked.cancel, cancelled.cancel) == ("bank.acct", "id > 3", False, True)
     assert by.startswith("me at ")
     told = [row for row in control.journal.after(0, 10) if row.what == "copy asked for"]

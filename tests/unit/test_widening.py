@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.tables.evolution.fills import Fill, fill_of
 from consumer.tables.evolution.widening import fits, join, lossless
+from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Column, ColumnType, Kind, Value
 from schemas.table.typemap import neutral_from_postgres, postgres_type
 from tests.schemas_strategies import LATIN1, TYPES, UTF8, bounds, values

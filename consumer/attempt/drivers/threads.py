@@ -15,7 +15,14 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, PlainOperation, T
-from consumer.attempt.evolution.in_target import drop_target, follow, routed_place, sharing
+from consumer.attempt.evolution.in_target import (
+    drop_target,
+    follow,
+    lose_others,
+    not_lost,
+    routed_place,
+    sharing,
+)
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.ordering.model import EveryChange
@@ -189,6 +196,10 @@ class ThreadDriver:
                         follow(self._spec, session, transaction, operation)
                     case fx.DropTarget():
                         drop_target(self._spec, session, transaction, operation)
+                    case fx.LoseOthers():
+                        lose_others(self._spec, session, transaction, operation)
+                    case fx.NotLost():
+                        not_lost(self._spec, transaction)
                     case fx.Define():
                         raise NotImplementedError("a database is told of definitions by its tables")
                     case _:

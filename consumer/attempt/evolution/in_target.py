@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
-from consumer.attempt.effects import DropTarget, FollowDefinition
+from consumer.attempt.effects import DropTarget, FollowDefinition, LoseOthers
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import StepsLeftError, TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import TargetTable, UnitState
 from consumer.tables.evolution.plans import Planned, mark_of, plan_change, sharers
 from consumer.tables.fitness import gone
 from consumer.tables.router import Routed, resolve
+from consumer.tables.stored import decode_stored
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table
 
@@ -31,6 +33,8 @@ class Changing(Protocol):
     def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None: ...
 
     def write_unit(self, state: UnitState) -> None: ...
+
+    def write_other(self, topic: str, state: UnitState) -> None: ...
 
 
 def routed_table(spec: UnitSpec, source: Table) -> Routed:
@@ -63,11 +67,38 @@ def drop_target(spec: UnitSpec, session: Reading, transaction: Changing, asked: 
         transaction.alter(DropTable(real))
 
 
+def lose_others(spec: UnitSpec, session: Reading, transaction: Changing, asked: LoseOthers) -> None:
+    """Carry out a LoseOthers. Raises TransientError: another unit changes the table."""
+    routed = routed_table(spec, asked.source)
+    units = transaction.lock_units()
+    found = _sharers(spec, units, routed)
+    if not found or session.read_table(routed.schema, routed.table) is not None:
+        return  # a unit says that it has rows there once the table is made
+    for topic in found:
+        state = units[topic]
+        stored = decode_stored(state.definition or "")
+        if not stored.lost:
+            transaction.write_other(topic, replace(state, definition=replace(stored, lost=True).encode()))
+
+
+def not_lost(spec: UnitSpec, transaction: Changing) -> None:
+    """Carry out a NotLost."""
+    _refuse_lost(spec, transaction.lock_units())
+
+
+def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
+    state = units.get(spec.unit.topic)
+    if state is not None and state.definition is not None and decode_stored(state.definition).lost:
+        raise TransientError(
+            f"{spec.unit.topic}: another unit has made the target table anew meanwhile: what this one does next is looked at again"
+        )
+
+
 def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: FollowDefinition) -> None:
     """Carry out a FollowDefinition. Raises StepsLeftError, TransientError (another unit changes the table), and what the target raises."""
     change = asked.change
     routed = routed_table(spec, change.after)
-    others = _others(spec, transaction, routed)
+    others = _others(spec, transaction, routed, rewrite=change.rewrite)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
@@ -115,13 +146,23 @@ def _mark(text: str | None, transaction: Changing, asked: FollowDefinition, plan
     transaction.write_unit(UnitState(text, mark.encode(), None))
 
 
-def _others(spec: UnitSpec, transaction: Changing, routed: Routed) -> dict[str, Table]:
-    """Return what other units want of the target table; their rows stay locked, so that none of them changes it meanwhile."""
+def _others(
+    spec: UnitSpec, transaction: Changing, routed: Routed, *, rewrite: bool = False
+) -> dict[str, Table]:
+    """Return what other units want of the target table; their rows stay locked, so that none of them changes it meanwhile.
+
+    `rewrite`: every row of this unit comes anew.
+    """
     if not routed.added:
         return {}
     units = transaction.lock_units()
-    place = (routed.schema, routed.table)
-    found = sharers(units, spec.unit.topic, spec.routes, place)
+    if not rewrite:
+        _refuse_lost(spec, units)
+    return _sharers(spec, units, routed)
+
+
+def _sharers(spec: UnitSpec, units: dict[str, UnitState], routed: Routed) -> dict[str, Table]:
+    found = sharers(units, spec.unit.topic, spec.routes, (routed.schema, routed.table))
     for topic in found:
         if units[topic].ddl is not None:
             raise TransientError(

@@ -29,7 +29,7 @@ from consumer.attempt.effects import (
     WriteUnit,
     ask,
 )
-from consumer.attempt.evolution.in_target import routed_table
+from consumer.attempt.evolution.in_target import routed_place, routed_table
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import (
@@ -54,6 +54,7 @@ from consumer.tables.evolution.decisions import (
     decide,
 )
 from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
+from consumer.tables.fitness import rows_lost
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import (
     AddColumn,
@@ -95,6 +96,12 @@ class TableChanges:
         """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
         self.before, self.unfit = None if text is None else decode_stored(text), None
         if text is None:
+            return None
+        if self.before is not None and self.before.lost:
+            place = ".".join(routed_place(self._spec, self.before.table))
+            self.unfit = CopyNeededError(
+                rows_lost(place), cause="definition", after=self._progress.lowest.offset
+            )
             return None
         try:
             in_force: InForce = yield from retried(lambda: ask(Restore(text)))
@@ -233,11 +240,11 @@ class TableChanges:
             topic=self._spec.unit.topic,
         )
         change = mark.change(None if state.definition is None else decode_stored(state.definition))
-        if change is None:
-            yield from self._drop_by_statement(state, mark, connection)
-            return
         try:
-            yield from self._by_statements(change, mark.at, connection)
+            if change is None:
+                yield from self._drop_by_statement(state, mark, connection)
+            else:
+                yield from self._by_statements(change, mark.at, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             log.info(
                 "a change cannot be taken up again, its event is met once more",
@@ -247,7 +254,10 @@ class TableChanges:
     # --- a dropped table
 
     def gone(self, in_force: InForce, at: Mark) -> Machine[bool]:
-        """Do what `on_drop` says, before the stop is raised; no lane moves. Ends with whether the definition is given up as well."""
+        """Do what `on_drop` says, before the stop is raised; no lane moves. Ends with whether the definition is given up as well.
+
+        Raises CopyNeededError where the target does not drop the table: one that was made again is copied into it all the same.
+        """
         how = self._spec.on_drop
         if how == "keep":
             return False
@@ -258,14 +268,17 @@ class TableChanges:
             yield from self._progress.guarded([Truncate(in_force.target, in_force.routed.where), _closed(at)])
             return False
         connection: int | None = yield from retried(lambda: ask(OwnConnection()))
-        if connection is None:
-            given_up = WriteUnit(UnitState(None, None, None))
-            yield from self._progress.guarded([DropTarget(in_force.source), given_up, _closed(at)])
-        else:
-            mark = ChangeMark(connection, at, None)
-            state = UnitState(in_force.text, mark.encode(), None)
-            yield from self._progress.guarded([WriteUnit(state), _closed(at)])
-            yield from self._drop_by_statement(state, mark, connection)
+        try:
+            if connection is None:
+                given_up = WriteUnit(UnitState(None, None, None))
+                yield from self._progress.guarded([DropTarget(in_force.source), given_up, _closed(at)])
+            else:
+                mark = ChangeMark(connection, at, None)
+                state = UnitState(in_force.text, mark.encode(), None)
+                yield from self._progress.guarded([WriteUnit(state), _closed(at)])
+                yield from self._drop_by_statement(state, mark, connection)
+        except (RefusedError, TargetConfigError, UnitStoppedError) as error:
+            raise CopyNeededError(str(error), cause=DROPPED, after=at[0], instead=error) from error
         return True
 
     def _drop_by_statement(self, state: UnitState, mark: ChangeMark, connection: int) -> Machine[None]:
@@ -275,7 +288,11 @@ class TableChanges:
                 if mark.connection != connection:
                     named = replace(state, ddl=ChangeMark(connection, mark.at, None).encode())
                     yield from self._progress.guarded([WriteUnit(named)])
-                yield Alter(DropTable(real), connection)
+                try:
+                    yield Alter(DropTable(real), connection)
+                except (RefusedError, TargetConfigError, UnitStoppedError):
+                    yield from self._progress.guarded([WriteUnit(UnitState(state.definition, None, None))])
+                    raise
         yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from consumer.attempt.spec import known_table
+from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.definition import read_real, wanted_of
-from consumer.tables.fitness import explained, misfit
-from consumer.tables.stored import decode_stored
+from consumer.tables.fitness import explained, misfit, rows_lost
+from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.base import UnitTarget
 from consumer.units.messages import About
 
@@ -42,6 +43,18 @@ class TargetLooks:
         stored = decode_stored(definition)
         return misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
 
+    def lost(self, unit: About, definition: str | None, after: int) -> CopyNeededError | None:
+        """Return why a unit waits for a copy whose definition says that its rows are lost; None: it says no such thing. `after`: see there."""
+        stored = None if definition is None else decode_stored(definition)
+        return self._lost(stored, unit.source, after) if stored is not None and stored.lost else None
+
+    def _lost(self, stored: Stored, source: str, after: int | None = None) -> CopyNeededError:
+        wanted, table = wanted_of(stored, source, self._pipeline.routes), stored.table
+        place = f"{table.db}.{table.name}" if wanted is None else f"{wanted.db}.{wanted.name}"
+        return CopyNeededError(
+            rows_lost(place), cause="definition", table=(table.db, table.name), after=after
+        )
+
     def in_front(self, session: UnitTarget, unit: About) -> tuple[object, bytes]:
         """Return all that may matter of the target to a unit that waits, and the target table as JSON (empty: there is none)."""
         _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
@@ -63,6 +76,8 @@ class TargetLooks:
         if state is None or state.definition is None or state.ddl is not None:
             return None
         stored = decode_stored(state.definition)
+        if stored.lost:
+            return str(self._lost(stored, unit.source))
         debezium = unit.source in self._pipeline.debezium
         return explained(
             session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium

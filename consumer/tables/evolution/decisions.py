@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from consumer.tables.evolution.fills import fill_of
 from consumer.tables.evolution.widening import lossless
 from consumer.tables.router import Policy
+from schemas.table.fills import fill_of
 from schemas.table.model import Column, Kind, Table, same_definition
 from schemas.wire.event import ColumnChanges, Event
 

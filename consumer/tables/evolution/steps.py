@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
-from consumer.tables.evolution.fills import fill_of
 from consumer.tables.evolution.widening import fits, join, lossless
 from consumer.tables.router import Policy
 from consumer.targets.alterations import (
@@ -27,6 +26,7 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from schemas.table.collations import not_coarser
+from schemas.table.fills import fill_of
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.event import ColumnChanges
 

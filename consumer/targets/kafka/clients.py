@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from schemas.config.model import KafkaTargetConfig
 from schemas.io.kafka_clients import (
     ClientLog,
+    OnError,
     client_settings,
     ignored,
     open_admin,
@@ -18,10 +20,12 @@ from schemas.io.kafka_clients import (
     reads_by_offset,
 )
 
-TRANSACTION_S = 10.0
-"""How long a dead owner's open transaction hides what is behind it, unless its successor ends it sooner: not above a worker's lease (`coordination.lease_s`)."""
+LONGEST_S = 10.0
+"""The most of `Limits.transaction_s`, however long the lease is: readers of committed records wait for it behind a dead owner."""
+SHORTEST_S = 1.0
+"""The least of it, by librdkafka: also the shortest lease."""
 CALL_S = 9.0
-"""Seconds for one call of a client: below those of a transaction, so that no call outlives one."""
+"""Seconds for one call of an administrative client."""
 READ_S = 30.0
 """Seconds in which a reader must get on: brokers look every 10 s which transactions have run out."""
 LARGEST = 1_000_000_000
@@ -30,20 +34,38 @@ BATCH = 1_000_000
 """Bytes that a producer sends together at most, where the topic takes that much."""
 
 
-def admin_of(config: KafkaTargetConfig) -> AdminClient:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. `transaction_s`: how long a dead owner's open transaction hides what is behind it, unless its successor ends it sooner: below a
+    worker's lease. `call_s`: of one call of a client: below that, so that no call outlives a transaction. `abort_s`: of ending a transaction that
+    failed: where that does not succeed, the next producer ends it."""
+
+    transaction_s: float
+    call_s: float
+    abort_s: float
+
+    @classmethod
+    def of(cls, lease_s: float) -> Limits:
+        transaction = max(SHORTEST_S, min(LONGEST_S, lease_s * 0.95))
+        return cls(transaction, transaction * 0.9, transaction * 0.2)
+
+
+def admin_of(config: KafkaTargetConfig, on_error: OnError) -> AdminClient:
+    """`on_error` is told why no broker can be spoken with: the client's calls only say that they had no answer."""
     settings = client_settings(config.bootstrap, config.options, {"reconnect.backoff.max.ms": 500})
-    return open_admin(settings, log=ClientLog.QUIET)
+    return open_admin(settings, log=ClientLog.QUIET, on_error=on_error)
 
 
 def producer_of(config: KafkaTargetConfig, transactional_id: str, batch: int) -> Producer:
     """Make the producer of one unit. `batch`: bytes that go together, so that a broker's limit refuses the one large record alone."""
+    limits = Limits.of(config.lease_s)
     own: dict[str, Any] = {
         "transactional.id": transactional_id,
         "enable.idempotence": True,
         "acks": "all",
-        "transaction.timeout.ms": int(TRANSACTION_S * 1000),
-        "message.timeout.ms": int(CALL_S * 1000),
-        "socket.timeout.ms": int(CALL_S * 1000),
+        "transaction.timeout.ms": int(limits.transaction_s * 1000),
+        "message.timeout.ms": int(limits.call_s * 1000),
+        "socket.timeout.ms": int(limits.call_s * 1000),
         "message.max.bytes": LARGEST,
         "batch.size": batch,
         "reconnect.backoff.max.ms": 500,

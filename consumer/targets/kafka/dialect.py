@@ -15,7 +15,7 @@ def open_kafka(target: TargetConfig, _name: str) -> KafkaTarget:
     made = KafkaTarget(cast(KafkaTargetConfig, target))
     made.topics(
         ""
-    )  # the cluster answers, and its progress topic can serve, where there is one: who only looks makes none
+    )  # it answers, and its progress topic can serve, if there is one: who only looks makes none
     return made
 
 

@@ -109,10 +109,15 @@ class ProgressTopic:
             reader.close()
 
 
+def size_of(record: Outgoing) -> int:
+    """Return the bytes of a record and of the batch that holds it alone: not less than a broker counts."""
+    size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value) + 10 for name, value in record.headers)
+
+
 def check_size(record: Outgoing, facts: TopicFacts) -> None:
     """Raise UnitStoppedError for a record that the topic would refuse: a producer that meets that has lost its transaction."""
-    size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
-    size += sum(len(name) + len(value) + 10 for name, value in record.headers)
+    size = size_of(record)
     if size > facts.limit:
         raise UnitStoppedError(
             f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}: raise it there, and in the "
@@ -127,7 +132,7 @@ class KafkaProgress:
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ) -> None:
         self._config, self._now_ms = config, now_ms
-        self._topics = TargetTopics(admin_of(config), config.replication)
+        self._topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
         self._progress = ProgressTopic(config, self._topics)
         self._writers: dict[ApplyUnit, UnitWriter] = {}
 

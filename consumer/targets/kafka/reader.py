@@ -14,6 +14,11 @@ from consumer.targets.kafka.errors import translated
 from consumer.targets.kafka.topics import TargetTopics
 from schemas.config.model import KafkaTargetConfig
 
+PASSED = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED}
+)
+"""Errors behind which a reader may get on: of a connection, and of the group that the library looks for, though nothing is read by it."""
+
 
 class CommittedReader:
     """Reads partitions of one topic from the beginning, and later what has come since. `cut`: its first records are deleted. Close it."""
@@ -61,7 +66,7 @@ class CommittedReader:
                 continue
             error, partition = message.error(), message.partition()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                if error.retriable() or error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}:
+                if error.retriable() or error.code() in PASSED:
                     continue
                 raise translated(error, f"topic {self._name} cannot be read")
             self._at[partition] = message.offset() + (error is None)

@@ -53,8 +53,8 @@ class TableRecords:
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
         self._names, self._primary = shaped.column_names, shaped.key.columns
+        self._key_at = table.indexes_of(table.key.columns)
         self._partition = PARTITIONERS[options.partitioner]
-        self._filtered = bool(options.where)
 
     # --- records
 
@@ -76,12 +76,22 @@ class TableRecords:
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
-        if net.deletes:
-            for row in rows().rows(net.deletes):
+        """Yield what makes the rows of the topic those of `net`. What it has under other routing keys, or what the filter leaves out by now, goes."""
+        written = {tuple(whole[i] for i in self._key_at): whole for whole in net.rows}
+        if gone := [key for key in net.deletes if key not in written]:
+            for row in rows().rows(gone):
                 yield from self._placed(self.format.change(self._row(row), None, place))
-        for whole in net.rows:
-            if (shaped := self._shaping.row(whole)) is not None:
-                yield from self._placed(self.format.change(None, shaped, place))
+        there: dict[Key, list[Row]] = {}
+        for row in rows().rows(list(written)) if written else ():
+            key: Key = tuple(row[name] for name in self._primary)  # type: ignore[misc]
+            there.setdefault(key, []).append(self._row(row))
+        for key, whole in written.items():
+            shaped, had = self._shaping.row(whole), there.get(key, [])
+            for other in had[:-1]:
+                yield from self._placed(self.format.change(other, None, place))
+            old = had[-1] if had else None
+            if old is not None or shaped is not None:
+                yield from self._placed(self.format.change(old, shaped, place))
 
     def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Outgoing]:
         """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import msgspec
 
@@ -99,6 +99,36 @@ def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
         if before.held.get(each) != entry:
             yield _key(unit, *each), msgspec.json.encode(entry)
     yield _key(unit), None if after.record is None else msgspec.json.encode(after.record)
+
+
+class ClosedEntry(msgspec.Struct, frozen=True):
+    """An event that waited: the entry that has left the quarantine, why, and when."""
+
+    pipeline: str
+    topic: str
+    offset: int
+    part: int
+    table: str
+    key: str
+    folded: str
+    event: str
+    error: str
+    commit_ts_ms: int
+    closed: str
+    closed_at_ms: int
+
+
+def closed_entries(unit: ApplyUnit, before: Known, after: Known, why: str, now_ms: int) -> list[ClosedEntry]:
+    """Return what has left the quarantine between two states of a unit, in the order of events."""
+    return [
+        ClosedEntry(unit.pipeline, unit.topic, **asdict(entry), closed=why, closed_at_ms=now_ms)
+        for each, entry in sorted(before.held.items())
+        if each not in after.held
+    ]
+
+
+def closed_pair(entry: ClosedEntry) -> Pair:
+    return _key(ApplyUnit(entry.pipeline, entry.topic), entry.offset, entry.part), msgspec.json.encode(entry)
 
 
 def _key(unit: ApplyUnit, *event: int) -> bytes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, TargetTopic
 from consumer.targets.batches import (
@@ -20,10 +22,17 @@ from consumer.targets.kafka.clients import BATCH
 from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, taken_back
+from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, size_of, taken_back
 from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import TableRecords, topic_of
-from consumer.targets.kafka.state import Known, Written, committed, guards
+from consumer.targets.kafka.state import (
+    Known,
+    Written,
+    closed_entries,
+    closed_pair,
+    committed,
+    guards,
+)
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.findings import START_OVER
@@ -59,6 +68,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
+        self._history: TopicFacts | None = None
         self._states: dict[TargetTopic, TopicContents] = {}
         self.paused: Callable[[], None] = lambda: None
 
@@ -76,8 +86,9 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                 writer = self._current(unit, progress, max(1, min(BATCH, batch)))
                 after = committed(writer.known, progress, written)
                 _check_written(unit, writer.known, written)
+                closed = self._closed(unit, writer.known, after, progress.why)
                 self.paused()
-                self._commit(unit, writer, after, records)
+                self._commit(unit, writer, after, [*records, *closed])
             except _NotOursError as found:
                 if fenced and found.known.lanes == tuple(progress.rows):
                     return BatchCommitted()  # it was complete when the id was taken
@@ -128,6 +139,23 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                     yield from table.defined(place)
                 case _:
                     yield from table.of(change, place, partial(self._state, change.table))
+
+    def _closed(self, unit: ApplyUnit, before: Known, after: Known, why: str) -> Iterator[Outgoing]:
+        """Yield the records of what leaves the quarantine, for its history: a topic that nothing reads, and that a cluster forgets as it likes.
+
+        One that is too large for it goes there without its event, for it keeps nothing from going on.
+        """
+        entries = closed_entries(unit, before, after, why, self._now_ms())
+        if not entries:
+            return
+        if self._history is None:
+            name = f"{self._config.prefix}.rowlock_quarantine_closed"
+            self._history = self._topics.facts(name) or self._topics.made(name, 1, {})
+        for entry in entries:
+            record = Outgoing(self._history.name, 0, *closed_pair(entry))
+            if size_of(record) > self._history.limit:
+                record = Outgoing(self._history.name, 0, *closed_pair(replace(entry, event="")))
+            yield record
 
     # --- topics
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -18,7 +19,9 @@ from confluent_kafka.cimpl import NewTopic
 from consumer.errors import TransientError
 from consumer.targets.kafka.clients import CALL_S
 from consumer.targets.kafka.errors import kafka_error, translated
+from schemas.io.kafka_clients import OnError
 
+NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 SHOWN_EVERY_S = 0.1
 """Seconds between looks for a topic that was just made."""
 
@@ -34,30 +37,60 @@ class TopicFacts:
 
 
 class TargetTopics:
-    """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed)."""
+    """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed).
 
-    def __init__(self, admin: AdminClient, replication: int) -> None:
-        self._admin, self._replication = admin, replication
+    `open_`: makes a client, which says to what it is given why a broker cannot be spoken with. One that answered with an error is not asked again:
+    after a change of leaders it would say the old epoch of theirs for ever.
+    """
+
+    def __init__(self, open_: Callable[[OnError], AdminClient], replication: int) -> None:
+        self._open, self._replication = open_, replication
+        self._client: AdminClient | None = None
+        self._told: KafkaError | None = None
+
+    @contextmanager
+    def _asked(self) -> Iterator[AdminClient]:
+        if self._client is None:
+            self._told = None
+            self._client = self._open(self._hear)
+        client = self._client
+        try:
+            yield client
+            client.poll(0)
+            self._told = None  # it was spoken with
+        except KafkaException as error:
+            self._client = None
+            client.poll(0)  # what it has to tell
+            seen = kafka_error(error)
+            if self._told is not None and seen is not None and seen.code() in NO_ANSWER:
+                raise KafkaException(self._told) from error
+            raise
+
+    def _hear(self, error: KafkaError) -> None:
+        """Keep what says most: that all brokers are down follows from the rest."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._told = error
 
     def ping(self) -> None:
         """See that the cluster answers."""
         try:
-            self._admin.list_topics(timeout=CALL_S)
+            with self._asked() as admin:
+                admin.list_topics(timeout=CALL_S)
         except KafkaException as error:
             raise translated(error, "the Kafka cluster of the target does not answer") from error
 
     def facts(self, name: str) -> TopicFacts | None:
         """Return what is known of a topic; None: it is not there."""
         try:
-            found = self._admin.list_topics(timeout=CALL_S).topics.get(
-                name
-            )  # asked of one, a broker may make it
-            if found is None or not found.partitions:
-                return None
-            resource = ConfigResource(ResourceType.TOPIC, name)
-            settings = self._admin.describe_configs([resource], request_timeout=CALL_S)[resource].result(
-                CALL_S
-            )
+            with self._asked() as admin:
+                found = admin.list_topics(timeout=CALL_S).topics.get(
+                    name
+                )  # asked of one, a broker may make it
+                if found is None or not found.partitions:
+                    return None
+                resource = ConfigResource(ResourceType.TOPIC, name)
+                described = admin.describe_configs([resource], request_timeout=CALL_S)[resource]
+                settings = described.result(CALL_S)
         except KafkaException as error:
             seen = kafka_error(error)
             if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -74,9 +107,9 @@ class TargetTopics:
         """Make a topic, or find that somebody else has just done so; wait until a broker shows it."""
         wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
         try:
-            self._admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)[
-                name
-            ].result(CALL_S)
+            with self._asked() as admin:
+                made = admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)
+                made[name].result(CALL_S)
         except KafkaException as error:
             seen = kafka_error(error)
             if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -94,7 +127,8 @@ class TargetTopics:
         asked = {TopicPartition(name, each): latest for each in partitions}
         level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
         try:
-            found = self._admin.list_offsets(asked, request_timeout=CALL_S, isolation_level=level)
-            return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
+            with self._asked() as admin:
+                found = admin.list_offsets(asked, request_timeout=CALL_S, isolation_level=level)
+                return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
         except KafkaException as error:
             raise translated(error, f"the end of topic {name} cannot be read") from error

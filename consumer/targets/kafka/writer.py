@@ -17,13 +17,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.kafka.clients import CALL_S, producer_of
+from consumer.targets.kafka.clients import Limits, producer_of
 from consumer.targets.kafka.errors import FENCED, kafka_error, translated
 from consumer.targets.kafka.state import NOTHING, Known
 from schemas.config.model import KafkaTargetConfig
 
-ABORT_S = 2.0
-"""Seconds for ending a transaction that failed: where that does not succeed, the next producer ends it."""
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +46,16 @@ class UnitWriter:
         self.known: Known = NOTHING
         self.batch = batch
         self._what = f"a transaction of unit {unit.topic} of pipeline {unit.pipeline}"
+        self._limits = Limits.of(config.lease_s)
         self._failed: list[KafkaError] = []
         self._producer = producer_of(config, transactional_id(config, unit), batch)
         try:
-            self._producer.init_transactions(CALL_S)
+            self._producer.init_transactions(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             self.discard()
             if isinstance(error, KafkaException):
-                raise translated(error, f"{self._what} cannot be begun") from error
+                longest = f"{self._limits.transaction_s:g} s at most"
+                raise translated(error, f"{self._what}, of {longest}, cannot be begun") from error
             raise TransientError(f"{self._what} cannot be begun: {error}") from error
 
     def commit(self, records: Sequence[Outgoing]) -> None:
@@ -68,26 +69,40 @@ class UnitWriter:
             self._producer.begin_transaction()
             for record in records:
                 self._produce(record)
-            left = self._producer.flush(CALL_S)
+            left = self._producer.flush(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             raise self._not_committed(error) from error
         if self._failed:
-            raise translated(self._failed[0], self._what)
+            raise translated(self._why_failed(), self._what)
         if left:
             raise TransientError(
-                f"{self._what}: {left} of {len(records)} records were not taken in {CALL_S:.0f} s"
+                f"{self._what}: {left} of {len(records)} records were not taken in {self._limits.call_s:g} s"
             )
         try:
-            self._producer.commit_transaction(CALL_S)
+            self._producer.commit_transaction(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             raise self._not_known(error) from error
+
+    def _why_failed(self) -> KafkaError:
+        """Return why records were not taken. Those that were purged only follow from what failed: that is asked of the transaction, by what it
+        cannot do any more."""
+        for error in self._failed:
+            if error.code() not in _PURGED:
+                return error
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as said:
+            seen = kafka_error(said)
+            if seen is not None and (seen.txn_requires_abort() or seen.fatal()):
+                return seen
+        return self._failed[0]
 
     def _not_committed(self, error: KafkaException | SystemError) -> Exception:
         """Behind a fatal error the library's callbacks fail by themselves (SystemError): the next call says what happened."""
         seen: KafkaException | SystemError = error
         if not isinstance(error, KafkaException):
             try:
-                self._producer.abort_transaction(ABORT_S)
+                self._producer.abort_transaction(self._limits.abort_s)
             except (KafkaException, SystemError) as said:
                 seen = said
         if isinstance(seen, KafkaException):
@@ -95,14 +110,17 @@ class UnitWriter:
         return TransientError(f"{self._what}: {seen}")
 
     def _not_known(self, error: KafkaException | SystemError) -> Exception:
-        """Only an answer by which Kafka itself refused the commit says that it did not happen."""
+        """Only an answer by which Kafka itself refused the commit says that it did not happen; its UNKNOWN says nothing (it is how a broker
+        answers what it met itself, a begin of another producer at the same moment among them)."""
         seen = kafka_error(error) if isinstance(error, KafkaException) else None
-        if seen is not None and (seen.name() in FENCED or seen.txn_requires_abort()):
+        if seen is not None and (
+            seen.name() in FENCED or (seen.txn_requires_abort() and seen.name() != "UNKNOWN")
+        ):
             return translated(seen, self._what)
         return CommitUnknownError(f"{self._what}: nobody knows whether it was committed: {error}")
 
     def _produce(self, record: Outgoing) -> None:
-        until = time.monotonic() + CALL_S
+        until = time.monotonic() + self._limits.call_s
         while True:
             try:
                 self._producer.produce(
@@ -127,7 +145,7 @@ class UnitWriter:
     def discard(self) -> None:
         """Throw the producer away; what was not committed never will be."""
         for step in (
-            lambda: self._producer.abort_transaction(ABORT_S),
+            lambda: self._producer.abort_transaction(self._limits.abort_s),
             self._producer.purge,
             self._producer.close,
         ):
@@ -140,4 +158,6 @@ class UnitWriter:
 
 
 def transactional_id(config: KafkaTargetConfig, unit: ApplyUnit) -> str:
-    return f"{config.prefix}.{unit.pipeline}.{unit.topic}"
+    """Return the unit's own id: it begins with the target's prefix and a dot, and no other prefix, pipeline and topic make the same one, for
+    none of the three has a slash in it."""
+    return f"{config.prefix}./{unit.pipeline}/{unit.topic}"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CopyAsked:
-    """A copy that somebody asks for, or takes back (`cancel`). `table`: "database.table", odd names in backticks. `source`: None: the one that has the
+    """A copy that somebody asks for, or takes back (`cancel`), or gives another rate (`rate_only`). `table`: "database.table", odd names in backticks. `source`: None: the one that has the
     table."""
 
     table: str
@@ -17,6 +17,7 @@ class CopyAsked:
     where: str | None = None
     max_rows_per_second: int | None = None
     cancel: bool = False
+    rate_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class CopyRow:
     restarts: int
     reason: str
     eta_s: float | None = None
+    max_rows_per_second: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

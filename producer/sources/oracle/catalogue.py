@@ -1,7 +1,8 @@
 """The facts of Oracle's catalogue on tables and their logs: whether a table can be captured, and what has happened to it. Pure.
 
 A table is captured when it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other columns, INCLUDING NEW VALUES: so every
-image in the log is whole.
+image in the log is whole, but for columns that no log can hold (LOBs), which are read from the table. A log that has keys only does, too, where
+the table has no other unique index: the whole row is read from the table then.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from producer.sources.oracle.sql import TableName, quoted
-from producer.sources.oracle.types import OracleColumn, form_of
+from producer.sources.oracle.types import OracleColumn, can_be_logged, form_of
 from producer.sources.survey import MISSING, Surveyed
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
@@ -61,12 +62,35 @@ class Segments(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition."""
+    """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition.
+
+    `unlogged`: the columns that its log does not have, whose values are read from the row as it is when the log has been read; `keys_only`:
+    these are all columns but the key, and the log's rows say no more than which row was changed.
+    """
 
     table: Table
     log: TableName
     extra: frozenset[str]
     columns: tuple[OracleColumn, ...]
+    unlogged: frozenset[str] = frozenset()
+    keys_only: bool = False
+
+    @property
+    def remark(self) -> tuple[str, str] | None:
+        """Return what a person should know of how the table is read, and what to do where that is not wanted."""
+        if not self.unlogged:
+            return None
+        if self.keys_only:
+            rest = [each.name for each in self.columns if each.name in self.unlogged and can_be_logged(each)]
+            seen = (
+                f"its log {self.log[1]} has keys only: rows are read as they are by then, so several changes between two polls are one event, "
+                "without the row before"
+            )
+            wanted = wanted_log((self.table.db, self.table.name), rest)
+            return seen, f"nothing, where that will do; else {wanted} in its place"
+        lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
+        seen = f"no log holds {lobs}: they are read as they are by then, so an event may have a later value of them, and has none of before"
+        return seen, "nothing, where that will do; else exclude the table"
 
 
 def judge(
@@ -91,20 +115,37 @@ def judge(
         key, unique = _keys(name, constraints, kept)
     except UnsupportedTypeError as error:
         return Surveyed(None, f"{place}: {error}: exclude the table, or change it"), None
-    why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views)
+    why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views, unique=unique)
     if why is not None or log is None:
         return Surveyed(None, f"{place}: {why}"), None
-    table, extra = (
-        Table(db=name[0], name=name[1], columns=built, key=key, unique=unique),
-        _extra(log, columns),
-    )
+    table = Table(db=name[0], name=name[1], columns=built, key=key, unique=unique)
+    extra, unlogged = _extra(log, columns), _unlogged(log, kept, columns)
+    keys_only = bool(unlogged) and _has_keys_only(log, kept, key.columns, columns)
     if several and COMMIT_SCN not in extra:
         return Surveyed(
             None,
             f"{place}: several instances (RAC) write its log {log.table}, and only commit SCNs put their rows in order: "
-            f"{wanted_log(name, [each.name for each in kept if each.name not in key.columns], ', COMMIT SCN')} in its place",
+            f"{wanted_log(name, _wanted(kept, key.columns), ', COMMIT SCN')} in its place",
         ), None
-    return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept))
+    return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept), unlogged, keys_only)
+
+
+def _wanted(columns: Sequence[OracleColumn], key: Collection[str]) -> list[str]:
+    return [column.name for column in columns if column.name not in key and can_be_logged(column)]
+
+
+def _unlogged(log: MlogOptions, columns: Sequence[OracleColumn], all_columns: TableColumns) -> frozenset[str]:
+    names = {column.name for column in all_columns.get(log.log, ())}
+    return frozenset(column.name for column in columns if column.name not in names)
+
+
+def _has_keys_only(
+    log: MlogOptions, columns: Sequence[OracleColumn], key: Collection[str], all_columns: TableColumns
+) -> bool:
+    """Tell whether a log was made without any column: one that lacks some was forgotten when the table was altered."""
+    unlogged = _unlogged(log, columns, all_columns)
+    others = {column.name for column in columns} - set(key)
+    return unlogged == others and (bool(_wanted(columns, key)) or not log.new_values)
 
 
 def _columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
@@ -152,9 +193,10 @@ def log_refusal(
     log: MlogOptions | None,
     all_columns: TableColumns,
     views: Sequence[str],
+    unique: Sequence[UniqueIndex] = (),
 ) -> str | None:
     """Return why the log does not do ("…seen…: what to do"); None: it does."""
-    wanted = wanted_log(name, [column.name for column in columns if column.name not in key])
+    wanted = wanted_log(name, _wanted(columns, key))
     if log is None:
         return f"it has no materialized view log, or the user may not see it: {wanted}"
     if log.staging:
@@ -163,11 +205,18 @@ def log_refusal(
             "exclude the table, or drop that log"
         )
     names = {column.name for column in all_columns.get(log.log, ())}
-    missing = [column.name for column in columns if column.name not in names]
+    keys_only = _has_keys_only(log, columns, key, all_columns)
+    if keys_only and unique:
+        return (
+            f"its log {log.table} has keys only, which do not tell the values of its unique index {unique[0].name} that a change gives up: "
+            f"{wanted} in its place"
+        )
+    missing = [each for each in _wanted(columns, key) if each not in names and not keys_only]
+    missing += [each for each in key if each not in names]
     lacks = [
         text for there, text in (
-            (log.primary_key, "PRIMARY KEY"), (log.sequence and names >= _OWN, "SEQUENCE"), (log.new_values, "INCLUDING NEW VALUES"),
-            (not missing, f"column {', '.join(missing)}"),
+            (log.primary_key, "PRIMARY KEY"), (log.sequence and names >= _OWN, "SEQUENCE"),
+            (log.new_values or keys_only, "INCLUDING NEW VALUES"), (not missing, f"column {', '.join(missing)}"),
         ) if not there
     ]  # fmt: skip
     if lacks:
@@ -210,7 +259,7 @@ def followable(before: Logged, now: Logged) -> bool:
     Proven are: another unique index or nullability; text and numbers that got longer; columns that were dropped; or else columns added at the
     end that may be NULL and have no default, of which a row of before has NULL. All else ends in a copy.
     """
-    if before.table.key != now.table.key or before.log != now.log:
+    if before.table.key != now.table.key or before.log != now.log or before.keys_only != now.keys_only:
         return False
     old, new = {each.name: each for each in before.columns}, {each.name: each for each in now.columns}
     dropped = [name for name in old if name not in new]
@@ -218,6 +267,8 @@ def followable(before: Logged, now: Logged) -> bool:
     if dropped and added:  # one may be the other by another name
         return False
     kept = [name for name in old if name in new]
+    if any((name in before.unlogged) != (name in now.unlogged) for name in kept):
+        return False
     if [each.name for each in now.columns] != [*kept, *(each.name for each in added)]:
         return False
     if any(each.has_default or not each.nullable for each in added):

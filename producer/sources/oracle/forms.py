@@ -20,6 +20,12 @@ def expressions(logged: Logged) -> list[str]:
     return [form_of(column).select.format(f"l.{quoted(column.name)}") for column in logged.columns]
 
 
+def log_expressions(logged: Logged) -> list[str]:
+    """Return those of the columns that the log has."""
+    pairs = zip(logged.columns, expressions(logged), strict=True)
+    return [each for column, each in pairs if column.name not in logged.unlogged]
+
+
 def row_of(logged: Logged) -> Callable[[Sequence[Any]], Row]:
     """Return the function from what the driver gives for `expressions` to wire values."""
     converters = [form_of(column).convert for column in logged.columns]
@@ -33,7 +39,15 @@ def row_of(logged: Logged) -> Callable[[Sequence[Any]], Row]:
 
 
 def log_row_of(logged: Logged) -> Callable[[Sequence[Any]], LogRow]:
-    image = row_of(logged)
+    """Return the function from what the driver gives for a row of the log; what the log does not have is None in the image."""
+    whole = row_of(logged)
+    there = [column.name not in logged.unlogged for column in logged.columns]
+
+    def image(values: Sequence[Any]) -> Row:
+        if all(there):
+            return whole(values)
+        given = iter(values)
+        return whole([next(given) if each else None for each in there])
 
     def convert(row: Sequence[Any]) -> LogRow:
         rowid, sequence, dml, old_new, xid, scn = row[:_BEFORE_IMAGE]

@@ -10,7 +10,7 @@ Numbers of one instance rise. Those of several (RAC) do not, so that there the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from schemas.table.model import Key, Row
@@ -39,7 +39,8 @@ class LogPlace(NamedTuple):
 
 
 class LoggedChange(NamedTuple):
-    """A change of a row of the table. `places`: the one or two rows of the log that say it; `xid`: of their transaction."""
+    """A change of a row of the table. `places`: the rows of the log that say it (of a whole image one, of an update two); `xid`: of their
+    transaction. An update without an image before: the row was changed or made, by a log that has keys only."""
 
     op: Literal["c", "u", "d"]
     before: Row | None
@@ -123,6 +124,55 @@ def _by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[LoggedChan
     return [change for _, change in sorted(found, key=order)]
 
 
+MOST_PLACES = 500
+"""Rows of a log of one event, where it stands for many."""
+
+
+def with_current(
+    changes: Iterable[LoggedChange],
+    current: Mapping[Key, Row],
+    key: Callable[[Row], Key],
+    unlogged: Collection[int],
+) -> list[LoggedChange]:
+    """Give images behind a change what the log does not have: the values of `unlogged` columns in the row as it is now.
+
+    A row that is gone by now is deleted here: the row of the log that says so is in this poll or in a later one.
+    """
+    return [_filled(change, current, key, unlogged) for change in changes]
+
+
+def _filled(
+    change: LoggedChange, current: Mapping[Key, Row], key: Callable[[Row], Key], unlogged: Collection[int]
+) -> LoggedChange:
+    after = change.after
+    if after is None:
+        return change
+    now = current.get(key(after))
+    if now is None:
+        return change._replace(op="d", before=after if change.before is None else change.before, after=None)
+    return change._replace(after=tuple(now[i] if i in unlogged else value for i, value in enumerate(after)))
+
+
+def coalesced(
+    rows: Iterable[LogRow], current: Mapping[Key, Row], key: Callable[[Row], Key]
+) -> list[LoggedChange]:
+    """Return what rows of a log that has keys only say: each key once, as the row is now, or that it is gone."""
+    by_key: dict[Key, list[LogRow]] = {}
+    for row in sorted(rows, key=_order):
+        by_key.setdefault(key(row.image), []).append(row)
+    found: list[LoggedChange] = []
+    for here, images in sorted(by_key.items(), key=lambda each: _order(each[1][-1])):
+        now = current.get(here)
+        for at in range(0, len(images), MOST_PLACES):
+            places = tuple(LogPlace(row.rowid, row.sequence) for row in images[at : at + MOST_PLACES])
+            xid = images[-1].xid
+            if now is None:
+                found.append(LoggedChange("d", images[-1].image, None, places, xid))
+            else:
+                found.append(LoggedChange("u", None, now, places, xid))
+    return found
+
+
 def unpublished(rows: Iterable[LogRow], skipped: Collection[LogPlace]) -> list[LogRow]:
     """Return the rows that are not among those to be deleted unread."""
     return [row for row in rows if LogPlace(row.rowid, row.sequence) not in skipped]
@@ -156,6 +206,12 @@ def next_number(stored: int, highest: int | None, *, again: bool) -> int:
     if again:
         at_least += _APART
     return at_least + at_least % STEP
+
+
+def whole_poll_between(before: int, now: int) -> bool:
+    """Tell whether a poll began, and ended, while the number of the next one went from `before` to `now` within a stretch: the poll
+    `before` may have begun earlier, and the one behind it has not."""
+    return now >= before + 2 * STEP
 
 
 def high_of(begun: int) -> int:

@@ -49,6 +49,7 @@ _INDEXES = (
 )
 _INDEXES_END = "ORDER BY I.TABLE_OWNER, I.TABLE_NAME, I.INDEX_NAME, P.COLUMN_POSITION"
 _ROWS_ABOUT = "SELECT NUM_ROWS FROM ALL_TABLES WHERE OWNER = :1 AND TABLE_NAME = :2"
+_ESTIMATE = "SELECT NUM_ROWS, AVG_ROW_LEN FROM ALL_TABLES WHERE OWNER = :1 AND TABLE_NAME = :2"
 
 Statement = tuple[str, list[object]]
 
@@ -100,6 +101,11 @@ def rows_about(name: TableName) -> Statement:
     return _ROWS_ABOUT, list(name)
 
 
+def estimate(name: TableName) -> Statement:
+    """Rows: number of rows, bytes of one, both as the statistics have them."""
+    return _ESTIMATE, list(name)
+
+
 # --- tables and their logs
 
 
@@ -130,6 +136,20 @@ def log_places(log: TableName, limit: int) -> Statement:
         f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quoted(*log)} l FETCH FIRST {limit:d} ROWS ONLY',
         [],
     )
+
+
+def count_log(log: TableName, limit: int) -> Statement:
+    """Return the SELECT that counts a log's rows up to a limit."""
+    return f"SELECT COUNT(*) FROM (SELECT 1 AS N FROM {quoted(*log)} l FETCH FIRST {limit:d} ROWS ONLY) n", []
+
+
+def log_end(log: TableName) -> Statement:
+    return f'SELECT MAX(l."SEQUENCE$$") FROM {quoted(*log)} l', []
+
+
+def log_until(log: TableName, end: int) -> Statement:
+    """Return the SELECT of a row of a log whose number is not above `end`."""
+    return f'SELECT 1 FROM {quoted(*log)} l WHERE l."SEQUENCE$$" <= :1 FETCH FIRST 1 ROWS ONLY', [end]
 
 
 def delete_places(log: TableName) -> str:
@@ -170,6 +190,20 @@ def chunk(
         f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l{test} ORDER BY {order} "
         f"FETCH FIRST {limit:d} ROWS ONLY"
     )
+
+
+def with_keys(
+    table: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
+) -> str:
+    """Return the SELECT of the rows of a table, `l`, that have one of `count` keys, each bound in the order of its columns."""
+    number, alternatives = 0, []
+    for _ in range(count):
+        parts = []
+        for name, bind in keys:
+            number += 1
+            parts.append(f"l.{quoted(name)} = {bind.format(f':{number}')}")
+        alternatives.append(f"({' AND '.join(parts)})")
+    return f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l WHERE {' OR '.join(alternatives)}"
 
 
 def _behind(keys: Sequence[tuple[str, str]]) -> str:

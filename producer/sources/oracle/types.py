@@ -168,6 +168,17 @@ def _interval(_: OracleColumn) -> Form:
     return Form(type_, "TO_CHAR({})", None, _year)
 
 
+# --- what no log holds
+
+
+def _clob(_: OracleColumn) -> Form:
+    return Form(ColumnType(kind=Kind.TEXT, **_UTF8), "{}", None, str)
+
+
+def _blob(_: OracleColumn) -> Form:
+    return Form(ColumnType(kind=Kind.BLOB), "{}", None, to_base64)
+
+
 # --- bytes
 
 
@@ -184,4 +195,11 @@ _FORMS: dict[str, Callable[[OracleColumn], Form]] = {
     "TIMESTAMP WITH TIME ZONE": _instant, "TIMESTAMP WITH LOCAL TIME ZONE": _instant,
     "INTERVAL YEAR TO MONTH": _interval, "INTERVAL DAY TO SECOND": _interval,
     "RAW": _raw,
+    "CLOB": _clob, "NCLOB": _clob, "BLOB": _blob,
 }  # fmt: skip
+_IN_NO_LOG = frozenset({"CLOB", "NCLOB", "BLOB"})
+
+
+def can_be_logged(column: OracleColumn) -> bool:
+    """Tell whether a materialized view log can hold the column."""
+    return column.declared not in _IN_NO_LOG

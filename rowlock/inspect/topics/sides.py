@@ -11,14 +11,14 @@ from consumer.tables.router import target_table, topic_table, wanted_table
 from consumer.targets.batches import EventReading
 from rowlock.inspect.compare import Shape
 from rowlock.inspect.pairs import Pair
-from rowlock.views.target import TargetView
+from rowlock.views.target import RowsView
 from schemas.table.model import Key, Kind, Row
 
 
 class TopicSides:
     """Both ends of a pair. `left`: its source; `reading`: its topic."""
 
-    def __init__(self, pair: Pair, left: TargetView, reading: EventReading, page: int) -> None:
+    def __init__(self, pair: Pair, left: RowsView, reading: EventReading, page: int) -> None:
         self._left, self._reading, self.page = left, reading, page
         bare = replace(pair.table, unique=())
         self._source: TargetTable = target_table(bare, bare)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 class SourceKind:
     """`attribute` of `module` makes a `producer.source.SourceDatabase` of the configuration and the source's name in it.
 
-    `selected`: attribute that reads the definitions of the selected tables, for the command line; "": it reads them, and more, as those of
-    MySQL.
+    `view`: "module:attribute" of what makes the `producer.source_view.SourceView` of a source's section and its name, for the command line; "": what
+    it asks is answered as MySQL does.
     """
 
     module: str
     attribute: str
-    selected: str = ""
+    view: str = ""
 
 
 _BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source")
@@ -26,5 +26,5 @@ _BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source")
 SOURCE_KINDS = {
     "mysql": _BINLOG,
     "mariadb": _BINLOG,
-    "oracle": SourceKind("producer.oracle.source", "oracle_source", "selected_tables"),
+    "oracle": SourceKind("producer.oracle.source", "oracle_source", "producer.oracle.view:oracle_view"),
 }

@@ -16,7 +16,6 @@ import msgspec
 
 from consumer.errors import TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable, TargetTopic
-from consumer.tables.evolution.fills import fill_of
 from consumer.targets.kafka.clients import admin_of
 from consumer.targets.kafka.compacted.row_store import RowStore
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
@@ -30,6 +29,7 @@ from consumer.targets.kafka.verifying.reading import reader_of, same_key
 from schemas.config.model import KafkaTargetConfig, TargetConfig
 from schemas.errors import EnvelopeError
 from schemas.table.equality import DIGEST, wire_digest
+from schemas.table.fills import fill_of
 from schemas.table.model import Key, Row, Table, Value
 
 PLACE = "(record key)"
@@ -170,7 +170,7 @@ def topic_reading(target: TargetConfig, table: TargetTable, added: Added) -> Ite
     """Open the topic of a table for reading. Raises TargetConfigError: it is not there, or nobody can tell its rows; TransientError: no broker
     answers."""
     config, topic = cast(KafkaTargetConfig, target), topic_of(table)
-    topics = TargetTopics(admin_of(config), config.replication)
+    topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
     facts = topics.facts(topic.name)
     if facts is None:
         raise TargetConfigError(f"the target has no topic {topic.name}")

@@ -1,0 +1,51 @@
+"""The end of a source that is polled, for `--until-caught-up`: its log has no end that a watermark could pass.
+
+What the logs held at the start must be gone from them, for capture deletes what Kafka has. Then a whole poll must have begun and ended, and
+nothing may be left to snapshot: so tables that were made before the start are not missed either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from producer.source_view import SourceView
+from schemas.table.names import table_text
+from schemas.wire.records import Watermark
+
+
+class PolledStart:
+    """`view`: opens the source, and raises CommandError; `written`: the offset of the next watermark, at the start `watermark_from`."""
+
+    def __init__(
+        self, view: Callable[[], AbstractContextManager[SourceView]], written: Callable[[], int]
+    ) -> None:
+        self._view, self._written = view, written
+        with view() as source:
+            self._ends = source.log_ends()
+        self.watermark_from = written()
+        self._from: int | None = None
+        self._first: Watermark | None = None
+
+    def captured(self, seen: tuple[int, Watermark] | None) -> bool:
+        """Tell whether all that there was at the start is in Kafka. `seen`: the last watermark, with its offset."""
+        if self._from is None:
+            if seen is None or self._unread(seen[1]):
+                return False
+            self._from = self._written()
+            return False
+        if seen is None or seen[0] < self._from:
+            return False
+        mark = seen[1]
+        if self._first is None or mark.gen != self._first.gen or mark.position[0] != self._first.position[0]:
+            self._first = mark
+        with self._view() as source:
+            polled = source.ends_by(self._first.position[2], mark.position[2])
+        return polled and not mark.snapshot_pending
+
+    def _unread(self, mark: Watermark) -> bool:
+        """Tell whether a log holds something of before the start; that of a table that has stopped is read by nobody."""
+        said = {*mark.stops, *mark.left_out}
+        out = [name for name in self._ends if {".".join(name), table_text(*name)} & said]
+        with self._view() as source:
+            return bool(source.unread(self._ends, out))

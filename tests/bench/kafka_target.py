@@ -1,0 +1,158 @@
+"""Events a second into a Kafka target, and through a plain confluent-kafka copy loop: python -m tests.bench.kafka_target [--events 60000] [--rounds 3].
+
+Both read the same topic of rowlock's events from the same broker, in turns, and write another one. The plain loop copies bytes: consume, produce, no transaction,
+nothing parsed, one flush at the end. The second loop does what a careful reader would write by hand: it parses each event, writes it again
+as JSON, and commits a transaction for every batch. rowlock's machine does all of its work (decoding, duplicates, gaps, the image before, routing,
+format, progress) without Spark around it: batches come from the same consumer. Updates, moved keys and deletes are of the load as much as inserts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.reader import Slice
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.ordering.model import ApplyUnit, TopicOptions
+from consumer.tables.router import TableRoute
+from consumer.targets.kafka.target import KafkaTarget
+from deploy.embedded.services import Kafka
+from tests.apply_kit import FakeSource, Topic
+from tests.kafka_target_kit import make_topic, messages, target_config
+
+BATCH = 5000
+Rate = tuple[float, float]
+"""Events a second, and microseconds of this process's processor time for each."""
+
+
+class Bench:
+    def __init__(self, kafka: Kafka, events: int) -> None:
+        self.kafka, self.number = kafka, 0
+        source = FakeSource()
+        self.topic = Topic(kafka.bootstrap, "bench", source)
+        rng = random.Random(7)
+        self.topic.write([source.definition()])
+        while len(self.topic.written) < events:
+            self.topic.write(source.history(rng, 5000, keys=events // 4))
+        self.events = len(self.topic.written)
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Yield what the topic has, BATCH messages at a time."""
+        settings = {
+            "bootstrap.servers": self.kafka.bootstrap, "group.id": "bench", "enable.auto.commit": False, "fetch.wait.max.ms": 20,
+        }  # fmt: skip
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign([TopicPartition(self.topic.name, 0, 0)])
+            left = self.events
+            while left:
+                found = consumer.consume(min(BATCH, left), 10)
+                left -= len(found)
+                yield found
+
+    def fresh(self) -> str:
+        self.number += 1
+        return f"copy{self.number}"
+
+    def copied(self, name: str) -> None:
+        make_topic(self.kafka, name)
+        producer = Producer(self._settings())
+        for batch in self.batches():
+            for message in batch:
+                producer.produce(name, message.value(), message.key())
+                producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def by_hand(self, name: str) -> None:
+        make_topic(self.kafka, name)
+        producer = Producer(self._settings() | {"transactional.id": name})
+        producer.init_transactions()
+        for batch in self.batches():
+            producer.begin_transaction()
+            for message in batch:
+                producer.produce(name, json.dumps(json.loads(message.value())), message.key())
+            producer.commit_transaction()
+
+    def _settings(self) -> dict[str, Any]:
+        return {"bootstrap.servers": self.kafka.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5}  # fmt: skip
+
+    def ours(self, name: str, word: str) -> None:
+        unit = ApplyUnit("bench", self.topic.name)
+        target = KafkaTarget(target_config(self.kafka, name))
+        target.ensure_bookkeeping()
+        options = TopicOptions(kinds=(("branch1", "mariadb"),), format=word)
+        routes = (TableRoute("bank.*", f"{name}.{{table}}", topic=options),)
+        epoch, _, _ = target.take_over(unit, "id", initial_layout(routes, 1).encode(), 1)
+        spec = UnitSpec(unit=unit, source="branch1", epoch=epoch, topic_id="id", routes=routes, lanes=1, batches=True)  # fmt: skip
+        tables: dict[Any, Any] = {}
+        for batch in self.batches():
+            records: Slice = [(each.offset(), each.value()) for each in batch]
+            report = apply_topic(spec, _Alone(target), [records], read_missing=lambda *_: [], tables=tables)  # type: ignore[arg-type]
+            assert report.state == "ok", report
+        target.close()
+
+
+class _Alone:
+    def __init__(self, target: KafkaTarget) -> None:
+        self._target = target
+
+    def get(self, _number: int) -> KafkaTarget:
+        return self._target
+
+    def check(self, number: int) -> None: ...
+
+    def drop(self, number: int) -> None: ...
+
+
+def measured(bench: Bench, work: Callable[[str], None]) -> Rate:
+    name = bench.fresh()
+    began, cpu = time.monotonic(), time.process_time()
+    work(name)
+    seconds, used = time.monotonic() - began, time.process_time() - cpu
+    return bench.events / seconds, used / bench.events * 1e6
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--events", type=int, default=60_000)
+    asked.add_argument("--rounds", type=int, default=3)
+    given = asked.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    with Kafka() as kafka:
+        bench = Bench(kafka, given.events)
+        works: dict[str, Callable[[str], None]] = {
+            "plain copy loop (baseline)": bench.copied,
+            "loop that parses, in transactions": bench.by_hand,
+            **{
+                f"rowlock, format {word}": (lambda name, word=word: bench.ours(name, word))
+                for word in ("rowlock", "plain", "debezium", "debezium-schemas", "canal-json")
+            },
+        }
+        found: dict[str, list[Rate]] = {name: [] for name in works}
+        for _ in range(given.rounds):
+            for name, work in works.items():
+                found[name].append(measured(bench, work))
+        count = len(messages(kafka, f"copy{bench.number - 4}.acct"))
+    print(
+        f"{bench.events} events, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}; format rowlock wrote {count} records"
+    )
+    base = statistics.median(rate for rate, _ in found["plain copy loop (baseline)"])
+    for name, rates in found.items():
+        rate, cpu = (statistics.median(each) for each in zip(*rates, strict=True))
+        print(
+            f"| {name} | {rate:,.0f} events/s | {rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an event |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kafka_shared.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+
+import pytest
+
+from deploy.embedded.services import Kafka
+from tests.kafka_shared import LEFT_OUT, SHARED
+from tests.kafka_stand import Cluster, KafkaStand
+from tests.kafka_target_kit import target_config
+from tests.unit.test_sqlite_target import suite
+
+pytestmark = pytest.mark.timeout(240)
+ALL = suite(*(import_module(f"tests.integration.{name}") for name in SHARED))
+globals().update({name: each for name, each in ALL.items() if name not in LEFT_OUT})
+
+
+@pytest.fixture
+def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
+    with closing(Cluster(target_config(kafka, unique), kafka)) as made:
+        yield made
+
+
+@pytest.fixture
+def target(kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaStand]:
+    """Epochs count from 1."""
+    monkeypatch.setattr("consumer.targets.progress_store.now_ms", lambda: 0)
+    stand = KafkaStand(kafka, unique)
+    yield stand
+    for session in stand.sessions:
+        session.close()

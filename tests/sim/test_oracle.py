@@ -1,0 +1,128 @@
+"""Capture of an Oracle in the simulation: the product's start, loop, writer, poll and purge over the model's Oracle and Kafka.
+
+Writers commit whenever capture waits; it is killed at each moment that it tells of, a successor starts beside it, messages fail. The judge: no
+row's version falls in the topic, no row of the log is in two events that count, nothing stops, and in the end the topic has the source's rows
+and the log is empty. Each rule of docs/adr/0028 is switched off, and found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from producer.loop.position import CapturePosition
+from producer.oracle import log as log_module
+from producer.oracle.chunks import ChunksBehindTheLog
+from producer.oracle.log import OracleLog
+from producer.oracle.poll import LogReader
+from producer.oracle.purge import Purger
+from producer.resume.positions import PositionStore
+from producer.sources.oracle import sql
+from producer.sources.oracle.mlog import LogPlace, LogRow
+from producer.tables import TableName
+from tests.sim.oracle import KEYS, Kind
+from tests.sim.oracle_life import KILLED_TOO_EARLY, judged
+from tests.sim.seeds import over_seeds
+
+SEEDS, MANY = 25, 500
+KINDS: tuple[Kind, ...] = ("whole", "keys", "lob")
+
+
+def ends_well(told: list[str], first: int) -> None:
+    assert [
+        (seed, wrong) for seed, wrong in enumerate(told, first) if wrong and wrong != KILLED_TOO_EARLY
+    ] == []
+    assert told.count(KILLED_TOO_EARLY) <= len(told) // 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_life_ends_well(kind: Kind) -> None:
+    ends_well([judged(seed, kind) for seed in range(SEEDS)], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_lives_end_well(kind: Kind) -> None:
+    ends_well(list(over_seeds(partial(judged, kind=kind), range(SEEDS, SEEDS + MANY))), SEEDS)
+
+
+# --- rules that are switched off
+
+
+def _nothing(*_: object) -> None: ...
+
+
+def _undrained(self: CapturePosition, log: Any) -> Iterator[Any]:
+    """What is sent may not have come."""
+    yield from log.purge()
+
+
+def _present(self: Purger, log: TableName) -> dict[str, int]:
+    return {
+        rowid: sequence for rowid, sequence, *_ in self._session.rows(*sql.log_rows(log, [], (), 1 << 20))
+    }
+
+
+def _by_watermark(self: Purger, log: TableName, places: Collection[LogPlace]) -> int:
+    """Everything up to the highest number is deleted."""
+    highest = max((place.sequence for place in places), default=0)
+    rows = _present(self, log)
+    below = [(rowid, sequence) for rowid, sequence in rows.items() if sequence <= highest]
+    self._session.change_many(sql.delete_places(log), below)
+    return len(places)
+
+
+_delete = Purger._delete
+
+
+def _by_rowid(self: Purger, log: TableName, places: Collection[LogPlace]) -> int:
+    """Whoever has the ROWID now is deleted."""
+    rows = _present(self, log)
+    return _delete(self, log, [LogPlace(each.rowid, rows.get(each.rowid, 0)) for each in places])
+
+
+def _before_the_log(self: LogReader) -> Any:
+    """Rows of the table are read in front of its log."""
+    seen = {
+        name: dict(self._current(logged, _every_key(logged))) for name, logged in self._following.known() if logged.unlogged
+    }  # fmt: skip
+    with mock.patch.object(
+        LogReader, "_current", lambda _self, logged, _rows: seen.get((logged.table.db, logged.table.name), {})
+    ):
+        return _logged(self)
+
+
+_logged = LogReader.logged
+
+
+def _every_key(logged: Any) -> list[Any]:
+    width = len(logged.columns)
+    return [LogRow("", 0, "", "", None, 0, (str(id_), *[None] * (width - 1))) for id_ in range(KEYS)]
+
+
+Switch = Callable[[], AbstractContextManager[Any]]
+SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
+    "a start deletes what topics have": ("whole", lambda: mock.patch.object(Purger, "published", _nothing)),
+    "a record never passes what is not deleted": (
+        "whole", lambda: mock.patch.object(OracleLog, "outstanding", property(lambda _: False, _nothing), create=True)),
+    "deleted is what Kafka has": ("whole", lambda: mock.patch.object(CapturePosition, "use_up", _undrained)),
+    "a process that was replaced deletes nothing": ("whole", lambda: mock.patch.object(PositionStore, "superseded", return_value=False)),
+    "never by a watermark": ("whole", lambda: mock.patch.object(Purger, "_delete", _by_watermark)),
+    "by ROWID and number": ("whole", lambda: mock.patch.object(Purger, "_delete", _by_rowid)),
+    "a poll's number is above all": ("whole", lambda: mock.patch.object(log_module, "next_number", lambda stored, *_, **__: stored)),
+    "a chunk waits for the whole log": ("whole", lambda: mock.patch.object(ChunksBehindTheLog, "_waits", return_value=False)),
+    "rows are read behind the log (keys)": ("keys", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),
+    "rows are read behind the log (LOBs)": ("lob", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", SWITCHED_OFF)
+def test_a_rule_that_is_switched_off_is_found(rule: str) -> None:
+    kind, switch = SWITCHED_OFF[rule]
+    with switch():
+        assert any(judged(seed, kind) not in ("", KILLED_TOO_EARLY) for seed in range(5 * SEEDS))
