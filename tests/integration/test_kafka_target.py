@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
@@ -15,6 +17,7 @@ from consumer.ordering.model import EveryChange, Held, NetChange
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
 from consumer.targets.kafka import progress
 from consumer.targets.kafka.clients import LONGEST_S
+from consumer.targets.kafka.dialect import open_kafka
 from consumer.targets.kafka.state import committed
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
@@ -363,6 +366,15 @@ def test_a_progress_topic_that_forgets_is_refused(
         KafkaTarget(config).ensure_bookkeeping()
 
 
+def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConfig, kafka: Kafka) -> None:
+    with closing(open_kafka(config, "")) as looked:
+        assert (looked.topics("out"), looked.read(UNIT), looked.held(UNIT)) == ([], ([], None), [])
+    assert f"{config.prefix}.rowlock_progress" not in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=15).topics  # fmt: skip
+    make_topic(kafka, f"{config.prefix}.rowlock_progress", 2)
+    with pytest.raises(TargetConfigError, match="has 2 partitions and must have one"):
+        open_kafka(config, "")
+
+
 @pytest.mark.parametrize(("status", "left"), [("open", [(1, "bob")]), ("gone", [])])
 def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_topic_has_of_it(
     status: str, left: list[tuple[int, str]], kafka: Kafka, config: KafkaTargetConfig, unique: str
@@ -372,7 +384,7 @@ def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_t
     owner = Owner(config, table_of(unique, **options))
     owner.apply(4, (None, account(1, "ann", "open")))
     owner.apply(5, NetChange(owner.table, snapshot=[account(1, "bob", status)]))
-    rows = owner.target._rows(owner.table, None)
+    rows = owner.target._state(owner.table).all({})
     assert [(row["id"], row["owner"]) for row in rows] == left
 
 

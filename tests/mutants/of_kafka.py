@@ -11,6 +11,8 @@ _ATTEMPTS = ("tests/integration/test_kafka_attempts.py",)
 _SHARED = ("tests/integration/test_kafka_shared.py",)
 _WRITER = ("tests/unit/test_kafka_writer.py",)
 _SECURITY = ("tests/integration/test_kafka_security.py",)
+_VERIFY = ("tests/unit/test_verify_topics.py",)
+_COPIES = ("tests/integration/test_kafka_copies.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -119,19 +121,7 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _TARGET,
         ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        (
-            "            if (key := self.primary(row)) in wanted:\n",
-            "            if (key := self.primary(row)) or True:\n",
-        ),
-        ("if _alike(origin, self._origin) and all(", "if all("),
-    ),
-    *_of(
-        "consumer/targets/kafka/records.py",
-        _TARGET,
-        (
-            "None if whole is None else self._shaping.row(whole)",
-            "None if whole is None else self._shaping.shown(whole)",
-        ),
+        ("for row in rows().rows(gone):", "for row in rows().all({}):"),
     ),
     *_of(
         "consumer/targets/kafka/clients.py",
@@ -184,5 +174,84 @@ MUTANTS = [
         "consumer/tables/definition.py",
         _ATTEMPTS,
         ("        return frozenset(target.table.column_names)\n", "        pass\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/compacted/topic_rows.py",
+        _VERIFY,
+        ("if state.origin is None or state.origin == identity.origin:", "if state.origin is None:"),
+        ("if state.origin is None or state.origin == identity.origin:", "if state.origin is not None:"),
+        ("        elif not identity.many:\n", "        elif identity.many:\n"),
+        ("            origin in (None, self.origin)\n", "            True\n"),
+        ("values.get(name) == value for name, value in self.where", "True for name, value in self.where"),
+        (
+            "        if not self._identity.many:\n            return place",
+            "        if self._identity.primary:\n            return place",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/compacted/topic_contents.py",
+        _COPIES,
+        ("        if keys and len(keys[0]) < len(self._columns):", "        if not keys:"),
+        ("all(whole[i] == value for i, value in at) and ", ""),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/topic_reading.py",
+        _VERIFY,
+        (
+            'right = self._partition(key or b"", self._partitions) == partition and same_key(',
+            "right = same_key(",
+        ),
+        ("_WRONG if key in found else value[:1]", "value[:1]"),
+        (
+            "        if shown is None:\n            return None\n",
+            "        if shown is None:\n            shown = self._shaping.shown(row)\n",
+        ),
+        ("    if facts.compacted:\n", "    if False:\n"),
+        ("_UNKNOWN if fills[column.name] is None else", ""),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/reading.py",
+        _VERIFY,
+        ("list(said.items()) ==", "said and list(said.items()) !="),
+        (
+            '            return State(key, origin=whose, gone=image(event["before"]))',
+            "            return State(key, origin=whose)",
+        ),
+        (
+            "            return State(key, origin=whose, gone=_image(event.before))",
+            "            return State(key, origin=whose)",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/canal.py",
+        _VERIFY,
+        ("labels[int(text) - 1]", "labels[int(text) - 2]"),
+        ("int(text) >> i & 1", "int(text) >> i"),
+        ("number if abs(number) <= MAX_EXACT else text", "number"),
+        ('lambda found: found[1] or "\'"', "lambda found: found[0]"),
+    ),
+    *_of(
+        "rowlock/inspect/topics/sides.py",
+        _VERIFY,
+        ("    if topic is None or topic.names_origin:\n", "    if topic is None:\n"),
+        ("theirs.get(name, value) == value", "theirs.get(name) == value"),
+        ("        self._reading.follow()\n        return dict", "        return dict"),
+    ),
+    *_of(
+        "schemas/table/equality.py",
+        ("tests/unit/test_schemas_typemap.py",),
+        ('f"-{short}" if sign else short', "short"),
+        ("exponent + len(text) - len(short)", "exponent"),
+        ("        return _bits(value).encode()\n", "        return _sorted(value)\n"),
+    ),
+    *_of(
+        "consumer/tables/router.py",
+        _COPIES,
+        ("    if not more:\n        return target", "    if key:\n        return target"),
+    ),
+    *_of(
+        "consumer/attempt/drivers/batches.py",
+        _COPIES,
+        ("return self._targets.get(0).look_up(effect.table, effect.keys)", "return effect.keys"),
     ),
 ]

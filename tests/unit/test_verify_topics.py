@@ -273,6 +273,10 @@ def test_where_nobody_can_tell_whose_rows_are_there_nothing_is_compared(word: st
     assert unclaimed(one.pair, [one.pair]) == ""
     apart = World(word, add={"b": "1"}), World(word, source="b2", add={"b": "2"})
     assert unclaimed(apart[0].pair, [each.pair for each in apart]) == ""
+    part = World(word, add={"b": "1"})
+    assert "nothing was compared" in unclaimed(part.pair, [part.pair, two.pair]), (
+        "whose columns may hold anything"
+    )
     named = World("rowlock"), World("rowlock", source="b2")
     assert unclaimed(named[0].pair, [each.pair for each in named]) == ""
 
