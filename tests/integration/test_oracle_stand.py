@@ -458,19 +458,6 @@ def test_a_unique_value_that_is_handed_over_is_given_up_first(site: OracleSite) 
     assert held == {1: 11, 2: 10, 3: 30}
 
 
-def test_a_chunk_waits_for_all_of_a_long_log(stand: OracleStand) -> None:
-    """A poll brings two rows of it: a row of the chunk, which is newer, must not stand before them (`events` judges)."""
-    site = OracleSite(stand, poll_rows=2)
-    site.run(tables="b")
-
-    def backlog() -> None:
-        for version in range(1, 12):
-            site.put("b", version, 1)
-
-    site.run(lambda: site.copy("b"), backlog, tables="b", until=lambda: copied(site, "b"))
-    assert rows_of(site, "b") == {1: 11}
-
-
 def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     stand = site.stand
     stand.do("UPDATE all_mview_logs SET include_new_values = 'NO' WHERE master = 'a'")

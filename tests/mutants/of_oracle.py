@@ -40,6 +40,7 @@ MUTANTS = [
     *_of(
         "producer/oracle/chunks.py",
         ("        return brought is not None and brought < answer.high[1]\n", "        return False\n"),
+        tests=("tests/sim/test_oracle.py",),
     ),
     *_of(
         "producer/resume/positions.py",

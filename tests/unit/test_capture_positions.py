@@ -217,3 +217,17 @@ def test_a_claim_is_seen_also_in_the_place_of_a_record_that_is_under_way() -> No
     assert store.superseded(topic, 1)
     topic.drain()
     assert store.superseded(topic, 1)
+
+
+def test_a_record_that_was_counted_by_the_topics_end_is_not_counted_again() -> None:
+    """It is there, and its acknowledgement comes later, behind the look that a zombie's record has caused."""
+    topic: Any = _Slow()
+    store, ours = PositionStore("p"), record()
+    store.claim(topic, topic, ours, [])
+    store.send(topic, ours)
+    ((key, acknowledge),) = topic.under_way
+    topic.keys += [b"0", key]
+    assert not store.superseded(topic, 1)
+    acknowledge(len(topic.keys) - 1)
+    topic.keys.append(b"2")
+    assert store.superseded(topic, 1)
