@@ -157,7 +157,7 @@ MUTANTS = [
     *_of(
         "consumer/attempt/copies/sweep.py",
         ("dead = [key for key in some if key in there]", "dead = list(some)"),
-        ("            if list(there) == [key]:\n                yield from self._delete([key])\n", ""),
+        ("            if list(there) == [key]:\n                yield from self._delete(self._of, [key])\n", ""),
         ("keys.excuse((yield LookUp(self._table, some)))", "yield LookUp(self._table, some)"),
         ("if self._looked > HERE and not self._patient:", "if False:"),
         tests=_COPIES,

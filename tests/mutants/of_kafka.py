@@ -119,18 +119,13 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _TARGET,
         ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        (
-            "            if (key := self.primary(row)) in wanted:\n",
-            "            if (key := self.primary(row)) or True:\n",
-        ),
-        ("if _alike(origin, self._origin) and all(", "if all("),
     ),
     *_of(
         "consumer/targets/kafka/records.py",
         _TARGET,
         (
-            "None if whole is None else self._shaping.row(whole)",
-            "None if whole is None else self._shaping.shown(whole)",
+            "shaped, had = self._shaping.row(whole), there",
+            "shaped, had = self._shaping.shown(whole), there",
         ),
     ),
     *_of(
