@@ -24,6 +24,7 @@ from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from tests.apply_kit import account_table
+from tests.kafka_stand import state_of
 from tests.kafka_target_kit import (
     UNIT,
     Owner,
@@ -384,8 +385,7 @@ def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_t
     owner = Owner(config, table_of(unique, **options))
     owner.apply(4, (None, account(1, "ann", "open")))
     owner.apply(5, NetChange(owner.table, snapshot=[account(1, "bob", status)]))
-    rows = owner.target._state(owner.table).all({})
-    assert [(row["id"], row["owner"]) for row in rows] == left
+    assert [(row["id"], row["owner"]) for row in state_of(kafka, f"{unique}.acct")] == left
 
 
 def test_what_leaves_the_quarantine_is_in_its_history(owner: Owner, kafka: Kafka, unique: str) -> None:

@@ -124,6 +124,14 @@ MUTANTS = [
         ("for row in rows().rows(gone):", "for row in rows().all({}):"),
     ),
     *_of(
+        "consumer/targets/kafka/records.py",
+        _TARGET,
+        (
+            "shaped, had = self._shaping.row(whole), there",
+            "shaped, had = self._shaping.shown(whole), there",
+        ),
+    ),
+    *_of(
         "consumer/targets/kafka/clients.py",
         _WRITER,
         ("min(LONGEST_S, lease_s * 0.95)", "LONGEST_S"),
