@@ -17,6 +17,7 @@ from msgspec import structs
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
 from schemas.config.kinds.topics import TopicConfig
+from schemas.table.filters import row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.patterns import fill, fill_place, matches
 
@@ -294,6 +295,12 @@ def told_apart(target: TargetTable) -> TargetTable:
     whole = structs.replace(key, parts=(*key.parts, *(IndexPart(column=name) for name in more)))
     table = structs.replace(target.table, key=whole)
     return replace(target, table=table, key_at=table.indexes_of(whole.columns))
+
+
+def let_through(target: TargetTable) -> Callable[[Row], bool]:
+    """Return what tells whether the target is to have a row: a topic has those that its filter lets through."""
+    where = () if target.topic is None else target.topic.options.where
+    return row_filter(target.table, where)
 
 
 def key_function(table: TargetTable) -> Callable[[Row], Key]:

@@ -18,7 +18,7 @@ from consumer.errors import CopyNeededError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import full_event
-from consumer.tables.router import key_function, key_table, told_apart
+from consumer.tables.router import key_function, key_table, let_through, told_apart
 from schemas.table.model import Key
 
 HERE = 50_000
@@ -52,7 +52,8 @@ class Sweep:
     def of_table(self, begins: int, upto: int) -> Machine[int]:
         """Delete what lives by no event of the copy, which began at the offset `begins` and ends at `upto`. Ends with the number of rows.
 
-        Of a topic also what stands under a routing key by which its row does not live.
+        Of a topic also what stands under a routing key by which its row does not live, or is outside the route's filter by now: an update there
+        writes nothing.
         """
         self._took(upto - begins)
         keys: KeyCheck = yield OpenKeys()
@@ -65,11 +66,11 @@ class Sweep:
         return (yield from whole._whole_table(keys, begins, upto))
 
     def _whole_table(self, keys: KeyCheck, begins: int, upto: int) -> Machine[int]:
-        key_of = key_function(self._of)
+        key_of, inside = key_function(self._of), let_through(self._of)
 
         def take(taken: Taken) -> None:
             if isinstance(taken, Rows):
-                note_changes(taken.changes, key_of, keys.note)
+                note_changes(taken.changes, key_of, keys.note, inside)
             elif isinstance(taken, Emptied):
                 keys.clear()
 

@@ -13,8 +13,13 @@ Note = Callable[[Key, bool], None]
 """(key, whether its last event leaves a row)."""
 
 
-def note_changes(changes: Iterable[RowChange], key_of: Callable[[Row], Key], note: Note) -> None:
-    """Tell `note` of every key that `changes` give up or take, in their order."""
+def note_changes(
+    changes: Iterable[RowChange],
+    key_of: Callable[[Row], Key],
+    note: Note,
+    inside: Callable[[Row], bool] = lambda _: True,
+) -> None:
+    """Tell `note` of every key that `changes` give up or take, in their order. `inside`: whether the target is to have such a row at all."""
     for change in changes:
         before, after = change.before, change.after
         if after is None:
@@ -24,7 +29,7 @@ def note_changes(changes: Iterable[RowChange], key_of: Callable[[Row], Key], not
         key = key_of(after)
         if before is not None and (old := key_of(before)) != key:
             note(old, False)
-        note(key, True)
+        note(key, inside(after))
 
 
 class Window:

@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
+from schemas.table.filters import row_filter, text_of
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 
 SHA256 = "sha256"
@@ -54,8 +54,8 @@ class Shaping:
         at = table.indexes_of(tuple(column.name for column in chosen))
         self._taken = [(i, _mask(masks.get(column.name), salt)) for i, column in zip(at, chosen, strict=True)]
         self._masks = {name: _mask(mask, salt) for name, mask in masks.items()}
-        self._where = [(table.indexes_of((name,))[0], frozenset(values)) for name, values in options.where]
-        self._same = not masks and not self._where and len(chosen) == len(table.columns)
+        self._inside = row_filter(table, options.where)
+        self._same = not masks and not options.where and len(chosen) == len(table.columns)
 
     def change(self, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None] | None:
         """Return the change as it is written; None: both images are outside the filter."""
@@ -67,9 +67,7 @@ class Shaping:
 
     def row(self, row: Row) -> Row | None:
         """Return a row as it is written; None: it is outside the filter."""
-        if any(_text(row[i]) not in values for i, values in self._where):
-            return None
-        return self.shown(row)
+        return self.shown(row) if self._inside(row) else None
 
     def shown_value(self, name: str, value: Value) -> Value:
         mask = self._masks.get(name)
@@ -122,7 +120,7 @@ def _mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
     salted = hashlib.sha256(salt.encode())
 
     def hashed(value: Value) -> Value:
-        text = _text(value)
+        text = text_of(value)
         if text is None:
             return None
         found = salted.copy()
@@ -130,10 +128,3 @@ def _mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
         return found.hexdigest()
 
     return hashed
-
-
-def _text(value: Value) -> str | None:
-    """Return the text of a wire value, by which a filter compares and a mask hashes: 5 is "5"."""
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
