@@ -30,10 +30,10 @@ $(STAMP):
 demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it running)
 	@$(BIN)/rowlock demo $(if $(KEEP),--keep)
 
-test: $(STAMP) ## all tests but the slow ones, with real services; those that need none run beside
+test: $(STAMP) ## all tests but the slow ones, with real services, in four processes: most of their time they wait
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
-	@$(BIN)/python -m pytest -m "not slow" -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow" -n 4 $(ARGS)
 
 test-slow: $(STAMP) ## the slow tests, which `make test` leaves out (ARGS="--turn N": those of one turn)
 	@$(BIN)/python -m deploy.embedded fetch
