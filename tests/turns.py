@@ -15,7 +15,7 @@ TOO_LONG = ("tests/unit/test_coordinator_exhaustive.py::",)
 #: Cases of one test that a run tries (a test that is not named: one).
 CASES = {"tests/sim/coordination/test_coordination.py::test_every_known_bug_put_back_is_found": 6}
 
-#: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills both processes to the end.
+#: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills the processes to the end.
 _ORDER = ("faults", "integration", "sim", "unit")
 
 

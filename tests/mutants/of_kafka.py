@@ -253,6 +253,14 @@ MUTANTS = [
         ("        return _bits(value).encode()\n", "        return _sorted(value)\n"),
     ),
     *_of(
+        "consumer/attempt/copies/sweep.py",
+        _COPIES,
+        (
+            "note_changes(taken.changes, key_of, keys.note, inside)",
+            "note_changes(taken.changes, key_of, keys.note)",
+        ),
+    ),
+    *_of(
         "consumer/tables/router.py",
         _COPIES,
         ("    if not more:\n        return target", "    if key:\n        return target"),
