@@ -78,7 +78,7 @@ MUTANTS = [
             "        return None if old is None and new is None else",
             "        return None if old is None or new is None else",
         ),
-        ("        if any(_text(row[i]) not in values", "        if all(_text(row[i]) not in values"),
+        ("        return self.shown(row) if self._inside(row) else None", "        return self.shown(row)"),
         ("hashlib.sha256(salt.encode())", "hashlib.sha256()"),
         ("lambda value: None if value is None else mask", "lambda value: mask"),
         (
@@ -251,6 +251,11 @@ MUTANTS = [
         ('f"-{short}" if sign else short', "short"),
         ("exponent + len(text) - len(short)", "exponent"),
         ("        return _bits(value).encode()\n", "        return _sorted(value)\n"),
+    ),
+    *_of(
+        "schemas/table/filters.py",
+        ("tests/unit/test_shaping.py",),
+        ("lambda row: all(text_of(row[i])", "lambda row: any(text_of(row[i])"),
     ),
     *_of(
         "consumer/attempt/copies/sweep.py",
