@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.cluster_kit import Addresses, Processes
+from tests.cluster_kit import Addresses, Checkpoints, Processes
 from tests.running import saying, source_config, target_config, write_config
 from tests.topics.expected import Written
 from tests.topics.journal import COLUMNS, Journal
@@ -213,7 +214,10 @@ def cluster_of(
 
 
 def each_in_turn(cluster: Cluster, *faults: Fault) -> None:
-    """Under one load; between two faults the topic goes on. At the end it has what the source did."""
+    """Under one load; between two faults the topic goes on. At the end it has what the source did, and the pipeline's checkpoint, which never
+    went back, is past the load's begin."""
+    checkpoints, began = Checkpoints(cluster.processes.config), int(time.time() * 1000)
+    checkpoints.start()
     with under_load([cluster.source], 50):
         for fault in faults:
             cluster.topic.goes_on(50, f"before {fault.__name__}")
@@ -221,6 +225,9 @@ def each_in_turn(cluster: Cluster, *faults: Fault) -> None:
             cluster.topic.goes_on(50, f"after {fault.__name__}")
             print(f"{fault.__name__}: {cluster.topic.count()} records", flush=True)
     cluster.topic.ends(f"the end; see {cluster.processes.config.parent}")
+    until(lambda: checkpoints.checkpoint("out") >= began, "the checkpoint is past the load's begin", 60)
+    checkpoints.finish()
+    assert checkpoints.regressions == []
 
 
 @pytest.mark.slow
