@@ -59,7 +59,8 @@ class FakeTarget:
     """`refuse`: row → an error to raise. `faults`: errors that the next transactions raise at commit, in turn (None:
     none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it.
     `transactional`: tables change in transactions. `at`: called with what comes next, or has just been done; a test dies there.
-    `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn."""
+    `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn.
+    `holds`: whether it can be asked for a key."""
 
     state: State = field(default_factory=State)
     transactional: bool = True
@@ -76,6 +77,7 @@ class FakeTarget:
     nets: list[NetChange] = field(default_factory=list)  # as applied, rolled back ones too
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     order: Callable[[Key], Any] = lambda key: key
+    holds: Callable[[Key], bool] = lambda _key: True
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -223,6 +225,7 @@ class FakeSession:
         upto: Key | None = None,
     ) -> list[Row]:
         """In the order of `FakeTarget.order`; of a table with its key's columns only, the keys of rows whose last columns are `where`."""
+        self._askable(*(key for key in (after, upto) if key is not None))
         order, rows = self._target.order, self._target.state.rows.get(f"{table.schema}.{table.name}", {})
         if where:
             rows = {key: row for key, row in rows.items() if row[-len(where) :] == tuple(where.values())}
@@ -238,8 +241,13 @@ class FakeSession:
         return keys if len(table.table.columns) == len(table.key_at) else [rows[key] for key in keys]
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        self._askable(*keys)
         rows = self._target.state.rows.get(f"{table.schema}.{table.name}", {})
         return [key for key in keys if key in rows]
+
+    def _askable(self, *keys: Key) -> None:
+        if not all(map(self._target.holds, keys)):
+            raise RefusedError("the target cannot hold a value")
 
     def close(self) -> None: ...
 

@@ -205,7 +205,8 @@ class ListKeys:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows them."""
+    """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows
+    them; a key that the target cannot hold is not there."""
 
     table: TargetTable
     keys: Sequence[Key]

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from consumer.errors import ConsumerError, MissingGrantError, RefusedError, TargetConfigError
+from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
+from consumer.targets.shared.lookups import found_under
 from rowlock.errors import CommandError
 from rowlock.views.source import has_view, source_view
 from schemas.config.model import SourceConfig, TargetConfig
@@ -107,10 +108,4 @@ def progress(
 
 def rows_with(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
     """Return the rows that have these keys. Of a key whose values the server refuses (a zero date in PostgreSQL) it has no row."""
-    try:
-        return view.fetch_keys(table, keys)
-    except RefusedError:
-        if len(keys) == 1:
-            return []
-    half = len(keys) // 2  # the refused key is alone in the end, and hides no other
-    return rows_with(view, table, keys[:half]) + rows_with(view, table, keys[half:])
+    return found_under(lambda some: view.fetch_keys(table, some), keys)

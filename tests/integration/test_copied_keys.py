@@ -197,3 +197,32 @@ def unit_route(real: Real) -> Any:
     from consumer.tables.router import TableRoute
 
     return TableRoute("bank.*", f"{real.schema}.{{table}}")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, gone: bool) -> None:
+    """PostgreSQL has no zero date. Its row lives, and is held, or is gone, and nobody says so."""
+    if real.target.kind != "postgres":
+        return
+    keys = ["0000-00-00", "2024-02-29", "2025-05-05", "2026-01-01", "2026-01-02"]
+    source = KeyedSource(table=keyed(ColumnType(kind=Kind.DATE)), keys=keys)
+    unit = RealUnit(real, source, unit_route(real), patient=True)
+    unit.write([source.add(number, 1) for number in range(len(keys))])
+    assert unit.apply().held == 1
+    for number in (0, 2) if gone else (2,):
+        del source.rows[number]
+    start = len(unit.topic)
+    CopyOf(
+        source,
+        unit.topic,
+        index=lambda row: keys.index(row["id"]),
+        value=keys.__getitem__,
+        limit=1,  # so that it is a bound, too
+    ).all()
+    report = unit.apply(start)
+    assert report.state == "ok", report.message
+    in_force = next(iter(real.tables.values()))
+    assert in_force.ordered
+    rows = [row[0] for row in real.session.fetch_rows(in_force.target, None, 10)]
+    assert rows == ["2024-02-29", "2026-01-01", "2026-01-02"]
+    assert len(real.session.held(unit.unit)) == (0 if gone else 1)

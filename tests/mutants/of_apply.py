@@ -160,6 +160,19 @@ MUTANTS = [
         ("            if list(there) == [key]:\n                yield from self._delete(self._of, [key])\n", ""),
         ("keys.excuse((yield LookUp(self._table, some)))", "yield LookUp(self._table, some)"),
         ("if self._looked > HERE and not self._patient:", "if False:"),
+        ("        return (yield from self.of_table(begins, at, bound))", "        return 0"),
+        ("return (yield from self._compared(keys, None, upto))", "return (yield from self._compared(keys, None, None))"),
+        tests=_COPIES,
+    ),
+    *_of(
+        "consumer/targets/shared/lookups.py",
+        ("if len(keys) == 1:", "if True:"),
+        ("found_under(look, keys[:half]) + found_under", "found_under"),
+        tests=("tests/unit/test_living_keys.py",),
+    ),
+    *_of(
+        "consumer/attempt/drivers/threads.py",
+        ("found_under(lambda some: session.fetch_keys(effect.table, some), effect.keys)", "session.fetch_keys(effect.table, effect.keys)"),
         tests=_COPIES,
     ),
     *_of(

@@ -582,6 +582,55 @@ def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:
     assert sorted(bench.target.state.held) == [(2, 0), (4, 0)]
 
 
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("never", [{0}, {2}, {2, 5}, {5}, {8}, {7}, {2, 5, 8}])
+def test_a_key_that_the_target_cannot_hold_hinders_no_copy(never: set[int], gone: bool, text: bool) -> None:
+    """It is a bound of chunks (2, 5, 8) or within one; its row lives, and is held, or is gone."""
+    bench, source = benched(text=text)
+    target, value = bench.target, str if text else int
+    cannot = {value(key) for key in never}
+    target.holds = lambda key: key[0] not in cannot
+    target.refuse = lambda row: RefusedError("no such date") if row[0] in cannot else None
+    bench.write([source.put(source.row(n, None, 1)) for n in range(10)])
+    assert bench.apply().held == len(never)
+    for key in (1, 4, 6):
+        source.rows.pop(key)  # and no event of it
+    start = len(bench.topic)
+    copy = copy_of(source, bench.topic, order=lambda key: key)
+    copy.begin()
+    bench.plant(-5, 1000, text=text)
+    copy.emit(), copy.emit()
+    if gone:
+        bench.write([source.delete(key) for key in sorted(never)])
+    while not copy.done:
+        copy.emit()
+    report = bench.apply(start)
+    assert report.state == "ok", report.message
+    there = [row for row in rows_of(source) if row[0] not in cannot]
+    assert target.rows_of() == there
+    held = {entry.key for entry in target.state.held.values()}
+    assert len(held) == (0 if gone else len(never))
+
+
+@pytest.mark.parametrize("upto", [1, 2, 3])
+def test_a_range_with_a_refused_bound_is_cleared_at_the_next_marker(upto: int) -> None:
+    bench, source = benched()
+    bench.target.holds = lambda key: key != (2,)
+    bench.target.refuse = lambda row: RefusedError("no such date") if row[0] == 2 else None
+    bench.write([source.put(source.row(n, None, 1)) for n in range(9)])
+    assert bench.apply().held == 1
+    start = len(bench.topic)
+    copy = copy_of(source, bench.topic)
+    copy.begin()
+    bench.plant(-5, 1000)
+    for _ in range(upto):
+        copy.emit()
+    assert bench.apply(start).state == "ok"
+    keys = {0, 1, 3, 4, 5, 6, 7, 8, 1000}
+    assert set(keys_of(bench)) == (keys | {-5} if upto == 1 else keys)
+
+
 def test_markers_of_an_older_version_do_not_say_what_is_gone() -> None:
     bench, source = benched()
     bench.write([source.put(source.row(1, None, 1))])

@@ -21,10 +21,11 @@ from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ReadMissing, ReadPassed
 from consumer.attempt.evolution.machine import before_a_copy
 from consumer.attempt.reader import Emptied, Rows
-from consumer.errors import CopyNeededError, TransientError
+from consumer.errors import CopyNeededError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import key_table
+from consumer.targets.shared.lookups import found_under
 from consumer.targets.sql import after_key, up_to_key
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
@@ -261,3 +262,14 @@ def test_the_remedy_names_a_table_as_the_configuration_does() -> None:
         == "seen: rowlock copy '`bank.2024`.acct'"
     )
     assert str(CopyNeededError("seen", cause="x")) == "seen: rowlock copy"
+
+
+@pytest.mark.parametrize("refused", [set(), {0}, {4}, {6}, {2, 3}, set(range(7))])
+def test_a_key_that_the_target_refuses_is_not_there_and_hides_no_other(refused: set[int]) -> None:
+    def look(keys: Any) -> list[Key]:
+        if any(key[0] in refused for key in keys):
+            raise RefusedError("no such date")
+        return [key for key in keys if key[0] != 1]
+
+    assert found_under(look, [(n,) for n in range(7)]) == [(n,) for n in range(7) if n not in {*refused, 1}]
+    assert found_under(look, []) == []

@@ -9,7 +9,7 @@ import structlog
 
 from consumer.attempt.copies.held import gone_keys
 from consumer.attempt.copies.keys_on_disk import IN_MEMORY
-from consumer.attempt.copies.sweep import Sweep, read_again
+from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_again
 from consumer.attempt.copies.window import Window
 from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
 from consumer.attempt.reader import Taken
@@ -94,7 +94,11 @@ class Copies:
             return None  # all lanes passed it together, and it was done before that
         if in_force.ordered:
             window = yield from self._window_since(chunk.since, mark[0], in_force)
-            gone = yield from sweep.of_range(window, chunk.since, chunk.after, chunk.upto)
+            try:
+                gone = yield from sweep.of_range(window, chunk.since, chunk.after, chunk.upto)
+            except BoundRefusedError:
+                upto = None if chunk.last else chunk.upto
+                gone = yield from sweep.behind_refused(chunk.begins, mark[0], upto)
         else:
             gone = yield from sweep.of_table(chunk.begins, mark[0])
         if gone:

@@ -14,7 +14,7 @@ from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.window import Window, note_changes
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadPassed
 from consumer.attempt.reader import Emptied, EnvelopeReader, Rows, Taken
-from consumer.errors import CopyNeededError, TakesLongError
+from consumer.errors import CopyNeededError, RefusedError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.event_decoder import full_event
@@ -25,6 +25,10 @@ HERE = 50_000
 """Keys and events up to which a task of Spark compares them itself: a second or two."""
 Delete = Callable[[TargetTable, list[Key]], Machine[None]]
 """(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
+
+
+class BoundRefusedError(Exception):
+    """The target cannot be asked for a range: a bound of it is a key that the target cannot hold (a zero date in PostgreSQL)."""
 
 
 class Sweep:
@@ -39,7 +43,7 @@ class Sweep:
     def of_range(self, window: Window, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
         """Delete in the range (after, upto] of the source's key, which source and target order alike, what lives by no event behind `since`.
 
-        Ends with the number of rows.
+        Ends with the number of rows. Raises BoundRefusedError: nothing was deleted.
         """
         keys: KeyCheck = yield OpenKeys()
         try:
@@ -49,13 +53,27 @@ class Sweep:
         finally:
             keys.close()
 
-    def of_table(self, begins: int, upto: int) -> Machine[int]:
-        """Delete what lives by no event of the copy, which began at the offset `begins` and ends at `upto`. Ends with the number of rows.
+    def behind_refused(self, begins: int, at: int, upto: Key | None) -> Machine[int]:
+        """Delete, at the marker at the offset `at`, also what the markers before it could not, for a bound of theirs that was refused:
+        whatever stands up to `upto` and lives by no event since `begins`. Ends with the number of rows.
+
+        Where `upto` is refused as well nothing is deleted: the next marker makes up for it, and the last one has no `upto`.
+        """
+        bound = self._bound(upto)
+        try:
+            yield from self._first_page(None, bound)
+        except BoundRefusedError:
+            return 0
+        return (yield from self.of_table(begins, at, bound))
+
+    def of_table(self, begins: int, at: int, upto: Key | None = None) -> Machine[int]:
+        """Delete what lives by no event of the copy, which began at the offset `begins`, and of which all rows up to `upto`, a key of the
+        target, stand before the offset `at` (None: it has ended). Ends with the number of rows.
 
         Of a topic also what stands under a routing key by which its row does not live, or is outside the route's filter by now: an update there
         writes nothing.
         """
-        self._took(upto - begins)
+        self._took(at - begins)
         keys: KeyCheck = yield OpenKeys()
         whole = Sweep(
             self._topic,
@@ -63,9 +81,9 @@ class Sweep:
             self._delete,
             patient=self._patient,
         )
-        return (yield from whole._whole_table(keys, begins, upto))
+        return (yield from whole._whole_table(keys, begins, at, upto))
 
-    def _whole_table(self, keys: KeyCheck, begins: int, upto: int) -> Machine[int]:
+    def _whole_table(self, keys: KeyCheck, begins: int, at: int, upto: Key | None) -> Machine[int]:
         key_of, inside = key_function(self._of), let_through(self._of)
 
         def take(taken: Taken) -> None:
@@ -75,24 +93,34 @@ class Sweep:
                 keys.clear()
 
         try:
-            yield from read_again(self._topic, self._in_force, begins, upto, take)
-            return (yield from self._compared(keys, None, None))
+            yield from read_again(self._topic, self._in_force, begins, at, take)
+            return (yield from self._compared(keys, None, upto))
         finally:
             keys.close()
 
     def _compared(self, keys: KeyCheck, after: Key | None, upto: Key | None) -> Machine[int]:
-        where = self._in_force.routed.where
-        while page := (yield ListKeys(self._table, after, upto, where)):
+        page = yield from self._first_page(after, upto)
+        while page:
             self._took(len(page))
             keys.compare(page)
             if page[-1] == after:
                 break  # shown as it was, so the next page would be this one
             after = page[-1]
+            page = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
         if next(keys.doubted(), None) is None:
             return 0
         for some in keys.unmatched():
             keys.excuse((yield LookUp(self._table, some)))
         return (yield from self._deleted(keys))
+
+    def _first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
+        try:
+            page: Sequence[Key] = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
+        except RefusedError as error:
+            if after is None and upto is None:
+                raise
+            raise BoundRefusedError(str(error)) from error
+        return page
 
     def _deleted(self, keys: KeyCheck) -> Machine[int]:
         gone = 0

@@ -25,6 +25,7 @@ from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import Held
 from consumer.tables.fitness import explained
 from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, Defined, ProgressChange, RowsChange
+from consumer.targets.shared.lookups import found_under
 from schemas.table.model import Key
 
 
@@ -102,7 +103,8 @@ class BatchDriver:
             case fx.ListKeys():
                 return self._list(effect)
             case fx.LookUp():
-                return self._targets.get(0).look_up(effect.table, effect.keys)
+                target = self._targets.get(0)
+                return found_under(lambda some: target.look_up(effect.table, some), effect.keys)
             case fx.StartLanes():
                 self._lane = self._steps(effect.lanes)
             case fx.Await():

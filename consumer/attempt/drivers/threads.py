@@ -28,6 +28,7 @@ from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepare
 from consumer.ordering.model import EveryChange
 from consumer.tables.fitness import explained
 from consumer.targets.base import Session, TargetTransaction
+from consumer.targets.shared.lookups import found_under
 from schemas.table.model import Key
 
 KEYS = 5000
@@ -209,7 +210,7 @@ class ThreadDriver:
         self._records.go_on()
         session = self._sessions.get(0)
         if isinstance(effect, fx.LookUp):
-            return session.fetch_keys(effect.table, effect.keys)
+            return found_under(lambda some: session.fetch_keys(effect.table, some), effect.keys)
         return session.fetch_rows(effect.table, effect.after, KEYS, effect.where, upto=effect.upto)
 
     # --- lanes
