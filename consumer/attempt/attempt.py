@@ -68,7 +68,7 @@ from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, advanced, plan, relaid
 from consumer.tables.definition import InForce
 from consumer.tables.evolution.decisions import Adopt, Gone, Pass
-from consumer.tables.stored import Stored
+from consumer.tables.stored import Stored, since_behind
 from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.wire.event import Event
@@ -369,12 +369,13 @@ class Attempt:
         before = self._changes.before
         lanes = [advanced(row, mark) for row in self._progress.rows]
         if before is None or isinstance(verdict, Pass):
-            stored = Stored(table) if before is None else replace(before, table=table)
+            stored = Stored(table, since=mark[0]) if before is None else replace(before, table=table)
             yield from self._put_in_force(stored, lanes, first=before is None)
         elif routed_table(self.spec, table).topic is not None:  # nothing is altered: its readers are told
-            yield from self._put_in_force(Stored(table), lanes, first=False)
+            since = since_behind(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
+            yield from self._put_in_force(Stored(table, since=since), lanes, first=False)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
-            yield from self._put_in_force(Stored(table), lanes, first=True)
+            yield from self._put_in_force(Stored(table, since=mark[0]), lanes, first=True)
         else:
             yield from self._changes.adopt(before, table, verdict, mark)
             yield from self.begin()

@@ -9,6 +9,7 @@ import msgspec
 
 from schemas.table.model import Table
 from schemas.wire.codec import decode_table, encode_table
+from schemas.wire.event import ColumnChanges
 
 
 class _Beside(msgspec.Struct, omit_defaults=True):
@@ -17,17 +18,20 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     written_as: dict[str, str] = {}
     left: tuple[str, ...] = ()
     lost: bool = False
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
-    that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it."""
+    that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
+    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     lost: bool = False
+    since: int | None = None
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -35,11 +39,23 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost)).decode()
+        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost, self.since)).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost)
+    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost, beside.since)
+
+
+def since_behind(
+    before: Stored | None, columns: ColumnChanges, offset: int, *, rewrite: bool = False
+) -> int | None:
+    """Return `Stored.since` behind a definition at `offset`, which followed `before` (None: the first one) by `columns`.
+
+    `rewrite`: every row comes anew behind it, and nobody knows what it did to the columns. A dropped one counts, for its name may come again.
+    """
+    if before is None or rewrite or columns.renamed or columns.dropped:
+        return offset
+    return before.since

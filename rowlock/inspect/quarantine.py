@@ -21,7 +21,7 @@ from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, Ta
 from consumer.spark.pipeline import modes_of, routes_of
 from consumer.tables.definition import InForce, prepare
 from consumer.tables.event_decoder import SNAPSHOT_READ
-from consumer.tables.held_events import held_event
+from consumer.tables.held_events import held_event, refuse_other_columns
 from consumer.tables.router import key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
@@ -254,6 +254,7 @@ def _image(in_force: InForce, entry: Held) -> Row | None:
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None
+    refuse_other_columns(in_force, entry)
     if marked is not None and marked.after:
         raise RefusedError(refusal(in_force.written, marked.after))
     row = in_force.row(after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from consumer.ordering.model import TargetTable, UnitState
 from consumer.tables.evolution.plans import Planned, mark_of, plan_change, sharers
 from consumer.tables.fitness import gone
 from consumer.tables.router import Routed, resolve
-from consumer.tables.stored import decode_stored
+from consumer.tables.stored import decode_stored, since_behind
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table
 
@@ -102,7 +103,7 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
-    planned = plan_change(change, real, routed, list(others.values()))
+    planned = _planned(asked, real, routed, list(others.values()))
     asked.found.append(planned)
     if asked.how == "end" and planned.alter is not None:
         raise StepsLeftError(f"{routed.schema}.{routed.table} is not as {spec.unit.topic} needs it yet")
@@ -114,6 +115,13 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     if planned.alter is not None:
         transaction.alter(planned.alter)
     transaction.write_unit(UnitState(planned.stored.encode(), None, None))
+
+
+def _planned(asked: FollowDefinition, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
+    change = asked.change
+    planned = plan_change(change, real, routed, others)
+    since = since_behind(change.before, change.columns, asked.at[0], rewrite=change.rewrite)
+    return replace(planned, stored=replace(planned.stored, since=since))
 
 
 def change_state(asked: FollowDefinition) -> str | None:
@@ -131,7 +139,7 @@ def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> Unit
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
-    planned = plan_change(asked.change, real, routed, ())
+    planned = _planned(asked, real, routed, ())
     asked.found.append(planned)
     if planned.alter is not None:
         raise TargetConfigError(
