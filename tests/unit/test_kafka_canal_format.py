@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -206,3 +207,26 @@ def test_an_older_record_has_the_columns_that_are_left() -> None:
     state = CanalJson(one(ColumnType(kind=Kind.INT, bits=32))).state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1}
+
+
+@pytest.mark.parametrize(
+    ("was", "value", "now"),
+    [
+        (ColumnType(kind=Kind.VARCHAR, length=9), "five", ColumnType(kind=Kind.INT, bits=32)),
+        (ColumnType(kind=Kind.VARCHAR, length=9), "\N{SNOWMAN}", ColumnType(kind=Kind.BLOB)),
+        (ColumnType(kind=Kind.ENUM, members=("a", "b")), "b", ColumnType(kind=Kind.ENUM, members=("a",))),
+        (ColumnType(kind=Kind.SET, members=("a", "b")), "a,b", ColumnType(kind=Kind.SET, members=("a",))),
+    ],
+    ids=str,
+)
+def test_a_value_of_an_older_type_is_left_out(was: ColumnType, value: Value, now: ColumnType) -> None:
+    (record,) = CanalJson(one(was)).change(None, (1, value), PLACE)
+    assert CanalJson(one(now)).state(record.key, record.value) == State(record.key, {"id": 1})
+
+
+def test_a_key_of_an_older_type_is_said() -> None:
+    (record,) = CanalJson(one(ColumnType(kind=Kind.VARCHAR, length=9))).change(None, (1, "five"), PLACE)
+    now = one(ColumnType(kind=Kind.INT, bits=32))
+    form = CanalJson(dataclasses.replace(now, key_at=(0, 1)))
+    with pytest.raises(EnvelopeError, match=r"column v .*of an older type"):
+        form.state(record.key, record.value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats import FORMATS
@@ -265,3 +266,49 @@ def test_an_older_record_has_the_columns_that_are_left() -> None:
     state = Debezium(now).state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1}
+
+
+INT, WORD = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9)
+MONEY = ColumnType(kind=Kind.DECIMAL, precision=12, scale=0)
+
+
+@pytest.mark.parametrize("word", ["debezium", "debezium-schemas"])
+@pytest.mark.parametrize(
+    ("was", "value", "now"),
+    [
+        (INT, 5, MONEY),
+        (INT, 5, WORD),
+        (WORD, "five", INT),
+        (WORD, "five", ColumnType(kind=Kind.FLOAT)),
+        (WORD, "five", ColumnType(kind=Kind.DOUBLE)),
+        (WORD, "five", ColumnType(kind=Kind.DATE)),
+        (WORD, "five", ColumnType(kind=Kind.TIMESTAMP)),
+        (WORD, "five", ColumnType(kind=Kind.GEOMETRY)),
+        (ColumnType(kind=Kind.BIT, length=16), 300, ColumnType(kind=Kind.BIT, length=8)),
+        (ColumnType(kind=Kind.BIT, length=1), 1, INT),
+    ],
+    ids=str,
+)
+def test_a_value_of_an_older_type_is_left_out(
+    word: str, was: ColumnType, value: Value, now: ColumnType
+) -> None:
+    """Whoever deletes the row then can write what is left of it."""
+    (record,) = FORMATS[word](one(was)).change(None, (1, value), PLACE)
+    form = FORMATS[word](one(now))
+    state = form.state(record.key, record.value)
+    assert state is not None
+    assert state.values == {"id": 1}
+
+
+@pytest.mark.parametrize("keys", [("id",), ("id", "v")])
+def test_a_key_of_an_older_type_is_said(keys: tuple[str, ...]) -> None:
+    (record,) = Debezium(one(INT)).change(None, (1, 5), PLACE)
+    now = one(WORD)
+    table = now.table
+    if keys == ("id",):
+        table = structs.replace(
+            table, columns=(structs.replace(table.columns[0], type=WORD), table.columns[1])
+        )
+    form = Debezium(replace(now, table=table, key_at=table.indexes_of(keys)))
+    with pytest.raises(EnvelopeError, match=f"column {keys[-1]} .*of an older type"):
+        form.state(record.key, record.value)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from consumer.errors import RefusedError, TargetConfigError
+from consumer.errors import RefusedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import EveryChange, RowChange, TargetTable, TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka.formats import FORMATS
@@ -393,6 +393,44 @@ def test_a_record_older_than_a_column_has_the_value_that_the_definition_gives_it
         wider = World(word, table=replace(ACCT, columns=(*ACCT.columns, column)), topic=older.topic)
         wider.rows[1] = (1, "Ulm", 1, value)
         assert wider.verify().equal is equal, column
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (ColumnType(kind=Kind.DECIMAL, precision=12, scale=0), "1"),
+        (TEXT, "1"),
+        (ColumnType(kind=Kind.FLOAT), 1.5),
+        (ColumnType(kind=Kind.GEOMETRY), None),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("old", [1, None])
+def test_a_record_older_than_a_columns_type_differs_and_stops_nothing(
+    word: str, type_: ColumnType, value: Any, old: int | None
+) -> None:
+    """A NULL is one in every type. What is there of an older type is never called equal, not even to the default of a column that is not there."""
+    older = World(word)
+    older.put(1, "Ulm", old)
+    older.put(2, "Bonn", 2)
+    column = Column(name="n", type=type_)
+    now = World(word, table=replace(ACCT, columns=(*ACCT.columns[:2], column)), topic=older.topic)
+    now.rows[1] = (1, "Ulm", None if old is None else value)
+    now.change((2, "Bonn", None), None)
+    wanted = [] if old is None else [(Difference.DIFFERENT, (1,), ("n",))]
+    assert found(now.verify()) == wanted
+    now.change(None, now.rows[1])
+    assert now.verify().equal, "the newer record counts"
+
+
+@pytest.mark.parametrize("word", ["debezium", "debezium-schemas"])
+def test_a_key_of_an_older_type_is_an_error_that_says_so(word: str) -> None:
+    older = World(word)
+    older.put(1, "Ulm", 1)
+    columns = (Column(name="id", type=TEXT, nullable=False), *ACCT.columns[1:])
+    with pytest.raises(UnitStoppedError, match=r"column id: .*of an older type"):
+        World(word, table=replace(ACCT, columns=columns), topic=older.topic).verify()
 
 
 @pytest.mark.parametrize("word", WORDS)

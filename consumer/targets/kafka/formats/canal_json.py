@@ -15,6 +15,7 @@ import msgspec
 from consumer.targets.kafka.formats.canal_json_columns import CanalColumn, canal_column
 from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
 from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, Row, Table, UniqueIndex
 from schemas.table.typemap import quote_literal
@@ -38,6 +39,7 @@ class CanalJson(KeyedRecords):
         self._columns = [self._column(column) for column in table.columns]
         names, writers = table.column_names, [each.write for each in self._columns]
         self._data = RowConverter(names, writers, _REMEDY)
+        self._values = ImageReader(routed, [each.read for each in self._columns], writers)
         at = routed.key_at
         self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._named = {"database": table.db, "table": table.name}
@@ -86,7 +88,7 @@ class CanalJson(KeyedRecords):
     def state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
-        Columns that the table does not have now are left out; one that the record does not have yet is missing.
+        Columns that the table does not have now are left out; one that the record does not have yet, or has in an older type, is missing.
         """
         if value is None:
             return State(key)
@@ -111,14 +113,6 @@ class CanalJson(KeyedRecords):
             return None
         source, db, table = msgspec.json.decode(said[1])
         return State(None, cleared=True, origin=(source, db, table))
-
-    def _values(self, data: dict[str, Any]) -> dict[str, object]:
-        columns = zip(self.routed.table.column_names, self._columns, strict=True)
-        return {
-            name: None if data[name] is None else each.read(data[name])
-            for name, each in columns
-            if name in data
-        }
 
     def _ddl(self, kind: str, sql: str, place: Place) -> bytes:
         return self._message(kind, place, ddl=True, sql=sql)

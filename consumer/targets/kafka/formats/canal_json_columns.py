@@ -106,6 +106,8 @@ def _set(type_: ColumnType) -> _Form:
 
     def read(text: str) -> Value:
         chosen = int(text)
+        if chosen >> len(bits):
+            raise ValueError("it has labels that the type does not have")
         return ",".join(label for label, bit in bits.items() if bit & chosen)
 
     return -7, write, read

@@ -14,6 +14,7 @@ import msgspec
 from consumer.targets.kafka.formats.debezium_columns import ColumnForm, Schema, field_of, form_of
 from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
 from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
 from schemas.table.model import Row, Table
 
@@ -37,6 +38,7 @@ class Debezium(KeyedRecords):
         names = routed.table.column_names
         writers = [form.write for form in self._forms]
         self._image = RowConverter(names, writers, _REMEDY)
+        self._values = ImageReader(routed, [form.read for form in self._forms], writers)
         at = routed.key_at
         self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._source = _SourceBlock(routed)
@@ -79,7 +81,7 @@ class Debezium(KeyedRecords):
     def state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
-        Columns that the table does not have now are left out; one that the record does not have yet is missing.
+        Columns that the table does not have now are left out; one that the record does not have yet, or has in an older type, is missing.
         """
         if value is None:
             return State(key)
@@ -99,14 +101,6 @@ class Debezium(KeyedRecords):
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
                 "nothing else may write to the topic, and another format needs another topic"
             ) from error
-
-    def _values(self, image: dict[str, Any]) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for name, form in zip(self.routed.table.column_names, self._forms, strict=True):
-            if name in image:
-                value = image[name]
-                found[name] = value if value is None or form.read is None else form.read(value)
-        return found
 
     def _event(self, op: str, before: Row | None, after: Row | None, place: Place) -> bytes:
         images = [b"null" if row is None else _dumps(self._image(row)) for row in (before, after)]

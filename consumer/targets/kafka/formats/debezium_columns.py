@@ -43,7 +43,14 @@ def form_of(type_: ColumnType) -> ColumnForm | None:
     if type_.kind is Kind.DECIMAL and not type_.precision:
         return ColumnForm(schema, write, _read_any_scale)
     read = reader_of(type_, decimal_strings=False)
-    return ColumnForm(schema, write, _or_text(read) if type_.kind in _FLOATS else read)
+    wrapped = {
+        Kind.FLOAT: _or_no_number,
+        Kind.DOUBLE: _or_no_number,
+        Kind.INT: _no_truth,
+        Kind.YEAR: _no_truth,
+    }
+    wrap = wrapped.get(type_.kind)
+    return ColumnForm(schema, write, read if wrap is None else wrap(read))
 
 
 def field_of(column: Column, form: ColumnForm) -> Schema:
@@ -156,7 +163,6 @@ def _read_any_scale(value: Any) -> Value:
     return found
 
 
-_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 _single = struct.Struct("<f")
 
 
@@ -177,8 +183,20 @@ def _float(value: Any) -> Value:
     raise ValueError("it is no float of 32 bits")
 
 
-def _or_text(read: Convert) -> Convert:
-    return lambda value: value if isinstance(value, str) else read(value)
+def _or_no_number(read: Convert) -> Convert:
+    return lambda value: value if value in ("NaN", "Infinity", "-Infinity") else read(value)
+
+
+def _no_truth(read: Convert) -> Convert:
+    """A boolean, which Python takes for a number, is what a BIT(1) wrote."""
+
+    def number(value: Any) -> Value:
+        if isinstance(value, bool):
+            raise TypeError("a number is expected")
+        found: Value = read(value)
+        return found
+
+    return number
 
 
 def _bit(type_: ColumnType) -> tuple[Schema, Convert | None]:

@@ -7,14 +7,14 @@ are, Debezium's values as those that Debezium itself writes, Canal's by the type
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from consumer.targets.kafka.formats.model import Origin, State
 from consumer.targets.kafka.verifying.canal import canal_values, deleted_origin
 from schemas.errors import EnvelopeError
-from schemas.table.model import Table
+from schemas.table.model import Column, Table
 from schemas.values.converter import Convert
 from schemas.wire.codec import decode_event
 from schemas.wire.debezium_values import CONVERSION, converter
@@ -22,6 +22,8 @@ from schemas.wire.debezium_values import CONVERSION, converter
 Read = Callable[[bytes | None, bytes | None], State | None]
 """(key, value) of a record → what it leaves; None: nothing. Raises EnvelopeError: it is no record of the format."""
 _parse: Callable[[bytes], Any] = msgspec.json.decode
+UNKNOWN: Final = object()
+"""Stands for a value that is none of its column's type: the column was of another one when the record was written."""
 _NOT_READ = (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION)
 
 
@@ -34,8 +36,8 @@ def reader_of(word: str, table: Table, origin: Origin) -> Read:
             return read(key, value)
         except _NOT_READ as error:
             raise EnvelopeError(
-                f"a record of the topic is none of format {word} ({type(error).__name__}: {error}): something else writes there, or the route "
-                "had another format before"
+                f"a record of the topic is none of format {word} ({type(error).__name__}: {error}): something else writes there, the route "
+                "had another format before, or a column of its key is of an older type there"
             ) from error
 
     return checked
@@ -101,7 +103,11 @@ def _plain(table: Table, origin: tuple[str, str, str]) -> Read:
 
 
 def _debezium(table: Table, origin: tuple[str, str, str]) -> Read:
-    columns = [(column.name, _debezium_value(column.type)) for column in table.columns]
+    keys = frozenset(table.key.columns)
+    columns = [
+        (column.name, _key_value(column) if column.name in keys else _known(_debezium_value(column.type)))
+        for column in table.columns
+    ]
 
     def image(payload: Any) -> dict[str, object]:
         row = _image(payload)
@@ -127,6 +133,31 @@ def _debezium(table: Table, origin: tuple[str, str, str]) -> Read:
         if op == "d":
             return State(key, origin=whose, gone=image(event["before"]))
         return State(key, image(event["after"]), origin=whose)
+
+    return read
+
+
+def _known(convert: Convert) -> Convert:
+    """Return what reads a value as far as it is one of its column's type. A record does not say by which type it was written."""
+
+    def read(value: Any) -> Any:
+        try:
+            return convert(value)
+        except CONVERSION:
+            return UNKNOWN
+
+    return read
+
+
+def _key_value(column: Column) -> Convert:
+    """Return what reads a value that says which row it is: it must be one. Raises ValueError, which names the column."""
+    convert = _debezium_value(column.type)
+
+    def read(value: Any) -> Any:
+        try:
+            return convert(value)
+        except CONVERSION as error:
+            raise ValueError(f"column {column.name}: {type(error).__name__}") from error
 
     return read
 

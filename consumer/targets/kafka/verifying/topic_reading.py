@@ -25,12 +25,12 @@ from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import topic_of
 from consumer.targets.kafka.shaping import Shaping
 from consumer.targets.kafka.topics import TargetTopics, TopicFacts
-from consumer.targets.kafka.verifying.reading import reader_of, same_key
+from consumer.targets.kafka.verifying.reading import UNKNOWN, reader_of, same_key
 from schemas.config.model import KafkaTargetConfig, TargetConfig
 from schemas.errors import EnvelopeError
 from schemas.table.equality import DIGEST, wire_digest
 from schemas.table.fills import fill_of
-from schemas.table.model import Key, Row, Table, Value
+from schemas.table.model import Key, Kind, Row, Table, Value
 
 PLACE = "(record key)"
 """Stands for a column in a difference: the row is under another key or in another partition than the route gives it, or is there twice."""
@@ -119,7 +119,7 @@ class TopicReading:
             self._format, key, self._raw, self._routing
         )
         digests = [
-            wire_digest(each.type.kind, cast(Value, values[each.name])) if each.name in values else absent
+            _digest(each.type.kind, values[each.name]) if each.name in values else absent
             for each, absent in zip(self._columns, self._absent, strict=True)
         ]
         return b"".join((_RIGHT if right else _WRONG, *digests))
@@ -132,6 +132,10 @@ class TopicReading:
             digests = [value[at : at + DIGEST] for at in range(1, len(value), DIGEST)]
             found[key] = _row(key, place, digests)
         return found
+
+
+def _digest(kind: Kind, value: object) -> bytes:
+    return _UNKNOWN if value is UNKNOWN else wire_digest(kind, cast(Value, value))
 
 
 def _of_older_records(whole: Table, shaping: Shaping) -> list[bytes]:
