@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import EveryChange, Held, NetChange
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined
+from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined, RowsChange
 from consumer.targets.kafka import progress
 from consumer.targets.kafka.clients import LONGEST_S
 from consumer.targets.kafka.dialect import open_kafka
@@ -229,6 +229,32 @@ def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
     assert owner.apply(5, (None, account(2))) == BatchCommitted()
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
     assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == [1, 2, 3], "once"
+
+
+@pytest.mark.parametrize("happens", [True, False])
+@pytest.mark.parametrize(
+    ("what", "wanted"), [("sweep", ["c", "d", None]), ("retry", ["c", "u"]), ("truncate", ["c", "t"])]
+)
+def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
+    what: str, wanted: list[str | None], happens: bool, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not say whether it happened."""
+    owner = Owner(config, table_of(unique))
+    owner.apply(4, (None, account(1)), held=[Held(4, 0, "s.acct", "[1]", "1", "{}", "refused", 7)])
+    cases: dict[str, tuple[RowsChange, dict[str, Any]]] = {
+        "sweep": (NetChange(owner.table, deletes=[(1,)]), {}),
+        "retry": (NetChange(owner.table, snapshot=[account(1, "bob")]), {"closed": [(4, 0)], "why": "by hand"}),
+        "truncate": (Clearing(owner.table, None), {}),
+    }  # fmt: skip
+    made, more = cases[what]
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
+    assert owner.apply(4, made, **more) == BatchCommitted()
+    ops = [value and value["op"] for _, value in documents(messages(kafka, f"{unique}.acct"))]
+    assert ops == wanted, "once"
+    assert len(owner.target.held(UNIT)) == (what != "retry")
+    if what == "retry":
+        assert len(messages(kafka, f"{unique}.rowlock_quarantine_closed")) == 1
+    assert owner.apply(5, (None, account(2))) == BatchCommitted()
 
 
 def test_a_record_above_the_limit_of_the_topic_stops_the_unit_with_the_limit_named(

@@ -13,6 +13,7 @@ _WRITER = ("tests/unit/test_kafka_writer.py",)
 _SECURITY = ("tests/integration/test_kafka_security.py",)
 _VERIFY = ("tests/unit/test_verify_topics.py",)
 _COPIES = ("tests/integration/test_kafka_copies.py",)
+_OWN = ("tests/unit/test_kafka_formats_own.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 
 
@@ -31,9 +32,39 @@ MUTANTS = [
     *_of(
         f"{_FORMATS}keyed.py",
         _DEBEZIUM,
-        ("after is not None and old == new:", "after is not None:"),
-        ("            if self.routed.tombstones:\n", "            if not self.routed.tombstones:\n"),
+        (
+            "            if moves and self.routed.tombstones:",
+            "            if moves and not self.routed.tombstones:",
+        ),
+        ("        return self.primary(before) == self.primary(after)\n", "        return before == after\n"),
         ("self.moved(old, to=False)", "self.moved(None, to=False)"),
+    ),
+    *_of(
+        f"{_FORMATS}keyed.py",
+        _OWN,
+        (
+            "not moves and self._same_row(before, after):\n            return [Record(new, self.updated(",
+            "not moves:\n            return [Record(new, self.updated(",
+        ),
+        (
+            "not moves and self._same_row(before, after):\n            return [Record(new, self.updated(",
+            "self._same_row(before, after):\n            return [Record(new, self.updated(",
+        ),
+        ("            if moves and self.routed.tombstones:", "            if self.routed.tombstones:"),
+        ("self.moved(new, to=True) if moves else ()", "self.moved(new, to=True)"),
+    ),
+    *_of(
+        f"{_FORMATS}rowlock.py",
+        _OWN,
+        (
+            "not moves and self._same_row(before, after):\n            return [Record(new, self._event(",
+            "not moves:\n            return [Record(new, self._event(",
+        ),
+        (
+            "not moves and self._same_row(before, after):\n            return [Record(new, self._event(",
+            "self._same_row(before, after):\n            return [Record(new, self._event(",
+        ),
+        ("            if moves and self._routed.tombstones:", "            if self._routed.tombstones:"),
     ),
     *_of(
         f"{_FORMATS}debezium.py",
@@ -131,7 +162,12 @@ MUTANTS = [
             "            if guards(known.lanes) != guards(progress.guards):\n",
             "            if not known.lanes:\n",
         ),
-        ("if fenced and found.known.lanes == tuple(progress.rows):", "if not found.known.lanes:"),
+        (
+            "if number is not None and found.known.lanes == tuple(progress.rows):",
+            "if not found.known.lanes:",
+        ),
+        ("if number is not None and writer.known.commits == number:", "if number is None and not writer:"),
+        ("                number = after.commits\n", "                number = writer.known.commits\n"),
     ),
     *_of("consumer/targets/kafka/state.py", _TARGET, ("if each[0] >= before and", "if each[0] > before and")),
     *_of(

@@ -125,15 +125,21 @@ class Expected:
 
     def _change(self, old: Image | None, new: Image | None, created: Kind = "c") -> Iterator[Entry]:
         self._group += 1
-        if old is not None and new is not None and self._key(old) == self._key(new):
+        stays = old is not None and new is not None and self._key(old) == self._key(new)
+        if old is not None and new is not None and stays and self._same_row(old, new):
             yield self._entry(new, "u", old, new)
             return
         if old is not None:
             yield self._entry(old, "d", old, None)
-            if self._written.tombstones and self._written.format != "plain":
+            if self._written.tombstones and self._written.format != "plain" and not stays:
                 yield Entry(self._key(old), Said("-").text, self._group)
         if new is not None:
             yield self._entry(new, created, None, new)
+
+    def _same_row(self, old: Image, new: Image) -> bool:
+        """Format plain has no word for which row it is about: what is under a key now is the row."""
+        primary = self._written.primary
+        return self._written.format == "plain" or all(old[name] == new[name] for name in primary)
 
     def _entry(self, row: Image, kind: Kind, before: Image | None, after: Image | None) -> Entry:
         said = FORMS[self._written.format].expected(kind, before, after)

@@ -134,6 +134,24 @@ def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool)
     ]
 
 
+@pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas", "canal-json"])
+def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create(word: str) -> None:
+    """An update would leave the old row with whoever keeps rows by primary key. A null value between them would delete all rows of the key."""
+    form: Format = FORMATS[word](topic())
+    gone, new = form.change(NEW, (2, *NEW[1:]), PLACE)
+    assert (gone.key, gone.headers, new.headers) == (new.key, (), ()), "the key has not moved"
+    first, second = form.state(gone.key, gone.value), form.state(new.key, new.value)
+    assert first is not None
+    assert second is not None
+    assert (first.values, first.gone, second.values) == (
+        None,
+        {"id": 1, "town": "Ulm", "n": 8},
+        {"id": 2, "town": "Ulm", "n": 8},
+    )
+    assert len(form.change(NEW, OLD, PLACE)) == 1, "the same row"
+    assert len(form.change(NEW, MOVED, PLACE)) == 3, "the same row under another key"
+
+
 def test_the_state_that_envelopes_leave() -> None:
     own: Format = FORMATS["rowlock"](topic(1, 0))
     origin = ("b1", "bank", "acct")

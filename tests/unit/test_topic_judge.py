@@ -149,3 +149,19 @@ def test_a_key_belongs_where_its_partitioner_says() -> None:
     shaped = replace(WRITTEN, partitions=7, partitioner="crc32")
     seen = findings([replace(each, partition=3) for each in topic()], shaped)
     assert any("belongs, in the partitions" in each for each in seen), seen
+
+
+def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create() -> None:
+    written = Written("head.acct", key=("town",))
+    history = {"b1": History([row(1, 1), row(3, 1)], [(row(1, 1), row(2, 2))])}
+
+    def under_town(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
+        return replace(said(op, before, after, offset), key=json.dumps({"town": "ulm"}).encode())
+
+    read = [DEFINED, under_town("r", None, row(1, 1), 0), under_town("r", None, row(3, 1), 1)]
+    gone, new = under_town("d", row(1, 1), None, 3), under_town("c", None, row(2, 2), 4)
+    rows = {"b1": [row(2, 2), row(3, 1)]}
+    assert judge(written, [*read, gone, new], history, rows) == []
+    assert judge(written, [*read, under_town("u", row(1, 1), row(2, 2), 3)], history, rows) != []
+    null = Record(0, 4, gone.key, None)
+    assert judge(written, [*read, gone, null, replace(new, offset=5)], history, rows) != []

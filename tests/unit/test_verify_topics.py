@@ -324,6 +324,22 @@ def test_a_routing_key_of_many_rows_keeps_each_of_them(word: str, tombstones: bo
     assert found(world.verify()) == [(Difference.EXTRA, (5,), ())]
 
 
+@pytest.mark.parametrize("word", [word for word in WORDS if word != "plain"])
+@pytest.mark.parametrize("tombstones", [True, False])
+def test_a_primary_key_that_moves_under_one_routing_key_leaves_nothing_behind(
+    word: str, tombstones: bool
+) -> None:
+    world = World(word, key=("town",), tombstones=tombstones)
+    world.put(1, "Ulm", 1)
+    world.put(3, "Ulm", 3)
+    before, world.rows[2] = world.rows.pop(1), (2, "Ulm", 1)
+    world.change(before, world.rows[2])
+    assert len(world.topic) == 4, (
+        "a delete and a create, and no null value, which would take the other rows of the key along"
+    )
+    assert world.verify().equal
+
+
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("key", [("town",), ("town", "id")])
 def test_a_row_that_stands_under_another_key_too_is_a_difference(word: str, key: tuple[str, ...]) -> None:

@@ -25,12 +25,14 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class ProgressRecord(msgspec.Struct, frozen=True):
-    """The record of a unit. `written`: None before its first row."""
+    """The record of a unit. `written`: None before its first row. `commits`: how many batches its owner has committed; by it he knows his own
+    last one again, for not every one moves an offset."""
 
     lanes: tuple[LaneProgress, ...]
     state: UnitState
     written: Written | None = None
     version: int = VERSION
+    commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Known:
     @property
     def lanes(self) -> tuple[LaneProgress, ...]:
         return () if self.record is None else self.record.lanes
+
+    @property
+    def commits(self) -> int:
+        return 0 if self.record is None else self.record.commits
 
     @property
     def state(self) -> UnitState:
@@ -144,6 +150,13 @@ def committed(known: Known, change: ProgressChange, written: Written | None) -> 
     }
     old = None if known.record is None else known.record.written
     return Known(ProgressRecord(tuple(change.rows), change.state or known.state, written or old), held)
+
+
+def counted(known: Known, after: Known) -> Known:
+    """Return `after`, which a batch makes of `known`, with the number of that commit."""
+    if after.record is None:
+        return after
+    return Known(msgspec.structs.replace(after.record, commits=known.commits + 1), after.held)
 
 
 def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:

@@ -31,6 +31,7 @@ from consumer.targets.kafka.state import (
     closed_entries,
     closed_pair,
     committed,
+    counted,
     guards,
 )
 from consumer.targets.kafka.topics import TopicFacts
@@ -80,29 +81,33 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         records = list(self._records(changes, progress))
         written = self._of(changes[0].table)[0].written if changes else None
         batch = min((self._of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
-        fenced = False
+        number: int | None = None
         for _ in range(FENCES):
             try:
                 writer = self._current(unit, progress, max(1, min(BATCH, batch)))
-                after = committed(writer.known, progress, written)
+                if number is not None and writer.known.commits == number:
+                    break  # it happened, and its answer alone was lost
+                after = counted(writer.known, committed(writer.known, progress, written))
                 _check_written(unit, writer.known, written)
                 closed = self._closed(unit, writer.known, after, progress.why)
                 self.paused()
+                number = after.commits
                 self._commit(unit, writer, after, [*records, *closed])
             except _NotOursError as found:
-                if fenced and found.known.lanes == tuple(progress.rows):
+                if number is not None and found.known.lanes == tuple(progress.rows):
                     return BatchCommitted()  # it was complete when the id was taken
                 return BatchFenced(str(found.known.lanes))
             except WriterFencedError:
-                fenced = True
                 taken_back(self._config, unit)
             else:
-                if not any(isinstance(each, NetChange) for each in changes):
-                    self._forget()
-                return BatchCommitted()
-        raise TransientError(
-            f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
-        )
+                break
+        else:
+            raise TransientError(
+                f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+            )
+        if not any(isinstance(each, NetChange) for each in changes):
+            self._forget()
+        return BatchCommitted()
 
     def _current(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
         """Return the unit's writer where the guards hold by what it last read or wrote. Raises _NotOursError: they do not, and it has just

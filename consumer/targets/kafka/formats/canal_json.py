@@ -42,6 +42,8 @@ class CanalJson(KeyedRecords):
         self._values = ImageReader(routed, [each.read for each in self._columns], writers)
         at = routed.key_at
         self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        at = routed.primary_at
+        self._primary_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._named = {"database": table.db, "table": table.name}
         self._types: dict[str, Any] = {
             "mysqlType": {name: each.mysql for name, each in zip(names, self._columns, strict=True)},
@@ -57,6 +59,9 @@ class CanalJson(KeyedRecords):
 
     def key(self, row: Row) -> bytes:
         return _dumps(self._key_data([row[i] for i in self.routed.key_at]))
+
+    def primary(self, row: Row) -> dict[str, object]:
+        return self._primary_data([row[i] for i in self.routed.primary_at])
 
     def created(self, after: Row, place: Place) -> bytes:
         return self._message("INSERT", place, data=[self._data(after)], **self._types)

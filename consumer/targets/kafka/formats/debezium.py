@@ -41,6 +41,8 @@ class Debezium(KeyedRecords):
         self._values = ImageReader(routed, [form.read for form in self._forms], writers)
         at = routed.key_at
         self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        at = routed.primary_at
+        self._primary_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
         self._source = _SourceBlock(routed)
         self._origin = (routed.origin.source, routed.origin.db, routed.origin.table)
 
@@ -54,6 +56,9 @@ class Debezium(KeyedRecords):
 
     def key(self, row: Row) -> bytes:
         return _dumps(self._key_image([row[i] for i in self.routed.key_at]))
+
+    def primary(self, row: Row) -> dict[str, object]:
+        return self._primary_image([row[i] for i in self.routed.primary_at])
 
     def moved(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
         """Return the headers by which Debezium ties the halves of a move together."""

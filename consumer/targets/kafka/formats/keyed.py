@@ -24,16 +24,27 @@ class KeyedRecords(ABC):
         """Return the records of a change (see Format.change). Raises RefusedError: a value that the format cannot carry."""
         old = None if before is None else self.key(before)
         new = None if after is None else self.key(after)
-        if before is not None and after is not None and old == new:
+        moves = old != new
+        if before is not None and after is not None and not moves and self._same_row(before, after):
             return [Record(new, self.updated(before, after, place))]
         records: list[Record] = []
         if before is not None:
-            records.append(Record(old, self.deleted(before, place), self.moved(new, to=True)))
-            if self.routed.tombstones:
+            records.append(
+                Record(old, self.deleted(before, place), self.moved(new, to=True) if moves else ())
+            )
+            if moves and self.routed.tombstones:  # under one key a null value would take its other rows along
                 records.append(Record(old, None))
         if after is not None:
-            records.append(Record(new, self.created(after, place), self.moved(old, to=False)))
+            records.append(
+                Record(new, self.created(after, place), self.moved(old, to=False) if moves else ())
+            )
         return records
+
+    def _same_row(self, before: Row, after: Row) -> bool:
+        """Tell whether two images under one key are one row: to whoever reads the records, rows are told apart by the primary key."""
+        if all(before[i] == after[i] for i in self.routed.primary_at):
+            return True
+        return self.primary(before) == self.primary(after)
 
     def moved(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
         """Return the headers of the half of a move: `other` is the key that the row has after it (`to`) or had before; None: no move."""
@@ -42,6 +53,10 @@ class KeyedRecords(ABC):
     @abstractmethod
     def key(self, row: Row) -> bytes:
         """Return the record's key of a row."""
+
+    @abstractmethod
+    def primary(self, row: Row) -> dict[str, object]:
+        """Return the columns of a row's primary key as they are written."""
 
     @abstractmethod
     def created(self, after: Row, place: Place) -> bytes:

@@ -88,8 +88,9 @@ class Format(Protocol):
     def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
         """Return the records of a change. Rows have the columns of `RoutedTable.table`.
 
-        `before` None: a create (or read: `place.snapshot`); `after` None: a delete (and its tombstone); both under one routing key (equal
-        bytes): an update; under two: a delete (and tombstone) under the old one, a create under the new one.
+        `before` None: a create (or read: `place.snapshot`); `after` None: a delete (and its tombstone); both of one primary key and under one
+        routing key (equal bytes): an update; under two routing keys: a delete (and tombstone) under the old one, a create under the new one;
+        of two primary keys under one routing key: a delete and a create, without a tombstone, which would delete what else has that key.
         """
 
     def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
