@@ -20,6 +20,9 @@ EMPTY_IS_NULL = frozenset({
     Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.BINARY, Kind.VARBINARY, Kind.BLOB,
 })  # fmt: skip
 
+#: Types whose values Oracle fills with blanks up to their length.
+PADDED = frozenset({"CHAR", "NCHAR"})
+
 
 def oracle_type(type_: ColumnType) -> str:
     """Return the DDL type, such as "NUMBER(20)". Raises UnsupportedTypeError."""

@@ -188,6 +188,11 @@ def test_what_check_refuses(target: Target) -> None:
             "GENERATED ALWAYS",
             "n",
         ),
+        "filled with blanks": (
+            ["ALTER TABLE {t} ADD code CHAR(9)", "CREATE UNIQUE INDEX code ON {t} (code)"],
+            "column code of unique index CODE is CHAR, which Oracle fills with blanks",
+            "",
+        ),
         "policy": (
             ["INSERT INTO SYS.ALL_POLICIES VALUES ('ROWLOCK', 'PEOPLE', 'P', 'YES')"],
             "row level policies (P)",

@@ -88,4 +88,14 @@ MUTANTS = [
         (' if type_.precision else "NUMBER"', ""),
         tests=("tests/unit/test_any_scale.py",),
     ),
+    *_of(
+        "consumer/targets/oracle/catalogue.py",
+        ("            if (type_ := types.get(column)) in PADDED:\n", "            if (type_ := types.get(column)) is None:\n"),
+        tests=("tests/unit/test_oracle_texts.py",),
+    ),
+    *_of(
+        "consumer/targets/oracle/values.py",
+        ('value.rstrip(" ")', "value"),
+        tests=("tests/unit/test_oracle_texts.py",),
+    ),
 ]  # fmt: skip

@@ -441,3 +441,56 @@ def test_rights_in_another_schema() -> None:
     everything = {f"{right} ANY TABLE" for right in ("SELECT", "INSERT", "UPDATE", "DELETE", "ALTER", "DROP")}
     anything = rights.OracleRights("ROWLOCK", HAS.privileges | everything, there.tables, {})
     assert lacks(anything, place, alter=frozenset({place}), drop=frozenset({place})) == []
+
+
+# -- CHAR and NCHAR, which are filled with blanks
+
+
+class OneTable:
+    """A link that knows one table: ID, CODE (nullable) and NOTE, with a key and a unique index."""
+
+    def __init__(self, types: dict[str, str], key: str = "ID", unique: str = "") -> None:
+        self._types, self._key, self._unique = types, key, unique
+
+    def connect(self) -> None: ...
+
+    def execute(self, text: str, params: list[object]) -> list[tuple[object, ...]]:
+        if "data_type, char_length" in text:
+            return [(name, type_, 10, 10, None, None, "N" if name == self._key else "Y", "NO", None) for name, type_ in self._types.items()]  # fmt: skip
+        if "ALL_CONS_COLUMNS" in text and "'P'" in text:
+            return [("PK", self._key)]
+        if "'UNIQUE'" in text:
+            return [("PK", self._key, None), *([("U", self._unique, None)] if self._unique else [])]
+        return [(name,) for name, type_ in self._types.items() if f"'{type_}'" in text and "CHAR" in type_]
+
+
+def read(types: dict[str, str], **more: str) -> Table | None:
+    link: Any = OneTable(types, **more)
+    return OracleCatalogue(link).read_table("bank", "acct")
+
+
+@pytest.mark.parametrize("type_", ["CHAR", "NCHAR"])
+def test_a_key_that_is_filled_with_blanks_is_refused(type_: str) -> None:
+    """`DELETE … WHERE "CODE" = :1` with a VARCHAR2 'abc' finds no 'abc       '."""
+    types = {"CODE": type_, "NOTE": "VARCHAR2"}
+    with pytest.raises(TargetConfigError, match=f"column code of the primary key is {type_}.*VARCHAR2"):
+        read(types, key="CODE")
+    with pytest.raises(TargetConfigError, match=f"column code of unique index U is {type_}.*RTRIM"):
+        read({"ID": "NUMBER", **types}, unique="CODE")
+    assert read({"ID": "NUMBER", **types}) is not None
+    assert read({"CODE": "VARCHAR2"}, key="CODE") is not None
+
+
+def test_blanks_of_a_column_that_is_filled_with_them_are_taken_off_where_the_source_has_none() -> None:
+    table = table_of(column("id"), column("a", kind(Kind.CHAR, length=9)), column("b", text_type(9)))
+    assert from_oracle(table)((Decimal(1), "\tab       ", "cd       ")) == (1, "\tab", "cd       ")
+    assert from_oracle(table)((Decimal(1), None, None)) == (1, None, None)
+
+
+def test_check_says_which_columns_are_filled_with_blanks() -> None:
+    link: Any = OneTable({"ID": "NUMBER", "CODE": "CHAR", "NOTE": "VARCHAR2"})
+    [remark] = [
+        each for each in OracleCatalogue(link).facts("bank", "acct").remarks if "blanks" in each.message
+    ]
+    assert (remark.level, remark.columns) == ("warning", ("code",))
+    assert "VARCHAR2" in remark.remedy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2s
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.oracle_ddl import (
     EMPTY_IS_NULL,
+    PADDED,
     CatalogueType,
     is_lob,
     neutral_from_oracle,
@@ -74,6 +75,7 @@ class OracleCatalogue(KeyedReads):
             return None
         columns = tuple(_column(row, name) for row in rows)
         indexes = self._indexes(at, columns, place, name)
+        _refuse_padded({spelled(str(row[0]), name): str(row[1]) for row in rows}, indexes, place)
         try:
             key = choose_key(columns, indexes, place)
         except SchemaError as error:
@@ -229,6 +231,20 @@ def _column(row: Sequence[object], place: str) -> Column:
         default=None if default is None or generated else str(default).strip(),
         generated=generated,
     )
+
+
+def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], place: str) -> None:
+    """Raise TargetConfigError for a key over a column that is filled with blanks: a bound VARCHAR2 is compared with it as it is, and `'abc'`
+    finds no `'abc  '`, so that a DELETE would match nothing."""
+    for index in indexes:
+        for column in index.columns:
+            if (type_ := types.get(column)) in PADDED:
+                what = "the primary key" if index.name == "PRIMARY" else f"unique index {index.name}"
+                raise TargetConfigError(
+                    f"target table {place}: column {column} of {what} is {type_}, which Oracle fills with blanks: rows with shorter values "
+                    "would not be found again, and deletes be lost. Make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
+                    f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it"
+                )
 
 
 def _plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) -> UniqueIndex:

@@ -23,9 +23,11 @@ _NAMES = {
     "always": "SELECT column_name FROM SYS.ALL_TAB_IDENTITY_COLS WHERE owner = %s AND table_name = %s AND generation_type = 'ALWAYS'",
     "temporary": "SELECT table_name FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s AND temporary = 'Y'",
     "policies": "SELECT policy_name FROM SYS.ALL_POLICIES WHERE object_owner = %s AND object_name = %s AND enable = 'YES'",
+    "padded": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' "
+    "AND data_type IN ('CHAR', 'NCHAR')",
     "views": "SELECT view_name FROM SYS.ALL_VIEWS WHERE owner = %s AND view_name = %s",
 }
-_COLUMNS = ("required", "always")
+_COLUMNS = ("required", "always", "padded")
 _FINER = "let the column compare exactly (COLLATE BINARY, the server's default)"
 
 
@@ -54,6 +56,17 @@ def _temporary(_place: str, names: tuple[str, ...]) -> Remark:
     )
 
 
+def _padded(place: str, names: tuple[str, ...]) -> Remark:
+    return Remark(
+        "its columns {columns} are CHAR or NCHAR, which Oracle fills with blanks: of a source's CHAR they are taken off when it is read, a value of any "
+        "other type is another one there, and verify says so",
+        f"nothing, where the source's columns are CHAR; else ALTER TABLE {place} MODIFY ({{column}} VARCHAR2(n CHAR)), and take the blanks off "
+        "the rows that are there",
+        level="warning",
+        columns=names,
+    )
+
+
 def _views(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(f"is a view ({', '.join(names)})", "route the source's table to an ordinary one")
 
@@ -69,5 +82,6 @@ _REMARKS: Remarks = {
     "always": _always,
     "temporary": _temporary,
     "views": _views,
+    "padded": _padded,
     "policies": _policies,
 }

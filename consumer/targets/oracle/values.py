@@ -203,7 +203,13 @@ def _read_json(_: Column) -> Convert:
     return lambda value: value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
 
 
+def _read_char(_: Column) -> Convert:
+    """A source's CHAR has no blanks at its end (docs/reference/types.md); a CHAR of the target is filled with them."""
+    return lambda value: value.rstrip(" ")
+
+
 _READ: dict[Kind, Callable[[Column], Convert | None]] = {
+    Kind.CHAR: _read_char,
     **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: wire_int(int(value))),
     Kind.DECIMAL: _read_decimal,
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), lambda _: to_base64),
