@@ -46,7 +46,7 @@ class TopicOptions:
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
     """The topic that a table is written to as events, and where these come from, in the source's names. `connector`: the source's kind.
-    `whole`: the routed table with all its columns, whichever part of it a `TargetTable` has."""
+    `whole`: the routed table with all its columns, whichever part of it a `TargetTable` has; `added`: the values of added columns."""
 
     name: str
     options: TopicOptions
@@ -55,6 +55,7 @@ class TargetTopic:
     db: str
     table: str
     whole: Table
+    added: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

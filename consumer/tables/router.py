@@ -224,6 +224,7 @@ def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) 
             table_there.db,
             table_there.name,
             table,
+            routed.added,
         ),
     )
 

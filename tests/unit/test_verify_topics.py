@@ -245,6 +245,16 @@ def test_sources_of_one_topic_are_told_apart_by_an_added_column(word: str) -> No
 
 
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas"])
+def test_a_row_under_an_older_value_of_an_added_column_is_the_tables_and_too_many(word: str) -> None:
+    """Its record says whose it is: the value of the route is what it should have, and not what tells it."""
+    old = World(word, add={"branch": "b1"})
+    new = World(word, add={"branch": "north"}, topic=old.topic)
+    old.put(1, "Ulm", 1)
+    new.put(1, "Ulm", 1)
+    assert found(new.verify()) == [(Difference.EXTRA, ("b1", 1), ())]
+
+
+@pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas"])
 def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> None:
     """Another table's column of the same name is of another type."""
     other = Table(

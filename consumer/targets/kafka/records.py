@@ -9,6 +9,7 @@ from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, 
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity
 from consumer.targets.kafka.formats import FORMATS
+from consumer.targets.kafka.formats.key_forms import key_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.progress import check_size
@@ -48,8 +49,15 @@ class TableRecords:
             shaped, shaped.indexes_of(self._key), primary, topic.name, origin, options.tombstones
         )
         self.format: Format = FORMATS[options.format](routed)
+        hidden = {name: table.column(name) for name, _ in options.masks}
         self.written = Written(
-            topic.name, options.format, tuple(self._key), facts.partitions, options.partitioner
+            topic.name,
+            options.format,
+            tuple(self._key),
+            facts.partitions,
+            options.partitioner,
+            key_forms(options.format, shaped, self._key, hidden, salt),
+            topic.added,
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
         self._names, self._primary = shaped.column_names, shaped.key.columns

@@ -9,19 +9,46 @@ import msgspec
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.batches import ProgressChange
+from consumer.targets.kafka.formats.key_forms import KeyForm
 
 VERSION = 1
 EventId = tuple[int, int]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions."""
+    """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
+
+    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared.
+    """
 
     topic: str
     format: str
     key: tuple[str, ...]
     partitions: int
     partitioner: str
+    forms: tuple[KeyForm, ...] | None = None
+    added: tuple[tuple[str, str], ...] | None = None
+
+    def changes(self, now: Written) -> list[str]:
+        """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
+        found = [
+            f"{word} was {_said(was)}, now {_said(other)}"
+            for word in ("topic", "format", "key", "partitions", "partitioner")
+            if (was := getattr(self, word)) != (other := getattr(now, word))
+        ]
+        if not found and self.forms is not None and now.forms is not None:
+            found += [
+                f"key column {was.column} was written as {was.said()}, now as {other.said()}"
+                for was, other in zip(self.forms, now.forms, strict=True)
+                if not was.goes_on_as(other)
+            ]
+        if self.added is not None and now.added is not None and dict(self.added) != dict(now.added):
+            found.append(f"the columns of `add` were {dict(self.added)}, now {dict(now.added)}")
+        return found
+
+
+def _said(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 class ProgressRecord(msgspec.Struct, frozen=True):

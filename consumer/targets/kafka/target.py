@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -79,7 +80,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         records = list(self._records(changes, progress))
-        written = self._of(changes[0].table)[0].written if changes else None
+        written = _one_way(unit, [self._of(each.table)[0].written for each in changes])
         batch = min((self._of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
         number: int | None = None
         for _ in range(FENCES):
@@ -88,7 +89,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                 if number is not None and writer.known.commits == number:
                     break  # it happened, and its answer alone was lost
                 after = counted(writer.known, committed(writer.known, progress, written))
-                _check_written(unit, writer.known, written)
+                _check_known(unit, writer.known, written)
                 closed = self._closed(unit, writer.known, after, progress.why)
                 self.paused()
                 number = after.commits
@@ -231,13 +232,24 @@ def _wanted(topic: TargetTopic) -> TopicFacts:
     return TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
 
 
-def _check_written(unit: ApplyUnit, known: Known, wanted: Written | None) -> None:
-    """Raise UnitStoppedError where the route writes records in another way than those that are there."""
+def _one_way(unit: ApplyUnit, ways: Sequence[Written]) -> Written | None:
+    """Return the way in which the records of a commit are written. Raises UnitStoppedError: a definition among them changes it."""
+    for was, now in pairwise(ways):
+        _check_written(unit, was, now)
+    return ways[-1] if ways else None
+
+
+def _check_known(unit: ApplyUnit, known: Known, wanted: Written | None) -> None:
     was = None if known.record is None else known.record.written
-    if was is None or wanted is None or was == wanted:
+    if was is not None and wanted is not None:
+        _check_written(unit, was, wanted)
+
+
+def _check_written(unit: ApplyUnit, was: Written, wanted: Written) -> None:
+    """Raise UnitStoppedError where records would be written in another way than those that are there."""
+    if not (changes := was.changes(wanted)):
         return
     raise UnitStoppedError(
-        f"{unit.topic}: its records in the topic {was.topic} have format {was.format}, key {list(was.key)}, {was.partitions} partitions by "
-        f"{was.partitioner}; now they would have topic {wanted.topic}, format {wanted.format}, key {list(wanted.key)}, {wanted.partitions} "
-        f"partitions by {wanted.partitioner}, and rows would stand under two keys: set the route back, or {START_OVER}"
+        f"{unit.topic}: records in the topic {was.topic} are there already, and rows would stand under two keys: {'; '.join(changes)}. If that "
+        f"comes from the configuration, set the route back, or `mask_salt`; if it is wanted, or the source's definition has changed, {START_OVER} with another topic"
     )

@@ -23,7 +23,7 @@ encode_identity = msgspec.json.Encoder().encode
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
     """Says how rows are told apart. `origin`: (source, db, table) of the table's records, as far as these say it; `where`: the values that its
-    rows have in added columns. `primary`: columns of the primary key; `many`: a record's key may
+    rows have in added columns, asked where a record says no origin. `primary`: columns of the primary key; `many`: a record's key may
     be several rows; `deletes`: a record says which row it deletes."""
 
     origin: tuple[str, str, str]
@@ -33,11 +33,12 @@ class RowIdentity:
     deletes: bool = True
 
     def owns(self, origin: tuple[str, str, str] | None, values: Values) -> bool:
-        return (
-            origin in (None, self.origin)
-            and all(name in values for name in self.primary)
-            and all(values.get(name) == value for name, value in self.where)
-        )
+        """Tell whether a row is of the table. A record that names its origin is judged by that alone: values of added columns may be older ones."""
+        if not all(name in values for name in self.primary):
+            return False
+        if origin is not None:
+            return origin == self.origin
+        return all(values.get(name) == value for name, value in self.where)
 
 
 class TopicRows:

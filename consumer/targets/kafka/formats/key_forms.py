@@ -1,0 +1,135 @@
+"""The form in which a format writes the columns of a record's key: whatever its bytes depend on but the values. Pure.
+
+Two definitions of a column that have one form here give every row the bytes that it had: a wider INT is the same number in JSON. Where the forms differ a
+row would stand under two keys. In doubt they differ: a table that stops is seen, an old record is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from consumer.targets.kafka.formats.debezium_columns import field_of, form_of
+from schemas.table.model import Column, ColumnType, Kind, Table
+
+_LONGEST = 200
+_DIGITS = 16
+
+
+class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form of a key's column. `labels`: those whose order or number is written; more of them may come, at the end."""
+
+    column: str
+    form: str
+    labels: tuple[str, ...] = ()
+
+    def said(self) -> str:
+        return f"{self.form} {list(self.labels)}" if self.labels else self.form
+
+    def goes_on_as(self, now: KeyForm) -> bool:
+        """Tell whether rows that were written so have the same bytes in the form `now`."""
+        if (self.column, self.form) != (now.column, now.form):
+            return False
+        return not now.labels or now.labels[: len(self.labels)] == self.labels
+
+
+def key_forms(
+    word: str, shown: Table, names: tuple[str, ...], masked: Mapping[str, Column], salt: str
+) -> tuple[KeyForm, ...]:
+    """Return the forms of the columns `names` in the keys of format `word`.
+
+    `shown`: the table as its topic has it; `masked`: the columns that are hashed there, as they are before; `salt`: goes before what is hashed.
+    """
+    return tuple(_key_form(word, shown.column(name), masked.get(name), salt) for name in names)
+
+
+def _key_form(word: str, column: Column, hidden: Column | None, salt: str) -> KeyForm:
+    form = _FORMS[word](column)
+    if hidden is None:
+        labels = _labels(word, column.type)
+        return KeyForm(column.name, form, labels)
+    inner, salted = _in_text(hidden.type), _digest(f"rowlock mask_salt\0{salt}")
+    form = f"{form}: sha256 of {inner} with the mask_salt of digest {salted}"
+    return KeyForm(column.name, form, _labels("", hidden.type))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _labels(word: str, type_: ColumnType) -> tuple[str, ...]:
+    """A SET's labels are written in the order of its members, and Canal writes numbers of labels."""
+    return type_.members if type_.kind is Kind.SET or word == "canal-json" else ()
+
+
+def _in_json(type_: ColumnType) -> str:
+    """Return the form of a wire value (see schemas.table.model)."""
+    match type_.kind:
+        case Kind.INT | Kind.YEAR | Kind.BIT:
+            return "number"
+        case Kind.DECIMAL:
+            return f"decimal with {type_.scale if type_.precision else 'any'} digits after the point"
+        case Kind.FLOAT | Kind.DOUBLE:
+            return "float"
+        case Kind.CHAR | Kind.VARCHAR | Kind.TEXT | Kind.ENUM | Kind.SET | Kind.JSON:
+            return "text"
+        case Kind.BINARY:
+            return f"{type_.length} bytes"
+        case Kind.VARBINARY | Kind.BLOB:
+            return "bytes"
+        case Kind.TIME | Kind.DATETIME | Kind.TIMESTAMP:
+            return f"{type_.kind} with {type_.fsp} digits of a second"
+        case _:
+            return str(type_.kind)
+
+
+def _in_text(type_: ColumnType) -> str:
+    """Return the form of a wire value as text: there a DECIMAL without digits after the point is an integer's."""
+    whole = type_.kind is Kind.DECIMAL and type_.precision and not type_.scale
+    return "number" if whole else _in_json(type_)
+
+
+def _in_canal(column: Column) -> str:
+    match column.type.kind:
+        case Kind.YEAR:
+            return "number of four digits"
+        case Kind.ENUM | Kind.SET:
+            return f"number of {column.type.kind} labels"
+        case _:
+            return _in_text(column.type)
+
+
+def _in_debezium(column: Column) -> str:
+    type_ = column.type
+    match type_.kind:
+        case Kind.BIT:
+            return "boolean" if type_.length == 1 else f"bits in {(type_.length + 7) // 8} bytes"
+        case Kind.DECIMAL:
+            return f"unscaled {_in_json(type_)}"
+        case Kind.FLOAT | Kind.DOUBLE:
+            return str(type_.kind)
+        case Kind.TIME:
+            return "time in microseconds"
+        case Kind.DATETIME:
+            return f"datetime in {'milli' if type_.fsp <= 3 else 'micro'}seconds"
+        case _:
+            return _in_json(type_)
+
+
+def _with_schema(column: Column) -> str:
+    """The schema is part of each key: with a column's type, default, and whether it may be NULL."""
+    form = form_of(column.type)
+    schema = "" if form is None else msgspec.json.encode(field_of(column, form)).decode()
+    said = schema if len(schema) <= _LONGEST else f"of digest {_digest(schema)}"
+    return f"{_in_debezium(column)} with the schema {said}"
+
+
+_FORMS: dict[str, Callable[[Column], str]] = {
+    "rowlock": lambda column: _in_json(column.type),
+    "plain": lambda column: _in_json(column.type),
+    "canal-json": _in_canal,
+    "debezium": _in_debezium,
+    "debezium-schemas": _with_schema,
+}

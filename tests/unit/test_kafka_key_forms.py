@@ -1,0 +1,220 @@
+"""The way in which a unit's records are written is kept: a definition, mask or added value that would give rows other keys is noticed, and no other is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from consumer.errors import UnitStoppedError
+from consumer.ordering.model import ApplyUnit, EveryChange, RowChange, TopicOptions, UnitState
+from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.targets.kafka.formats import FORMATS
+from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.state import Known, ProgressRecord, Written
+from consumer.targets.kafka.target import _check_known, _one_way
+from consumer.targets.kafka.topics import TopicFacts
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+
+WORDS = tuple(sorted(FORMATS))
+JSON = ("plain", "rowlock")
+DEBEZIUM = ("debezium", "debezium-schemas")
+SCHEMAS = ("debezium-schemas",)
+UNIT = ApplyUnit("p", "t")
+
+
+def nothing() -> Any:
+    raise AssertionError("what the topic holds is asked for")
+
+
+def type_of(kind: Kind, **facts: Any) -> ColumnType:
+    return ColumnType(kind=kind, **facts)
+
+
+def integer(bits: int, **facts: Any) -> ColumnType:
+    return type_of(Kind.INT, bits=bits, **facts)
+
+
+def decimal(precision: int, scale: int) -> ColumnType:
+    return type_of(Kind.DECIMAL, precision=precision, scale=scale)
+
+
+def text(kind: Kind = Kind.VARCHAR, length: int = 9) -> ColumnType:
+    return type_of(kind, length=length, charset="utf8mb4")
+
+
+def labels(kind: Kind, *members: str) -> ColumnType:
+    return type_of(kind, members=members, charset="utf8mb4")
+
+
+INT, NOTE = integer(32), Column(name="note", type=text())
+
+
+def records_of(
+    word: str, column: Column, *, add: tuple[tuple[str, str], ...] = (), salt: str = "", **options: Any
+) -> TableRecords:
+    key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column=column.name),))
+    table = Table(db="bank", name="acct", columns=(column, NOTE), key=key)
+    routed = Routed("head", "acct", add, topic=TopicOptions(format=word, kinds=(("b1", "mysql"),), **options))
+    target = topic_table(wanted_table(table, routed), routed, "b1", table)
+    return TableRecords(target, TopicFacts("head.acct", 1, 1_000_000, compacted=False), salt)
+
+
+def id_of(type_: ColumnType, **facts: Any) -> Column:
+    return Column(name="id", type=type_, **{"nullable": False, **facts})
+
+
+def key_of(records: TableRecords, *row: Any) -> bytes | None:
+    change = RowChange((1, 0), None, row, (0, 1, 1, 0), 1, 1000)
+    (made,) = records.of(EveryChange(None, [change]), Place((0, 1, 1, 0), 1, 1), nothing)  # type: ignore[arg-type]
+    return made.key
+
+
+TYPES: list[tuple[ColumnType, Any, ColumnType, Any, tuple[str, ...]]] = [
+    (INT, 5, integer(64), 5, SCHEMAS),
+    (INT, 5, integer(32, unsigned=True), 5, SCHEMAS),
+    (INT, 5, decimal(12, 2), "5.00", WORDS),
+    (INT, 5, decimal(12, 0), "5", (*JSON, *DEBEZIUM)),
+    (decimal(10, 2), "5.00", decimal(12, 4), "5.0000", WORDS),
+    (decimal(10, 2), "5.00", decimal(12, 2), "5.00", SCHEMAS),
+    (decimal(10, 2), "5.00", decimal(0, 0), "5", WORDS),
+    (INT, 5, type_of(Kind.YEAR), 5, ("canal-json", *SCHEMAS)),
+    (type_of(Kind.BIT, length=1), 1, type_of(Kind.BIT, length=9), 1, DEBEZIUM),
+    (type_of(Kind.BIT, length=9), 1, type_of(Kind.BIT, length=10), 1, SCHEMAS),
+    (type_of(Kind.FLOAT), 0.10000000149011612, type_of(Kind.DOUBLE), 0.10000000149011612, DEBEZIUM),
+    (INT, 5, type_of(Kind.DOUBLE), 5.0, WORDS),
+    (text(), "a", text(length=99), "a", ()),
+    (text(), "a", text(Kind.TEXT, 65535), "a", ()),
+    (text(), "a", replace(text(), charset="latin1"), "a", ()),
+    (type_of(Kind.BINARY, length=1), "YQ==", type_of(Kind.BINARY, length=2), "YQA=", WORDS),
+    (type_of(Kind.VARBINARY, length=1), "YQ==", type_of(Kind.VARBINARY, length=2), "YQ==", ()),
+    (type_of(Kind.TIME), "01:02:03", type_of(Kind.TIME, fsp=3), "01:02:03.000", (*JSON, "canal-json")),
+    (type_of(Kind.DATETIME), "2020-01-02 03:04:05", type_of(Kind.DATETIME, fsp=3), "2020-01-02 03:04:05.000", (*JSON, "canal-json")),
+    (type_of(Kind.DATETIME), "2020-01-02 03:04:05", type_of(Kind.DATETIME, fsp=6), "2020-01-02 03:04:05.000000", WORDS),
+    (type_of(Kind.TIMESTAMP), "2020-01-02T03:04:05Z", type_of(Kind.TIMESTAMP, fsp=3), "2020-01-02T03:04:05.000Z", WORDS),
+    (type_of(Kind.DATE), "2020-01-02", type_of(Kind.DATETIME), "2020-01-02 00:00:00", WORDS),
+    (labels(Kind.ENUM, "a", "b"), "b", labels(Kind.ENUM, "a", "b", "c"), "b", SCHEMAS),
+    (labels(Kind.ENUM, "a", "b"), "b", labels(Kind.ENUM, "b", "a"), "b", ("canal-json", *SCHEMAS)),
+    (labels(Kind.SET, "a", "b"), "a,b", labels(Kind.SET, "a", "b", "c"), "a,b", SCHEMAS),
+    (labels(Kind.SET, "a", "b", "c"), "a,b", labels(Kind.SET, "b", "c", "a"), "b,a", WORDS),
+    (labels(Kind.ENUM, "a", "b"), "b", text(), "b", ("canal-json", *SCHEMAS)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(("old", "was", "new", "now", "others"), TYPES)
+def test_a_definition_is_noticed_where_it_changes_the_bytes_of_keys_and_nowhere_else(
+    word: str, old: ColumnType, was: Any, new: ColumnType, now: Any, others: tuple[str, ...]
+) -> None:
+    before, after = records_of(word, id_of(old)), records_of(word, id_of(new))
+    same = key_of(before, was, "x") == key_of(after, now, "x")
+    assert same == (word not in others), "the table of this test is right"
+    assert (before.written.changes(after.written) == []) == same
+
+
+@pytest.mark.parametrize("facts", [{"default": "7"}, {"nullable": True}])
+@pytest.mark.parametrize("word", WORDS)
+def test_the_schema_in_a_key_has_defaults_and_whether_it_may_be_null(
+    word: str, facts: dict[str, Any]
+) -> None:
+    before, after = records_of(word, id_of(INT)), records_of(word, id_of(INT, **facts))
+    same = key_of(before, 5, "x") == key_of(after, 5, "x")
+    assert same == (word not in SCHEMAS)
+    assert (before.written.changes(after.written) == []) == same
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_column_that_is_not_of_the_key_may_change(word: str) -> None:
+    (one, two) = (records_of(word, id_of(INT), masks=masks) for masks in ((), (("note", "sha256"),)))
+    assert one.written.changes(two.written) == []
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_masks_and_the_salt_of_a_routing_key_are_noticed_and_the_salt_is_not_kept(word: str) -> None:
+    hashed: dict[str, Any] = {"key": ("note", "id"), "masks": (("note", "sha256"),)}
+    ways = [
+        records_of(word, id_of(INT), key=("note", "id")),
+        records_of(word, id_of(INT), **hashed),
+        records_of(word, id_of(INT), salt="pepper", **hashed),
+        records_of(word, id_of(INT), salt="chili", **hashed),
+    ]
+    assert len({key_of(way, 5, "x") for way in ways}) == len(ways)
+    for was, now in pairwise(way.written for way in ways):
+        (said,) = was.changes(now)
+        assert said.startswith("key column note was written as ")
+        assert "sha256 of text" in said
+    assert b"pepper" not in msgspec.json.encode(ways[2].written)
+
+
+def test_what_is_hashed_depends_on_the_form_of_the_column_before() -> None:
+    """A sha256 is text whatever it is of: the column itself tells."""
+    names: dict[str, Any] = {"key": ("note", "id"), "masks": (("note", "sha256"),)}
+    found = []
+    for scale in (2, 2, 4):
+        hidden = Column(name="note", type=decimal(12, scale))
+        table = Table(
+            db="bank",
+            name="acct",
+            columns=(id_of(INT), hidden),
+            key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+        )
+        routed = Routed("head", "acct", topic=TopicOptions(**names))
+        target = topic_table(wanted_table(table, routed), routed, "b1", table)
+        found.append(TableRecords(target, TopicFacts("head.acct", 1, 1000, compacted=False)).written)
+    assert found[0].changes(found[1]) == []
+    assert len(found[1].changes(found[2])) == 1
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_changed_value_of_an_added_column_is_noticed(word: str) -> None:
+    one, two = (records_of(word, id_of(INT), add=(("branch", each),)).written for each in ("b1", "north"))
+    assert one.changes(one) == []
+    assert one.changes(two) == ["the columns of `add` were {'branch': 'b1'}, now {'branch': 'north'}"]
+
+
+def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
+    was, now = (records_of("plain", id_of(decimal(12, scale))).written for scale in (2, 4))
+    with pytest.raises(UnitStoppedError) as found:
+        _check_known(UNIT, known(was), now)
+    assert (
+        "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)
+    )  # fmt: skip
+    assert "start over (docs/how-to/start-over.md) with another topic" in str(found.value)
+    _check_known(UNIT, known(was), was)
+    _check_known(UNIT, known(None), now)
+    with pytest.raises(
+        UnitStoppedError,
+        match=r": format was plain, now rowlock; partitions was 1, now 2\. ",
+    ):
+        _check_known(UNIT, known(was), replace(was, format="rowlock", partitions=2))  # fmt: skip
+
+
+def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_completes_it() -> None:
+    was, now = (records_of("plain", id_of(each), add=(("b", "1"),)).written for each in (INT, decimal(12, 2)))
+    raw = msgspec.json.decode(msgspec.json.encode(was))
+    older = msgspec.json.decode(
+        msgspec.json.encode({name: value for name, value in raw.items() if name not in ("forms", "added")}),
+        type=Written,
+    )
+    assert older.changes(now) == []
+    assert len(older.changes(replace(now, topic="other"))) == 1
+    assert msgspec.json.decode(msgspec.json.encode(was), type=Written) == was
+
+
+def test_a_definition_in_the_middle_of_a_commit_is_noticed() -> None:
+    """The rows before it and those behind it would be one transaction."""
+    number, wider, other = (
+        records_of("plain", id_of(each)).written for each in (INT, integer(64), decimal(12, 2))
+    )
+    assert _one_way(UNIT, []) is None
+    assert _one_way(UNIT, [number, wider]) == wider
+    with pytest.raises(UnitStoppedError, match="key column id was written as number, now as decimal"):
+        _one_way(UNIT, [number, other, other])
+
+
+def known(written: Written | None) -> Known:
+    return Known(ProgressRecord((), UnitState("d", None, None), written))
