@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
+from consumer.errors import UnitStoppedError
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import InForce, prepare
-from consumer.tables.router import TableRoute, fingerprint
+from consumer.tables.router import TableRoute, fingerprint, resolve
+from consumer.tables.shared_topics import shared_with
 from consumer.tables.stored import Stored, decode_stored
-from consumer.targets.base import TargetTables
+from consumer.targets.base import EventTables, TargetTables
 from schemas.table.model import Table
 from schemas.wire.debezium import Modes
 
@@ -75,7 +77,9 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
 
     `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
     missing has been dropped with its rows: an empty one in its place would pass for the whole.
+    Raises UnitStoppedError: the target does not fit, or another unit's rows would be mixed with these in a topic.
     """
+    _keep_apart(spec, session, stored)
     found = prepare(
         session,
         stored,
@@ -88,6 +92,16 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
     )
     # a target of whole batches lists its keys, all of them: compared range by range, those of later chunks would go (ADR 26)
     return replace(found, ordered=False) if spec.batches else found
+
+
+def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
+    table = stored.table
+    routed = resolve(spec.routes, spec.source, table.db, table.name)
+    if routed is None or routed.topic is None:
+        return
+    units = cast(EventTables, session).units(spec.unit.pipeline)
+    if why := shared_with(table, routed, spec.source, units, spec.routes):
+        raise UnitStoppedError(f"topic {routed.schema}.{routed.table}: {why}")
 
 
 class _KnownTable(msgspec.Struct):

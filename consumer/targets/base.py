@@ -143,6 +143,9 @@ class EventTables(Protocol):
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would, and make nothing."""
 
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units that have been taken over."""
+
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.

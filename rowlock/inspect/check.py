@@ -18,6 +18,7 @@ from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError,
 from consumer.spark.pipeline import routes_of
 from consumer.spark.query import slots_of
 from consumer.tables.router import Routed, resolve, topic_table, wanted_table
+from consumer.tables.shared_topics import REMEDY, mixed
 from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, Place
 from consumer.targets.checks.table_findings import (
@@ -304,6 +305,9 @@ def _judge_topic(config: Config, flow: Flow, session: EventTables) -> Iterator[F
 
 def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
     """Sources of one target table must differ in what `add:` gives them: else their equal keys are one row. Pure."""
+    if feeding and feeding[0].routed.topic is not None:
+        yield from _mixed_topic(config, feeding)
+        return
     texts: dict[tuple[tuple[str, str], ...], Flow] = {}
     for flow in feeding:
         other = texts.setdefault(flow.routed.added, flow)
@@ -314,3 +318,19 @@ def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
                 f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
                 'let the added text tell them apart, say add: {branch: "{source}"}',
             )
+
+
+def _mixed_topic(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
+    """Tables of one topic must be kept apart by a column of its key. A worker refuses what it knows of them, those of its own pipeline."""
+    for at, flow in enumerate(feeding):
+        for other in feeding[:at]:
+            why = mixed(flow.table, flow.routed, other.routed) or mixed(
+                other.table, other.routed, flow.routed
+            )
+            if why:
+                one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
+                yield _finding(
+                    f"{config.where('pipelines', flow.pipeline, 'routes')}: topic {flow.place[1]}.{flow.place[2]}",
+                    f"{one} and {two} write it, and {why}",
+                    REMEDY,
+                )

@@ -24,6 +24,24 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 MUTANTS = [
     *_of(
+        "consumer/tables/shared_topics.py",
+        ("tests/unit/test_shared_topics.py",),
+        ("if not telling and not mine.topic.names_origin:", "if not telling and not mine.topic.format:"),
+        ("if all(telling & key for key in keys) and telling:", "if telling:"),
+        ('if many and mine.topic.format != "plain":', "if many:"),
+        ("            db, name = there.db, there.name", "            continue"),
+    ),
+    *_of(
+        "consumer/attempt/spec.py",
+        ("tests/unit/test_shared_topics.py",),
+        ("    _keep_apart(spec, session, stored)\n", ""),
+    ),
+    *_of(
+        "rowlock/inspect/check.py",
+        ("tests/unit/test_shared_topics.py",),
+        ("        yield from _mixed_topic(config, feeding)", "        pass"),
+    ),
+    *_of(
         f"{_FORMATS}partition.py",
         ("tests/unit/test_kafka_partition.py",),
         ("found ^ found >> 13", "found ^ found >> 14"),

@@ -194,8 +194,10 @@ class KafkaProgress:
     def topics(self, pipeline: str) -> list[str]:
         return self._progress.refresh().topics(pipeline)
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
-        return {}
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """See consumer.targets.base.EventTables."""
+        known = self._progress.refresh()
+        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()

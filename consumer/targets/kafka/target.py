@@ -50,7 +50,7 @@ class _NotOursError(Exception):
 
 
 class WithoutDefinitions:
-    """The part of a target of events that is about definitions: a topic has none."""
+    """The part of a target of events that is about definitions: a topic has none, and nothing but its key is unique there."""
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return None
@@ -60,6 +60,9 @@ class WithoutDefinitions:
 
     def create_table(self, table: Table) -> None:
         """Do nothing: `open_topic` makes topics."""
+
+    def displaced(self, pipeline: str) -> dict[str, int]:
+        return {}
 
 
 class KafkaTarget(WithoutDefinitions, KafkaProgress):
