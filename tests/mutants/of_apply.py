@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ORDER = ("tests/unit/test_lane_order.py",)
+_HELD = ("tests/unit/test_held_before_changes.py",)
 _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
 _EVOLVING = ("tests/unit/test_evolving.py",)
@@ -25,6 +26,9 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -
 
 
 MUTANTS = [
+    *_of("consumer/tables/held_events.py", ("entry.offset >= since", "entry.offset >= 0"), ("if since is None and not gone:", "if since is None:"), tests=_HELD),
+    *_of("consumer/tables/stored.py", ("columns.renamed or columns.dropped:", "columns.renamed:"), ("    return before.since\n", "    return None\n"), tests=_HELD),
+    *_of("rowlock/inspect/quarantine.py", ("    refuse_other_columns(in_force, entry)\n", ""), tests=_HELD),
     *_of("consumer/units/messages.py", ("self.home is None and not self.busy and not self.stop_asked", "self.home is None and not self.stop_asked"), tests=_CORE),
     *_of(
         "consumer/units/decisions.py",

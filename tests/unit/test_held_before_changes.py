@@ -16,7 +16,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from tests.fake_target import FakeSession
 from tests.unit.test_evolution import FOLLOWED, TABLE, added, column, renamed, text, without
-from tests.unit.test_evolving import KINDS, Story, kill_at, story
+from tests.unit.test_evolving import FILLS, KINDS, Story, kill_at, story
 
 CHANGES = ColumnChanges
 POISON = "poison"
@@ -103,8 +103,7 @@ def test_a_row_that_is_gone_at_the_source_is_deleted_whatever_its_columns_were()
 @pytest.mark.parametrize("name", ["add", "add with a default", "widen", "order", "new unique index"])
 def test_changes_that_leave_the_names_alone_refuse_nothing(name: str) -> None:
     tale = held_story()
-    fills: dict[str, Any] = {"add": {"n": None}, "add with a default": {"n": 7}}.get(name, {})
-    tale.statement(*FOLLOWED[name], fills)
+    tale.statement(*FOLLOWED[name], FILLS.get(name))
     assert tale.bench.apply().state == "ok"
     (row,) = rows_of(retried(tale))
     names = in_force(tale).target.table.column_names
