@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
-from consumer.ordering.model import EveryChange, Held, NetChange
+from consumer.ordering.model import EveryChange, Held, NetChange, TargetTable
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined, RowsChange
 from consumer.targets.kafka import progress
 from consumer.targets.kafka.clients import LONGEST_S
@@ -23,6 +24,7 @@ from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
+from schemas.table.model import ColumnType, Kind
 from tests.apply_kit import account_table
 from tests.kafka_stand import state_of
 from tests.kafka_target_kit import (
@@ -287,6 +289,36 @@ def test_another_format_or_key_stops_the_unit(other: dict[str, Any], owner: Owne
     owner.table = table_of(unique, **other)
     with pytest.raises(UnitStoppedError, match="set the route back"):
         owner.apply(5, (None, account(2)))
+
+
+def test_an_altered_key_column_or_another_added_value_stops_the_unit_and_nothing_is_written(
+    owner: Owner, kafka: Kafka, unique: str
+) -> None:
+    owner.table = table_of(unique, (("branch", "b1"),))
+    owner.apply(4, (None, (*account(1), "b1")))
+    before = len(messages(kafka, f"{unique}.acct"))
+    owner.table = table_of(unique, (("branch", "north"),))
+    with pytest.raises(UnitStoppedError, match="the columns of `add` were"):
+        owner.apply(5, (None, (*account(2), "north")))
+    owner.table = with_id(
+        table_of(unique, (("branch", "b1"),)), ColumnType(kind=Kind.DECIMAL, precision=22, scale=2)
+    )
+    with pytest.raises(
+        UnitStoppedError, match="key column id was written as number, now as decimal with 2 digits"
+    ):
+        owner.apply(5, (None, ("2.00", *account(2)[1:], "b1")))
+    assert len(messages(kafka, f"{unique}.acct")) == before
+
+
+def with_id(target: TargetTable, type_: ColumnType) -> TargetTable:
+    assert target.topic is not None
+    table = altered(
+        target.table,
+        columns=tuple(
+            altered(each, type=type_) if each.name == "id" else each for each in target.table.columns
+        ),
+    )
+    return replace(target, table=table, topic=replace(target.topic, whole=table))
 
 
 def test_a_topic_that_is_missing_is_made_only_where_that_is_allowed(owner: Owner, unique: str) -> None:
