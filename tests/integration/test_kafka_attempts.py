@@ -8,14 +8,15 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as other
 
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import Selection, held_events, resolve_held
-from schemas.table.model import Column, ColumnType, Kind
-from schemas.wire.event import ColumnChanges
+from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.wire.event import ColumnChanges, Event
 from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.integration.test_apply_targets import _config as config_of
@@ -92,6 +93,42 @@ def test_a_definition_that_changes_is_told_and_the_target_is_not_altered(real: C
     assert report.state == "ok", report
     assert real.ops() == "mcmc"
     assert [row[-1] for row in unit.rows() if row[0] == 2] == ["Ulm"]
+
+
+def test_a_definition_that_gives_rows_other_keys_stops_the_unit(real: Cluster) -> None:
+    """A wider note changes nothing of them; an id with digits after its point is another text."""
+    unit = unit_of(real)
+    source = unit.source
+    unit.write([source.put(source.row(1, None, 1))])
+    source.table = of_type(source, "note", ColumnType(kind=Kind.VARCHAR, length=900, charset="utf8mb4"))
+    unit.write([kept(source, "ALTER TABLE acct MODIFY note VARCHAR(900)", source.table)])
+    report = unit.apply()
+    assert report.state == "ok", report
+    before = messages(real.kafka, f"{real.schema}.acct")
+    row = {**source.row(1, None, 2), "id": "1.00"}
+    wanted = of_type(source, "id", ColumnType(kind=Kind.DECIMAL, precision=22, scale=2))
+    unit.write([kept(source, "ALTER TABLE acct MODIFY id DECIMAL(22,2)", wanted)])
+    unit.write([source.event("u", {**source.rows[1], "id": "1.00"}, row)])
+    report = unit.apply()
+    assert report.state == "stopped"
+    assert (
+        "key column id was written as number, now as decimal with 2 digits after the point" in report.message
+    )
+    assert "start over" in report.message
+    assert len(messages(real.kafka, f"{real.schema}.acct")) == len(before)
+
+
+def kept(source: FakeSource, ddl: str, table: Table) -> Event:
+    """A definition event of a statement that keeps the table's rows."""
+    return other(source.definition(ddl, table), columns=ColumnChanges(), effect="kept")
+
+
+def of_type(source: FakeSource, name: str, type_: ColumnType) -> Table:
+    columns = source.table.columns
+    return other(
+        source.table,
+        columns=tuple(other(each, type=type_) if each.name == name else each for each in columns),
+    )
 
 
 def altered(source: FakeSource, column: Column) -> Any:
