@@ -203,12 +203,14 @@ class OracleStand:
         columns: dict[str, tuple[str, str]],
         key: Sequence[str] = ("id",),
         unique: Sequence[str] = (),
+        when_checked: str = "",
     ) -> None:
-        """Make a table with its log. `columns`: name → (type of Oracle, type here)."""
+        """Make a table with its log. `columns`: name → (type of Oracle, type here). `when_checked`: DEFERRABLE for a key that is checked at
+        the end of a statement, as an Oracle does always (ON CONFLICT does not take it)."""
         listed = ", ".join(f'"{name}" {own}' for name, (_, own) in columns.items())
         keys = ", ".join(f'"{name}"' for name in key)
         with self.own.transaction():
-            self.do(f'CREATE TABLE "{OWNER}"."{table}" ({listed}, PRIMARY KEY ({keys}))')
+            self.do(f'CREATE TABLE "{OWNER}"."{table}" ({listed}, PRIMARY KEY ({keys}) {when_checked})')
             for name in unique:
                 self.do(
                     f'ALTER TABLE "{OWNER}"."{table}" ADD UNIQUE ("{name}") DEFERRABLE INITIALLY IMMEDIATE'

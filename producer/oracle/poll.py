@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from producer.errors import SourceRefusedError, TableStoppedError
@@ -27,12 +28,15 @@ from producer.sources.oracle.forms import (
 from producer.sources.oracle.mlog import (
     LogBrokenError,
     LoggedChange,
+    LogPlace,
     LogRow,
     coalesced,
+    deleted_last,
     read,
     twice,
     unpublished,
     with_current,
+    with_kept,
 )
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
@@ -46,11 +50,12 @@ KEYS = 200
 
 class LogPart(NamedTuple):
     """The rows of a log that a poll has brought. `current`: rows of the table with their keys, read behind them, where that is needed;
-    `whole`: the log held no more."""
+    `whole`: the log held no more; `kept`: rows of the table whose keys the log has deleted last."""
 
     rows: list[LogRow]
     current: Mapping[Key, Row]
     whole: bool
+    kept: Mapping[Key, Row] = MappingProxyType({})
 
 
 Found = dict[TableName, LogPart | TableStoppedError]
@@ -74,7 +79,7 @@ class LogReader:
             try:
                 raw = self._session.rows(*statement)
                 rows = list(map(log_row_of(logged), raw))
-                found[name] = LogPart(rows, self._current(logged, rows), len(rows) < most)
+                found[name] = self._part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
                 found[name] = TableStoppedError(
                     frozenset([name]), "log", *seen_and_remedy(f"{dotted(name)}: {error}")
@@ -88,19 +93,44 @@ class LogReader:
                 more = more or len(raw) >= most
         return found, more
 
-    def _current(self, logged: Logged, rows: list[LogRow]) -> dict[Key, Row]:
-        """Return the rows of the table that have the keys of these rows of its log, if the log does not have all of them.
+    def _part(self, logged: Logged, rows: list[LogRow], *, whole: bool) -> LogPart:
+        """Return rows of a log with those of the table that they need: all, where the log does not have all columns, and those that may
+        be there though they are deleted. (A log with keys only never says that a row is gone.)
 
         They are read behind the log, so each is as the log says, or newer. What has made it newer is in the log by now.
         """
+        key = key_of(logged)
+        gone = [] if logged.keys_only else deleted_last(rows, key)
+        asked = dict.fromkeys(key(row.image) for row in rows) if logged.unlogged else gone
+        current = self._current(logged, list(asked))
+        kept = self._kept(logged, rows, {here: current[here] for here in gone if here in current})
+        return LogPart(rows, current, whole, kept)
+
+    def _current(self, logged: Logged, keys: list[Key]) -> dict[Key, Row]:
+        """Return the rows of the table that have these keys, as they are now."""
         key, found = key_of(logged), dict[Key, Row]()
-        keys = list(dict.fromkeys(key(row.image) for row in rows)) if logged.unlogged else []
+        name = (logged.table.db, logged.table.name)
         for at in range(0, len(keys), KEYS):
             some = keys[at : at + KEYS]
-            name = (logged.table.db, logged.table.name)
             statement = sql.with_keys(name, expressions(logged), key_binds(logged), len(some))
             raw = self._session.rows(statement, [value for each in some for value in bound_key(logged, each)])
             found |= {key(row): row for row in map(row_of(logged), raw)}
+        return found
+
+    def _kept(self, logged: Logged, rows: list[LogRow], there: dict[Key, Row]) -> dict[Key, Row]:
+        """Return those of the rows of which the log has nothing behind `rows`. What it has of others comes, and says what they are: they
+        may be newer than that. The log is read behind the table here."""
+        key, read_ = key_of(logged), {LogPlace(row.rowid, row.sequence) for row in rows}
+        found = dict(there)
+        for at in range(0, len(there), KEYS):
+            some = list(there)[at : at + KEYS]
+            statement = sql.log_rows_with_keys(
+                logged.log, log_expressions(logged), key_binds(logged), len(some)
+            )
+            raw = self._session.rows(statement, [value for each in some for value in bound_key(logged, each)])
+            for row in map(log_row_of(logged), raw):
+                if LogPlace(row.rowid, row.sequence) not in read_:
+                    found.pop(key(row.image), None)
         return found
 
     def changes(
@@ -132,8 +162,8 @@ def _said(logged: Logged, part: LogPart, *, whole: bool) -> list[LoggedChange]:
     changes = read(part.rows, key_of(logged), whole=whole).changes
     if logged.unlogged:
         unlogged = {i for i, column in enumerate(logged.columns) if column.name in logged.unlogged}
-        return with_current(changes, part.current, key_of(logged), unlogged)
-    return changes
+        changes = with_current(changes, part.current, key_of(logged), unlogged)
+    return with_kept(changes, part.kept, key_of(logged))
 
 
 class Looks:

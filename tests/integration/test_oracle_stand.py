@@ -242,6 +242,46 @@ def test_a_row_that_is_gone_when_it_is_read_is_deleted(site: OracleSite) -> None
     assert rows_of(site, "a") == {}
 
 
+MOVES = {
+    "shift": "UPDATE {} SET id = id + 1",
+    "shift down": "UPDATE {} SET id = id - 1",
+    "swap": "UPDATE {} SET id = 3 - id WHERE id < 3",
+    "a shift of rows that are alike": "UPDATE {} SET id = id + 1 WHERE version = 10",
+    "a shift, and one row goes": "UPDATE {0} SET id = id + 1; DELETE FROM {0} WHERE id = 3",
+    "there and back": "UPDATE {0} SET id = id + 1; UPDATE {0} SET id = id - 1",
+}
+
+
+@pytest.mark.parametrize("log", ["whole", "keys", "lob"])
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("poll_rows", [3, 100])
+def test_keys_that_one_statement_hands_on(
+    stand: OracleStand, log: str, move: str, poll_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Oracle checks keys at the statement's end. Its log, row by row, deletes a key that another row has been given already. Polls of three
+    rows cut the transaction. Versions move with their rows, so that those of a key may fall."""
+    monkeypatch.setattr("tests.oracle_site.row_that_goes_back", lambda _found: None)
+    site = OracleSite(stand, poll_rows=poll_rows)
+    stand.drop("a")
+    lob = {"note": ("CLOB", "text")} if log == "lob" else {}
+    stand.create("a", {"id": NUMBER, "version": WIDE, **lob}, when_checked="DEFERRABLE")
+    if log == "keys":
+        keys_only(site)
+    stand.do(f"INSERT INTO {OWNER_A} (id, version) VALUES (1, 10), (2, 10), (3, 10), (4, 10), (6, 10)")
+    site.run()
+
+    def moved() -> None:
+        with stand.own.transaction():
+            stand.do(f"UPDATE {OWNER_A} SET version = 10 + id WHERE id > 2")
+            for statement in MOVES[move].format(OWNER_A).split(";"):
+                stand.do(statement)
+
+    site.run(moved)
+    assert rows_of(site, "a") == site.rows("a")
+    assert published_twice(site, "a") == []
+    assert stand.logged("a") == 0
+
+
 def test_a_key_that_moves_is_known_by_keys_alone(site: OracleSite) -> None:
     keys_only(site)
     site.put("a", 1, 1)

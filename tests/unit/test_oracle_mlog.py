@@ -14,6 +14,7 @@ from producer.sources.oracle.mlog import (
     LogPlace,
     LogRow,
     coalesced,
+    deleted_last,
     high_of,
     next_number,
     purge_plan,
@@ -22,6 +23,7 @@ from producer.sources.oracle.mlog import (
     unpublished,
     whole_poll_between,
     with_current,
+    with_kept,
 )
 from schemas.table.model import Key, Row
 
@@ -226,6 +228,42 @@ def test_columns_that_the_log_lacks_come_from_the_row() -> None:
         ("d", (1, 5, None), None),
     ]  # fmt: skip
     assert [each.places for each in found] == [each.places for each in changes]
+
+
+SHIFT = [log(1, "DO", 1, 10), log(2, "IN", 2, 10), log(3, "DO", 2, 20), log(4, "IN", 3, 20)]
+"""{1: 10, 2: 20}, then SET id = id + 1: the key 2 is deleted behind its new row."""
+
+
+def test_a_key_that_is_deleted_last_is_asked_for() -> None:
+    assert deleted_last(reversed(SHIFT), key) == [(1,), (2,)]
+    assert deleted_last([*SHIFT, log(5, "UU", 2, 10), log(6, "UN", 2, 11)], key) == [(1,)]
+    assert deleted_last([log(9, "DO", 1, 1, "1", 800), log(2, "IN", 1, 1, "2", 900)], key) == []
+
+
+def test_a_row_that_is_there_though_its_key_was_deleted_is_said_in_place_of_the_delete() -> None:
+    """One event: were it two, a kill between them would leave the delete alone."""
+    changes = read(SHIFT, key, whole=True).changes
+    found = with_kept(changes, {(2,): (2, 10)}, key)
+    assert [(each.op, each.before, each.after) for each in found] == [
+        ("d", (1, 10), None), ("c", None, (2, 10)), ("u", (2, 20), (2, 10)), ("c", None, (3, 20)),
+    ]  # fmt: skip
+    assert [each.places for each in found] == [each.places for each in changes]
+
+
+def test_only_the_last_delete_of_a_key_is_another_change() -> None:
+    changes = read(
+        [*SHIFT, log(5, "DO", 2, 10), log(6, "IN", 2, 30), log(7, "DO", 2, 40)], key, whole=True
+    ).changes
+    assert [each.op for each in with_kept(changes, {(2,): (2, 30)}, key)] == [
+        "d",
+        "c",
+        "d",
+        "c",
+        "d",
+        "c",
+        "u",
+    ]
+    assert with_kept(changes, {}, key) == changes
 
 
 def test_a_poll_is_whole_when_the_one_behind_the_running_one_has_ended() -> None:

@@ -153,6 +153,28 @@ def _filled(
     return change._replace(after=tuple(now[i] if i in unlogged else value for i, value in enumerate(after)))
 
 
+def deleted_last(rows: Iterable[LogRow], key: Callable[[Row], Key]) -> list[Key]:
+    """Return the keys of which the last row of the log says that they are gone.
+
+    Keys are checked at the end of a statement (or at the commit, if deferred), and logged row by row: `SET id = id + 1` gives 2 to one row
+    before it takes 2 from another. So such a key may be there, and the images do not tell.
+    """
+    last = {key(row.image): row for row in sorted(rows, key=_order)}
+    return [here for here, row in last.items() if row.dml == "D"]
+
+
+def with_kept(
+    changes: Sequence[LoggedChange], kept: Mapping[Key, Row], key: Callable[[Row], Key]
+) -> list[LoggedChange]:
+    """Make the last change of each key of `kept` what it came to: the row that the table has, though the log has deleted its key."""
+    left, found = dict(kept), list[LoggedChange]()
+    for change in reversed(changes):
+        image = change.before if change.after is None else change.after
+        now = left.pop(key(image), None) if image is not None else None
+        found.append(change if now is None else change._replace(op="u", after=now))
+    return found[::-1]
+
+
 def coalesced(
     rows: Iterable[LogRow], current: Mapping[Key, Row], key: Callable[[Row], Key]
 ) -> list[LoggedChange]:

@@ -206,6 +206,17 @@ def with_keys(
     return f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l WHERE {' OR '.join(alternatives)}"
 
 
+def log_rows_with_keys(
+    log: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
+) -> str:
+    """Return the SELECT of all rows of a log that have one of `count` keys, as `log_rows` has them, without transactions."""
+    own = [
+        "ROWIDTOCHAR(l.ROWID)",
+        *(f"l.{quoted(each)}" for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$")),
+    ]
+    return with_keys(log, [*own, "NULL", "0", *expressions], keys, count)
+
+
 def _behind(keys: Sequence[tuple[str, str]]) -> str:
     """Return a condition for keys behind a key, with the values of the first columns once for each column behind them."""
     number, alternatives = 0, []
