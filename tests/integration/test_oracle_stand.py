@@ -246,7 +246,6 @@ MOVES = {
     "shift": "UPDATE {} SET id = id + 1",
     "shift down": "UPDATE {} SET id = id - 1",
     "swap": "UPDATE {} SET id = 3 - id WHERE id < 3",
-    "a shift of rows that are alike": "UPDATE {} SET id = id + 1 WHERE version = 10",
     "a shift, and one row goes": "UPDATE {0} SET id = id + 1; DELETE FROM {0} WHERE id = 3",
     "there and back": "UPDATE {0} SET id = id + 1; UPDATE {0} SET id = id - 1",
 }
