@@ -54,7 +54,7 @@ MUTANTS = [
         ("now.labels[: len(self.labels)] == self.labels", "True"),
         ("if (self.column, self.form) != (now.column, now.form):", "if self.column != now.column:"),
         ("not type_.scale\n", "type_.scale\n"),
-        ("if type_.fsp <= 3 else", "if type_.fsp < 3 else"),
+        ("datetime in {'milli' if type_.fsp <= 3 else", "datetime in {'milli' if type_.fsp < 3 else"),
         ("\\0{salt}", ""),
         (
             'KeyForm(column.name, form, _labels("", hidden.type))',
@@ -380,6 +380,6 @@ MUTANTS = [
     *_of(
         "consumer/attempt/drivers/batches.py",
         _COPIES,
-        ("return self._targets.get(0).look_up(effect.table, effect.keys)", "return effect.keys"),
+        ("lambda some: target.look_up(effect.table, some)", "lambda some: some"),
     ),
 ]
