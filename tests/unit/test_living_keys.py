@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,13 +17,15 @@ from consumer.attempt.copies import keys_on_disk
 from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
 from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import ReadMissing, ReadPassed
+from consumer.attempt.effects import LookUp, Machine, ReadMissing, ReadPassed
 from consumer.attempt.evolution.machine import before_a_copy
 from consumer.attempt.reader import Emptied, Rows
 from consumer.errors import CopyNeededError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
+from consumer.tables.definition import InForce
 from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import key_table
 from consumer.targets.shared.lookups import found_under
@@ -273,3 +276,20 @@ def test_a_key_that_the_target_refuses_is_not_there_and_hides_no_other(refused: 
 
     assert found_under(look, [(n,) for n in range(7)]) == [(n,) for n in range(7) if n not in {*refused, 1}]
     assert found_under(look, []) == []
+
+
+def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
+    """Between the list and the look a row may have gone, or be shown as another: a delete by its key could meet one that is alike."""
+    deleted: list[list[Key]] = []
+
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+        deleted.append(keys)
+        yield from ()
+
+    sweep = Sweep("t", cast(InForce, SimpleNamespace(target=TARGET)), delete, patient=True)
+    keys = cast(KeyCheck, SimpleNamespace(doubted=lambda: iter([[(1,), (2,), (3,)]])))
+    machine = sweep._deleted(keys)
+    assert isinstance(next(machine), LookUp)
+    with pytest.raises(StopIteration) as ended:
+        machine.send([(2,), ("03",)])
+    assert (deleted, ended.value.value) == ([[(2,)]], 1)
