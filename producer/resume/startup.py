@@ -92,7 +92,8 @@ class Starter:
         fresh = records.newest is None or new_snapshot
         started = Started(
             record, context, self.captured, {}, {}, fresh,
-            copies=CopyBook(record.copies, record.copy_requests), snapshots=self.config.snapshot != "never",
+            copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second or None),
+            snapshots=self.config.snapshot != "never",
         )  # fmt: skip
         self._define_all(started, names, former, found)
         for name, why in refused.items():

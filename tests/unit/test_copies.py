@@ -301,6 +301,18 @@ def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
         assert state(book) == replace(before, max_rows_per_second=rate)
 
 
+def test_a_copy_without_a_rate_has_the_sources_and_zero_is_no_limit() -> None:
+    """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that somebody asked for."""
+    for given, rate in ((None, 10), (7, 7), (0, None)):
+        book = CopyBook(rate=10)
+        book.asked(replace(request(1), max_rows_per_second=given), TableSeen(), 100)
+        assert state(book).max_rows_per_second == rate
+    book = CopyBook(rate=10)
+    book.asked(request(1), TableSeen(), 100)
+    book.asked(replace(request(2), rate_only=True, max_rows_per_second=0), TableSeen(), 200)
+    assert state(book).max_rows_per_second is None
+
+
 def test_a_rate_without_a_copy_is_nothing() -> None:
     book = CopyBook()
     asked = replace(request(1), rate_only=True, max_rows_per_second=5)
