@@ -107,7 +107,7 @@ class CopyBook:
         """A refused request takes nothing away from a copy that waits or runs."""
         if state is None or not is_open(state):
             self.states.put(
-                replace(self._of(request, state, now), phase="refused", ended_ms=now, reason=reason)
+                replace(_of(request, state, now, self._rate), phase="refused", ended_ms=now, reason=reason)
             )
         return []
 
@@ -115,7 +115,9 @@ class CopyBook:
         self, request: CopyRequest, seen: TableSeen, state: CopyState | None, stopped: str, now: int
     ) -> list[Effect]:
         new = replace(
-            self._of(request, state, now), estimate=seen.estimate, behind=state.behind if state else None
+            _of(request, state, now, self._rate),
+            estimate=seen.estimate,
+            behind=state.behind if state else None,
         )
         if not seen.stopped:
             new = replace(new, ended_stop=stopped)
@@ -227,11 +229,12 @@ class CopyBook:
         if altered:
             self.altered(table)
 
-    def _of(self, request: CopyRequest, before: CopyState | None, now: int) -> CopyState:
-        rate = self._rate if request.max_rows_per_second is None else request.max_rows_per_second
-        return CopyState(
-            id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting", requested_ms=request.requested_ms,
-            where=request.where, cause=request.cause, max_rows_per_second=rate or None,
-            ended=recent(before.ended if before else (), now),
-            begin=before.begin if before else None, offset=before.offset if before else None,
-        )  # fmt: skip
+
+def _of(request: CopyRequest, before: CopyState | None, now: int, default: int | None) -> CopyState:
+    rate = default if request.max_rows_per_second is None else request.max_rows_per_second
+    return CopyState(
+        id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting", requested_ms=request.requested_ms,
+        where=request.where, cause=request.cause, max_rows_per_second=rate or None,
+        ended=recent(before.ended if before else (), now),
+        begin=before.begin if before else None, offset=before.offset if before else None,
+    )  # fmt: skip
