@@ -236,9 +236,8 @@ def _wait_for_rows(target: PostgreSQL, rows: int) -> None:
         wait(there, f"{rows:,} rows of the first snapshot", WAIT_S, pause=2)
 
 
-def figures(seen: Seen) -> Figures:
-    """Return what is printed and written to docs/benchmarks.md."""
-    found = Figures()
+def figures(seen: Seen, found: Figures) -> None:
+    """Add what is printed and written to docs/benchmarks.md."""
     found.add("copy of one table: captured", f"{seen.rows / seen.captured_s / 1000:.1f} thousand rows/s")
     found.add("copy of one table: applied", f"{seen.rows / seen.applied_s / 1000:.1f} thousand rows/s")
     found.add("the same rows by SELECT and COPY", f"{seen.rows / seen.plain_s / 1000:.1f} thousand rows/s")
@@ -250,7 +249,6 @@ def figures(seen: Seen) -> Figures:
         f"{statistics.median(seen.during) / statistics.median(seen.before):.2f}",
     )
     found.memory("copy of one table", seen.peaks)
-    return found
 
 
 def main() -> None:
@@ -260,7 +258,7 @@ def main() -> None:
     parser.add_argument("--key", choices=sorted(KEYS), default="int")
     parser.add_argument("--max-rows-per-second", type=int, help="read the copy no faster")
     given = parser.parse_args()
-    figures(run(given.rows, given.rate, given.key, given.max_rows_per_second))
+    figures(run(given.rows, given.rate, given.key, given.max_rows_per_second), Figures())
 
 
 if __name__ == "__main__":
