@@ -31,9 +31,10 @@ from producer.kafka.writer import InterruptedWriteError, KafkaWriter, kafka_clie
 from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
 from producer.resume.repeats import now_ms
-from producer.resume.startup import CaptureAssignment, Starter
+from producer.resume.startup import Starter
 from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff
@@ -64,7 +65,7 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: of the assignment (producer.resume.startup.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
+    `gen_at_least`: of the assignment (producer.resume.assignment.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
     `on_trouble`: why it begins anew.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
