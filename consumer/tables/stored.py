@@ -19,19 +19,22 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    emptied: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
     that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
-    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows."""
+    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
+    `emptied`: the offset of the event for which the unit's rows were deleted, as `on_drop` says: it stays in front of the unit, and is met again."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    emptied: int | None = None
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -39,14 +42,17 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost, self.since)).decode()
+        more = _Beside(dict(self.names), self.left, self.lost, self.since, self.emptied)
+        beside = msgspec.json.encode(more).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost, beside.since)
+    return Stored(
+        decode_table(text), beside.written_as, beside.left, beside.lost, beside.since, beside.emptied
+    )
 
 
 def since_behind(

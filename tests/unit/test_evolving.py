@@ -4,6 +4,7 @@ its transactions, and one where each commits by itself; killed at each moment.""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,25 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import FollowDefinition, LoseOthers
+from consumer.attempt.effects import (
+    CloseHeldBefore,
+    FollowDefinition,
+    LoseOthers,
+    Transact,
+    Truncate,
+    WriteUnit,
+)
 from consumer.attempt.evolution.in_target import lose_others, unaltered
+from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.spec import UnitSpec, known_table
-from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.attempt.transactions import Progress
+from consumer.errors import (
+    AttemptLostError,
+    CommitUnknownError,
+    MissingGrantError,
+    TargetConfigError,
+    TransientError,
+)
 from consumer.ordering.model import ApplyUnit, UnitState
 from consumer.tables.evolution.plans import TableChange
 from consumer.tables.router import Policy, TableRoute
@@ -554,6 +570,28 @@ def test_a_dropped_table_and_one_that_is_made_again(how: str, transactional: boo
             assert "public.acct" not in state.tables
             assert state.unit.definition is None
         tale.bench.take_over()
+
+
+def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
+    """The event is met again at each start. Where nobody knows whether it happened, the next attempt reads it: the lanes, which stay, do not tell."""
+    place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
+    target, routed = SimpleNamespace(topic="a topic"), SimpleNamespace(where=None, added=())
+    changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: Progress([place]))  # type: ignore[list-item]
+    object.__setattr__(changes._spec, "on_drop", "empty")
+    at = (8, (0, 1, 90, 0), 1, 1)
+
+    def emptied(stored: Stored) -> Any:
+        return changes.gone(SimpleNamespace(target=target, routed=routed, stored=stored), at)  # type: ignore[arg-type]
+
+    machine = emptied(Stored(TABLE))
+    asked = next(machine)
+    assert isinstance(asked, Transact)
+    (state,) = (each.state for each in asked.operations if isinstance(each, WriteUnit))
+    assert [type(each) for each in asked.operations] == [Truncate, CloseHeldBefore, WriteUnit]
+    with pytest.raises(AttemptLostError):
+        machine.throw(CommitUnknownError("lost"))
+    assert list(emptied(decode_stored(state.definition or ""))) == [], "it happened"
+    assert list(emptied(replaced(Stored(TABLE), emptied=3))) != [], "that was for another event"
 
 
 @pytest.mark.parametrize("number", range(1, 12))
