@@ -19,19 +19,23 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    unwritten: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
     that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
-    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows."""
+    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
+    `unwritten`: columns of the table, by their names in the target, that the target lacks and that are left out of what is written (`ignore`):
+    should the target come to have one, its rows lack the values of until then."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    unwritten: tuple[str, ...] = ()
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -39,14 +43,17 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost, self.since)).decode()
+        more = _Beside(dict(self.names), self.left, self.lost, self.since, self.unwritten)
+        beside = msgspec.json.encode(more).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost, beside.since)
+    return Stored(
+        decode_table(text), beside.written_as, beside.left, beside.lost, beside.since, beside.unwritten
+    )
 
 
 def since_behind(
