@@ -158,6 +158,12 @@ def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
     )
 
 
+def unwritten(wanted: Table, real: Table, policy: Policy) -> tuple[str, ...]:
+    """Return the columns of `wanted` that `written_part` leaves out."""
+    there = set(real.column_names)
+    return tuple(name for name in wanted.column_names if policy == "ignore" and name not in there)
+
+
 def _added_column(name: str) -> Column:
     kind = ColumnType(kind=Kind.VARCHAR, length=ADDED_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
     return Column(name=name, type=kind, nullable=False)

@@ -20,6 +20,7 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     lost: bool = False
     since: int | None = None
     emptied: int | None = None
+    unwritten: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,9 @@ class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
     that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
     `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
-    `emptied`: the offset of the event for which the unit's rows were deleted, as `on_drop` says: it stays in front of the unit, and is met again."""
+    `emptied`: the offset of the event for which the unit's rows were deleted, as `on_drop` says: it stays in front of the unit, and is met again.
+    `unwritten`: columns of the table, by their names in the target, that the target lacks and that are left out of what is written (`ignore`):
+    should the target come to have one, its rows lack the values of until then."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
@@ -35,6 +38,7 @@ class Stored:
     lost: bool = False
     since: int | None = None
     emptied: int | None = None
+    unwritten: tuple[str, ...] = ()
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -42,7 +46,7 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        more = _Beside(dict(self.names), self.left, self.lost, self.since, self.emptied)
+        more = _Beside(dict(self.names), self.left, self.lost, self.since, self.emptied, self.unwritten)
         beside = msgspec.json.encode(more).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
@@ -51,7 +55,13 @@ def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
     return Stored(
-        decode_table(text), beside.written_as, beside.left, beside.lost, beside.since, beside.emptied
+        decode_table(text),
+        beside.written_as,
+        beside.left,
+        beside.lost,
+        beside.since,
+        beside.emptied,
+        beside.unwritten,
     )
 
 

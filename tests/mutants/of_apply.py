@@ -252,9 +252,21 @@ MUTANTS = [
     *_of("consumer/attempt/spec.py", ("known.of in (None, stored.encode())", "True"), tests=_EVOLVING),
     *_of(
         "consumer/tables/evolution/plans.py",
-        ("name not in goes and not wish.shared(name)", "False"),
+        ("if name in real.column_names and not _empty_there(wish, before, real, name):", "if False:"),
+        ("if name in real.column_names and not _empty_there(wish, before, real, name):", "if name in real.column_names:"),
+        ("return wish.shared(name) and fresh", "return wish.shared(name)"),
+        ("empty = there.nullable and not default and", "empty = there.nullable and"),
+        ("            *columns.renamed.values(),\n", ""),
         tests=_EVOLUTION,
     ),
+    *_of(
+        "consumer/tables/evolution/plans.py",
+        ("            *{*unwritten}.intersection(wish.wanted.column_names),\n", ""),
+        (", unwritten=lacks)", ")"),
+        tests=_EVOLVING,
+    ),
+    *_of("consumer/tables/definition.py", ("    if come:\n", "    if False:\n"), ("unwritten=unwritten(wanted, there, routed.policy)", "unwritten=stored.unwritten"), tests=_EVOLVING),
+    *_of("consumer/attempt/evolution/machine.py", ("in_force.stored.unwritten != self.before.unwritten:", "False:"), tests=_EVOLVING),
     *_of(
         "consumer/tables/evolution/widening.py",
         ("return new.members[: len(old.members)] == old.members", "return True"),

@@ -105,10 +105,17 @@ class TableChanges:
             return None
         try:
             in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+        except CopyNeededError as error:
+            error.after = self._progress.lowest.offset
+            self.unfit = error
+            return None
         except UnitStoppedError as error:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
+        if self.before is not None and in_force.stored.unwritten != self.before.unwritten:
+            yield from self._progress.guarded([WriteUnit(UnitState(in_force.text, None, None))])
+            self.before = in_force.stored
         return in_force
 
     def judge(self, event: Event) -> Machine[Verdict]:
