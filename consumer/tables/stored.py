@@ -19,19 +19,23 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    snapshot: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
     that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
-    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows."""
+    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
+    `snapshot`: offsets of the first and the last row of a snapshot of Debezium's with which the unit goes on: in front of the last one it deletes what
+    the source has no more."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    snapshot: tuple[int, int] | None = None
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -39,14 +43,16 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost, self.since)).decode()
+        fields = _Beside(dict(self.names), self.left, self.lost, self.since, self.snapshot)
+        beside = msgspec.json.encode(fields).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost, beside.since)
+    table = decode_table(text)
+    return Stored(table, beside.written_as, beside.left, beside.lost, beside.since, beside.snapshot)
 
 
 def since_behind(
