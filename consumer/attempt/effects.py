@@ -306,6 +306,14 @@ class FindBegin:
 
 
 @dataclass(frozen=True, slots=True)
+class FindSnapshot:
+    """Find the newest whole snapshot of Debezium's behind the offset `after`, and read the table's definition at the source. Sent: a Reread
+    (consumer.attempt.copies.snapshots), or None."""
+
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class OpenKeys:
     """Make room for the keys of a table. Sent: a KeyCheck, which who asked closes."""
 
@@ -360,6 +368,7 @@ Effect = (
     | ReadMissing
     | ReadPassed
     | FindBegin
+    | FindSnapshot
     | OpenKeys
     | Sleep
     | Await

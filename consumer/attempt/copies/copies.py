@@ -87,7 +87,7 @@ class Copies:
         sweep = Sweep(
             spec.unit.topic,
             in_force,
-            lambda table, keys: _delete(progress, table, keys),
+            lambda table, keys: delete_rows(progress, table, keys),
             patient=spec.patient,
         )
         if len(progress.behind(mark)) < len(progress.rows):
@@ -143,6 +143,7 @@ def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation
     yield from retried(lambda: progress.move(lanes, mark, operations))
 
 
-def _delete(progress: Progress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
+def delete_rows(progress: Progress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
+    """Delete the rows of `keys` in one transaction that guards the unit's progress and moves no lane."""
     operations: list[Operation] = [Write(NetChange(table, deletes=sort_keys(keys)))]
     yield from progress.guarded(operations)

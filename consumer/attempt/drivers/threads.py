@@ -123,6 +123,8 @@ class ThreadDriver:
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
+            case fx.FindSnapshot():
+                return self._records.find_snapshot(effect.after)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys() | fx.LookUp():
