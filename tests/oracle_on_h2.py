@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,7 +78,7 @@ def phrased(text: str) -> str:
 def _record(text: str) -> None:
     if (file := os.environ.get(RECORD)) and text not in _recorded:
         _recorded.add(text)
-        with open(file, "ab") as out:
+        with Path(file).open("ab") as out:
             out.write(f"{text}\0".encode())
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests import oracle_statements
 from tests.apply_kit import ROOT
-from tests.h2_server import OracleOnH2
 from tests.oracle_on_h2 import PHRASES, RECORD, phrased
 from tests.unit.test_oracle_texts import TYPES
 
