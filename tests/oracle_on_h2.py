@@ -116,6 +116,7 @@ class Connection:
     """`oracledb.Connection`, as far as it is used."""
 
     serial_num = 1
+    version = "23.0.0.0.0"
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
