@@ -67,7 +67,7 @@ class OracleSource:
         return check_oracle(self._session, self._catalog, self._place, self._source.user, self._source.tables)
 
     def require(self) -> None:
-        require_oracle(self._catalog, self._place)
+        require_oracle(self._catalog, self._place, self._source.user)
 
     # --- a stretch of capture
 

@@ -98,4 +98,44 @@ MUTANTS = [
         ('value.rstrip(" ")', "value"),
         tests=("tests/unit/test_oracle_texts.py",),
     ),
+    *_of(
+        "schemas/table/oracle_ddl.py",
+        ('PADDED = frozenset({"CHAR", "NCHAR"})', 'PADDED = frozenset({"CHAR"})'),
+        tests=("tests/unit/test_oracle_texts.py",),
+    ),
+    # keys that a statement hands on
+    *_of(
+        "producer/sources/oracle/mlog.py",
+        ("row for row in sorted(rows, key=_order)}\n", "row for row in rows}\n"),
+        ('row in last.items() if row.dml == "D"]', 'row in last.items() if row.dml == "I"]'),
+        ("    for change in reversed(changes):\n", "    for change in changes:\n"),
+        ('else change._replace(op="u", after=now))', "else change)"),
+        ("    return found[::-1]\n", "    return found\n"),
+        tests=_RULES,
+    ),
+    *_of(
+        "producer/oracle/poll.py",
+        ("        gone = [] if logged.keys_only else deleted_last(rows, key)\n", "        gone: list[Key] = []\n"),
+        ("                if LogPlace(row.rowid, row.sequence) not in read_:\n", "                if False:\n"),
+        ("    return with_kept(changes, part.kept, key_of(logged))\n", "    return changes\n"),
+    ),
+    *_of(
+        "producer/sources/oracle/sql.py",
+        ('[*own, "NULL", "0", *expressions]', '[*own, "0", "NULL", *expressions]'),
+        tests=_CATALOGUE,
+    ),
+    # what `check` asks for
+    *_of(
+        "producer/oracle/checks.py",
+        ("((logged.table.db, logged.table.name), logged.log)", "((logged.table.db, logged.table.name),)"),
+        ("else user.upper())", "else user)"),
+        ("        if hidden := _hidden(catalog, place, user):\n", "        if hidden := []:\n"),
+        ("    if number < OLDEST:\n", "    if not number:\n"),
+        tests=("tests/unit/test_oracle_check.py",),
+    ),
+    *_of(
+        "consumer/targets/oracle/connection.py",
+        ("[:2]) < OLDEST:\n", "[:2]) < (12, 1):\n"),
+        tests=("tests/unit/test_oracle_check.py",),
+    ),
 ]  # fmt: skip

@@ -310,5 +310,13 @@ def test_rows_by_their_keys() -> None:
     )
 
 
+def test_rows_of_a_log_by_their_keys_are_as_all_rows_of_it_are() -> None:
+    found = sql.log_rows_with_keys(LOG, ['l."A"'], [("A", "{}")], 2)
+    assert found == (
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."A" FROM "BANK"."MLOG$_ACCT" l '
+        'WHERE (l."A" = :1) OR (l."A" = :2)'
+    )
+
+
 def test_names_are_quoted() -> None:
     assert sql.quoted('A"B', "c") == '"A""B"."c"'

@@ -36,7 +36,7 @@ TARGET = TargetConfig(
 class Driver:
     """A connection and its cursors at once. `fails`: text that a statement begins with → code of its error."""
 
-    session_id, serial_num, rowcount, description = 7, 9, 1, None
+    version, session_id, serial_num, rowcount, description = "19.0.0.0.0", 7, 9, 1, None
 
     def __init__(self, **fails: str) -> None:
         self.fails = {name.replace("_", " "): code for name, code in fails.items()}

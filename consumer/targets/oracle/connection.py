@@ -6,6 +6,7 @@ limit of its own for SELECT … FOR UPDATE WAIT alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 Open = Callable[..., Any]
 """Opens a connection to a configured target: schemas.io.oracle_connection.open_oracle, and in tests what stands in for it."""
 
+#: The first version whose names are as long as those of rowlock's indexes may be.
+OLDEST = (12, 2)
 #: Seconds that a statement may take, waits for locks of rows included. None of ours comes near it but a change of a table.
 CALL_S = 300
 _BLOCKERS = """
@@ -84,6 +87,12 @@ class OracleLink:
             raw = self._open(self._target, program=self._name)
         except ServerConnectError as error:
             raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
+        version = str(raw.version)
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
+            raw.close()
+            raise TargetConfigError(
+                f"Oracle at {self._where()} is {version}: {'.'.join(map(str, OLDEST))} or later is needed (names of 128 bytes)"
+            )
         raw.autocommit = True
         raw.call_timeout = CALL_S * 1000
         self._raw = raw
