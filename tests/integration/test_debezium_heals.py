@@ -67,7 +67,7 @@ def healing(
 
     def change(raw: dict[str, Any]) -> None:
         if kind == "mariadb":
-            raw["targets"]["hq"] = target_config(server, kind, world.db)  # type: ignore[arg-type]
+            raw["targets"]["hq"] = target_config(server, kind, world.db)
         raw["pipelines"]["p"]["routes"][0] = {
             "from": f"{world.db}.*",
             "to": f"{_schema(kind, world)}.{{table}}",
@@ -103,7 +103,7 @@ def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
         "doubtful", "INSERT INTO doubtful VALUES (1, 1, 'a', 'ü'), (2, 1, 'b', NULL), (3, 1, 'c', NULL)"
     )
     world.send()
-    witness = Witness(healing.to, world.db, "altered")  # type: ignore[arg-type]
+    witness = Witness(healing.to, world.db, "altered")
     with running(world.config, world.config.parent) as run:
         until(lambda: world.current() == {"altered", "doubtful"}, "what was there, applied")
         _break(world)
