@@ -168,13 +168,18 @@ def test_under_stop_a_person_alters_the_target_first() -> None:
 
 
 def test_a_target_table_that_was_dropped_is_made_again() -> None:
-    bench = stopped()
+    bench = HealBench()
+    bench.target.refuse = lambda values: RefusedError("no") if values[1] == "poison" else None
+    bench.connector.insert(row(1), row(8, "poison"))
+    assert bench.apply().held == 1
+    bench.connector.delete(row(1))
     bench.connector.snapshot(*now())
     del bench.target.state.tables["public.acct"]
     bench.target.state.rows.pop("public.acct")
     bench.tables.clear()
     assert bench.again().state == "ok"
     assert bench.rows() == of(*now())
+    assert not bench.target.state.held, "what was held for a row that is gone at the source"
 
 
 def test_what_retention_has_deleted_is_read_again() -> None:
