@@ -24,6 +24,14 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 MUTANTS = [
     *_of(
+        "consumer/targets/kafka/records.py",
+        _COPIES,
+        (
+            "        images = self._shaping.change(change.before, change.after)\n",
+            "        images = self._shaping.change(change.before, change.after) or (change.after and (self._shaping.shown(change.after), None))\n",
+        ),
+    ),
+    *_of(
         "consumer/tables/shared_topics.py",
         ("tests/unit/test_shared_topics.py",),
         ("if not telling and not mine.topic.names_origin:", "if not telling and not mine.topic.format:"),

@@ -77,10 +77,7 @@ class TableRecords:
     def _change(self, change: RowChange) -> Iterator[Outgoing]:
         place = Place(change.position, change.gen, change.ts_ms, change.snapshot)
         images = self._shaping.change(change.before, change.after)
-        if images is None and change.snapshot and change.after is not None:
-            # it was read in a place that the filter leaves out: what the topic may have of it is of before
-            images = self._shaping.shown(change.after), None
-        if images is not None:
+        if images is not None:  # of a row outside the filter nothing is told, whoever read it: its key may be that of others
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
