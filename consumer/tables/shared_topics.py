@@ -15,6 +15,7 @@ from schemas.table.model import Table
 from schemas.wire.records import place_of_topic
 
 REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
+GONE = "if that table is no more, put a route that takes it to another topic before the one that it matches"
 
 
 def mixed(table: Table, mine: Routed, theirs: Routed) -> str:
@@ -36,27 +37,35 @@ def mixed(table: Table, mine: Routed, theirs: Routed) -> str:
 
 
 def shared_with(
-    table: Table, mine: Routed, source: str, units: Mapping[str, UnitState], routes: Iterable[TableRoute]
+    table: Table,
+    mine: Routed,
+    topic: str,
+    writers: Mapping[str, tuple[UnitState, int]],
+    routes: Iterable[TableRoute],
 ) -> str:
-    """Return which other unit of the pipeline `table` of `source` cannot share its topic with, and why; "": none that was taken over.
+    """Return which other unit of the pipeline `table` cannot share its topic with, and why; "": none that was taken over.
 
-    `units`: topic → state, of all of them. A topic's name ends with its source, database and table.
+    `topic`: of this table's own unit; a topic's name is the prefix, its source, database and table. `writers`: see EventTables. What is left of a
+    source that the pipeline has no more, of another prefix, or of a table whose rows went when it was dropped, writes nothing and says nothing.
     """
-    every = tuple(routes)
-    for topic, state in sorted(units.items()):
-        parts = topic.rsplit(".", 3)
-        if len(parts) < 4:
+    every, own = tuple(routes), topic.rsplit(".", 3)
+    sources = {} if mine.topic is None else dict(mine.topic.kinds)
+    for other, (state, offset) in sorted(writers.items()):
+        parts = other.rsplit(".", 3)
+        if len(parts) < 4 or parts[0] != own[0] or parts[1] not in sources:
             continue
         # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
-        db, name = place_of_topic(topic)
+        db, name = place_of_topic(other)
         if state.definition is not None:
-            there = decode_stored(state.definition).table
-            db, name = there.db, there.name
-        if (parts[1], db, name) == (source, table.db, table.name):
+            stored = decode_stored(state.definition)
+            db, name = stored.table.db, stored.table.name
+            if stored.emptied is not None and offset < stored.emptied:
+                continue
+        if [parts[1], db, name] == [*own[-3:-2], table.db, table.name]:
             continue
         theirs = resolve(every, parts[1], db, name)
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
         if why := mixed(table, mine, theirs):
-            return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}"
+            return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}; {GONE}"
     return ""
