@@ -18,22 +18,33 @@ REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{
 GONE = "if that table is no more, put a route that takes it to another topic before the one that it matches"
 
 
-def mixed(table: Table, mine: Routed, theirs: Routed) -> str:
-    """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing."""
-    if mine.topic is None:
+def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None) -> str:
+    """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing.
+
+    `there`: their table; None: it is not known yet, and taken for one of the same key. Either way round the answer is the same.
+    """
+    formats = [each.topic for each in (mine, theirs) if each.topic is not None]
+    if len(formats) < 2:
         return ""
     other = dict(theirs.added)
     telling = {name for name, value in mine.added if other.get(name, value) != value}
-    if not telling and not mine.topic.names_origin:
-        return f"records of format {mine.topic.format} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
-    keys = [set(each.topic.key) for each in (mine, theirs) if each.topic is not None and each.topic.key]
-    if all(telling & key for key in keys) and telling:
+    nameless = [each.format for each in formats if not each.names_origin]
+    if nameless and not telling:
+        return f"records of format {nameless[0]} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
+    sides = ((mine, table), (theirs, there or table))
+    one, two = (_key_of(*side) for side in sides)
+    if one != two or telling & one:
         return ""
     # a routing key that does not hold the key of the source's table is one of many rows anyway, which records tell apart
-    many = any(not key.issuperset(table.key.columns) for key in keys)
-    if many and mine.topic.format != "plain":
+    if all(not one.issuperset(of.key.columns) for _, of in sides) and "plain" not in nameless:
         return ""
     return "equal keys of both are one key in the topic"
+
+
+def _key_of(routed: Routed, table: Table) -> set[str]:
+    """Return the columns of a record's key, which stand in it by name."""
+    key = () if routed.topic is None else routed.topic.key
+    return set(key or (*(name for name, _ in routed.added), *table.key.columns))
 
 
 def shared_with(
@@ -55,10 +66,10 @@ def shared_with(
         if len(parts) < 4 or parts[0] != own[0] or parts[1] not in sources:
             continue
         # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
-        db, name = place_of_topic(other)
+        (db, name), there = place_of_topic(other), None
         if state.definition is not None:
             stored = decode_stored(state.definition)
-            db, name = stored.table.db, stored.table.name
+            there, db, name = stored.table, stored.table.db, stored.table.name
             if stored.emptied is not None and offset < stored.emptied:
                 continue
         if [parts[1], db, name] == [*own[-3:-2], table.db, table.name]:
@@ -66,6 +77,6 @@ def shared_with(
         theirs = resolve(every, parts[1], db, name)
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
-        if why := mixed(table, mine, theirs):
+        if why := mixed(table, mine, theirs, there):
             return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}; {GONE}"
     return ""

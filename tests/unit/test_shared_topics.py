@@ -41,7 +41,8 @@ def to(word: str, add: dict[str, str], *key: str) -> Routed:
         ("canal-json", ("town",), {}, {}, WHOSE),
         ("rowlock", (), {}, {}, ONE_KEY),
         ("debezium", (), {"branch": "x"}, {"branch": "x"}, ONE_KEY),
-        ("debezium", (), B1, {}, ONE_KEY),
+        ("debezium", (), B1, {}, ""),
+        ("debezium", ("id",), B1, {}, ONE_KEY),
         ("plain", (), B1, B2, ""),
         ("rowlock", (), B1, B2, ""),
         ("rowlock", ("id",), B1, B2, ONE_KEY),
@@ -57,6 +58,49 @@ def test_what_keeps_two_tables_apart(
 ) -> None:
     found = mixed(ACCT, to(word, one, *key), to(word, two, *key))
     assert (said in found) if said else not found
+
+
+def keyed(*columns: str) -> Table:
+    parts = tuple(IndexPart(column=name) for name in columns)
+    return msgspec.structs.replace(ACCT, name="other", key=UniqueIndex(name="PRIMARY", parts=parts))
+
+
+@pytest.mark.parametrize(
+    ("word", "one", "two", "said"),
+    [
+        # keys of other names are other keys
+        ("rowlock", (("a_id",), ()), (("b_id",), ()), ""),
+        ("debezium", (("id",), ()), (("id", "x"), ()), ""),
+        ("rowlock", (("id",), ()), (("id",), ()), ONE_KEY),
+        ("plain", (("a_id",), ()), (("b_id",), ()), WHOSE),
+        # many rows of one are under a key that is one row of the other: its tombstone would take them along
+        ("rowlock", (("id", "x"), ("id",)), (("id",), ()), ONE_KEY),
+        ("rowlock", (("id", "x"), ("id",)), (("id", "y"), ("id",)), ""),
+    ],
+)
+def test_both_keys_count(
+    word: str,
+    one: tuple[tuple[str, ...], tuple[str, ...]],
+    two: tuple[tuple[str, ...], tuple[str, ...]],
+    said: str,
+) -> None:
+    for (mine, by), (theirs, their_key) in ((one, two), (two, one)):
+        found = mixed(keyed(*mine), to(word, {}, *by), to(word, {}, *their_key), keyed(*theirs))
+        assert (said in found) if said else not found
+
+
+def test_formats_of_both_count() -> None:
+    for one, two in (("plain", "rowlock"), ("rowlock", "plain")):
+        assert "format plain do not say" in mixed(ACCT, to(one, {}, "town"), to(two, {}, "town"), ACCT)
+        assert ONE_KEY in mixed(ACCT, to(one, B1, "town"), to(two, B2, "town"), ACCT)
+
+
+def test_a_unit_judges_by_the_definition_of_the_other() -> None:
+    routes = [TableRoute("bank.*", "head.acct", topic=TopicOptions(kinds=KINDS))]
+    for columns, said in ((("b_id",), ""), (("id",), ONE_KEY)):
+        writers = {"a.b.b2.bank.other": (state(keyed(*columns)), 7)}
+        found = shared_with(ACCT, to("rowlock", {}), "a.b.b1.bank.acct", writers, routes)
+        assert (said in found) if said else not found
 
 
 def test_tables_of_a_database_are_none_of_it() -> None:
