@@ -16,6 +16,7 @@ from threading import Event
 import structlog
 
 from producer.checks import preflight
+from producer.copies.repair import repair_of
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -154,6 +155,7 @@ class CaptureShell:
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
                 clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
+                repair=repair_of(self._config, self._name),
             ),
         )  # fmt: skip
         _log.info(

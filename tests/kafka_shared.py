@@ -33,6 +33,7 @@ LEFT_OUT = {
     "test_a_key_that_changes_its_case_only": "about collations: keys of Kafka are compared by their bytes",
     "test_a_snapshot_gives_a_key_the_form_that_was_read": "about collations: keys of Kafka are compared by their bytes",
     "test_rows_under_a_unique_prefix_are_found": _UNIQUE,
+    "test_rows_are_read_between_two_keys": "a topic is read whole: test_kafka_copies.py",
     "test_a_composite_key_with_an_added_column": "a topic's TRUNCATE is of one source: test_two_sources_in_one_table_do_not_touch_each_other",
     "test_a_value_that_does_not_fit_is_refused_and_nothing_stays": "a column of a topic has no width: test_a_value_the_target_cannot_hold_is_held_with_what_follows",
     "test_a_row_larger_than_the_target_takes_is_refused": "it stops its table: test_a_record_above_the_limit_stops_its_table of test_kafka_attempts.py",

@@ -28,7 +28,7 @@ from tests.h2_server import CATALOGUE, PASSWORD, USER
 #: (what Oracle has and H2 has not, what H2 is sent, why it says the same).
 PHRASES: tuple[tuple[str, str, str], ...] = (
     (r"WITH LOCAL TIME ZONE", "WITH TIME ZONE", "sessions are in UTC, so both show the same instant"),
-    (r"NUMBER\(\*,0\)", "NUMBER(38,0)", "an integer of any length"),
+    (r"NUMBER\(\*,0\)", "SYS.ORA_INTEGER", "a type of its own, so that the catalogue tells it from NUMBER(38,0)"),
     (r"(?<=\") DATE(?= NOT NULL|,|\)| DEFAULT)", " SYS.ORA_DATE", "a type of its own, so that the catalogue tells it from TIMESTAMP(0)"),
     (r"SYS_CONTEXT\('USERENV', 'INSTANCE'\)", "1", "there is one instance"),
     (r"SYS_CONTEXT\('USERENV', 'SESSION_USER'\)", "CURRENT_USER", "another name"),

@@ -203,8 +203,11 @@ class Attempt:
                 yield from self._drain()  # what came before the event that stops the unit is applied
                 if not isinstance(stop, CopyNeededError):
                     raise stop
+                stood = self._progress.lowest.offset
                 if not (yield from self._at_a_copy(stop)):
                     raise stop.instead or stop
+                if self._changes.unfit is not None and self._progress.lowest.offset == stood:
+                    break  # it stood in front of the begin already, which was not given: the next attempt is
             yield from self._drain()
         except Exception as error:
             yield from self._close_applier(error)

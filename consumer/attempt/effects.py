@@ -79,6 +79,15 @@ class CloseHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class SupersedeDisplaced:
+    """Mark the rows that events of the unit below `before` displaced from `table` ("schema.name"): what the source has of them came again."""
+
+    table: str
+    before: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteProgress:
     """Write lane rows."""
 
@@ -133,7 +142,8 @@ class NotLost:
     """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
 
 
-PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
+Marking = CloseHeldBefore | CloseHeld | SupersedeDisplaced
+PlainOperation = Write | Hold | Truncate | Marking | WriteProgress | WriteUnit | Relayout
 Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost
 
 

@@ -30,6 +30,10 @@ class ProgressWriter(Protocol):
     def close_held_before(self, offset: int, why: str) -> None:
         """Take all entries of this unit below `offset` out of the quarantine, into its history: their rows are gone."""
 
+    def supersede_displaced(self, table: str, before: int, why: str) -> None:
+        """Mark the rows in `rowlock_displaced` that events of this unit below the offset `before` displaced from `table` ("schema.name"):
+        what the source has of them came again."""
+
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         """Write lane rows (last statement of the transaction). Epoch and attempt are part of the condition."""
 

@@ -71,7 +71,7 @@ class BatchTarget(UnitTarget, Protocol):
     def topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
 
     def keys(

@@ -1,4 +1,4 @@
-"""Whether a capture process still is the one that its source is assigned to."""
+"""The assignment of a capture process: whether it is still the one that captures its source."""
 
 from __future__ import annotations
 

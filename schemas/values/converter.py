@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from math import isfinite, isnan
 from typing import Any
 
 Convert = Callable[[Any], Any]
@@ -50,6 +51,13 @@ def plain_decimal(text: str) -> str:
 def wire_int(value: int) -> int | str:
     """Return an integer's wire value."""
     return value if -MAX_EXACT <= value <= MAX_EXACT else str(value)
+
+
+def wire_float(value: float) -> float | str:
+    """Return a float's wire value: JSON has neither NaN nor infinities, which Oracle and PostgreSQL have: those are text."""
+    if isfinite(value):
+        return value
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def to_base64(value: bytes) -> str:

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from schemas.table.model import Column, Kind, Row, Table, Value
-from schemas.values.converter import Convert, compile_row, plain_decimal, to_base64, wire_int
+from schemas.values.converter import Convert, compile_row, plain_decimal, to_base64, wire_float, wire_int
 
 EWKB_SRID = 0x20000000
 EWKB_HEADER = struct.Struct("<BI")
@@ -154,6 +154,7 @@ _READ: dict[Kind, _Reader] = {
     **dict.fromkeys((Kind.INT, Kind.YEAR), _read_int),
     Kind.BIT: _read_bit,
     Kind.DECIMAL: _read_decimal,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),
     **dict.fromkeys((Kind.TIME, Kind.DATETIME), _read_seconds),
     Kind.TIMESTAMP: _read_timestamp,
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(_bytes_wire)),

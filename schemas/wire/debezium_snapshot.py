@@ -2,11 +2,12 @@
 
 The signal `execute-snapshot` of the type `blocking` has a running connector stop reading the log, read the table by one SELECT, and go on
 with the log where it had stopped. So the rows stand in the table's topic in one piece, and whatever was changed since the log was left
-comes behind them. `source.snapshot` says where such a row stands (Debezium 2.4 to 3.7, measured with 3.5 and read in its source):
+comes behind them. `source.snapshot` says where such a row stands (as 3.5.0 with
+MariaDB was seen to write, tests/golden/debezium; `blocking` is known since 2.4):
 
 - `first`, or `first_in_data_collection` in a signal of several tables; then `true`; `last` or `last_in_data_collection`;
 - of a table of one row alone: `last` (in a signal of several tables perhaps `first`, and no end); of an empty table no row at all;
-- a snapshot that fails or is interrupted has no end. A connector that starts anew goes on with the log, or reads the table from its beginning.
+- a snapshot that fails or is interrupted has no end. The connector that starts anew goes on with the log, and may mark its events `true`, too.
 
 Rows of an incremental snapshot (`incremental`) come between those of the log, and nothing says which is the last one.
 """

@@ -1,18 +1,23 @@
 """A whole `rowlock run` from MySQL and MariaDB into Oracle's dialect on H2, which an installed package brings as a kind of its own.
 
-Under load the process that applies is killed twice. The judges: a witness that reads the target all the time and sees no row go back, and at
-the end the full comparison of rows.
+Under load the Python workers, both captures, the processes that apply, Spark's JVM and the whole run are killed (kill -9). The judges: a witness
+of each table that reads the target all the time and sees no row go back, the full comparison of rows, `rowlock verify`, and no displaced row.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.services import Kafka, MariaDB, MySQL
 from schemas.config.kinds.targets import ENTRY_POINTS
 from schemas.config.model import TargetConfig
@@ -22,7 +27,7 @@ from tests.oracle_on_h2 import open_on_h2
 from tests.running import DDL, KEYS, Load, Run, Witness, rows, running, source_config, write_config
 from tests.waiting import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # one more Spark
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # two more Sparks
 WORD = "oracle-on-h2"
 
 
@@ -51,14 +56,64 @@ def installed(place: Path) -> Path:
     return place
 
 
-def killed_in_the_middle(run: Run, loads: list[Load], seen: Callable[[], list[Any]]) -> None:
-    """Kill the process that applies once there was some load, and await that every table goes on."""
+def kill(run: Run, *words: str) -> None:
+    for process in until(lambda: run.find(*words), f"a process with {words}"):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def kill_workers(run: Run) -> None:
+    """Kill the workers, never their daemon."""
+    driver = {process.pid for process in run.find("consumer.main")}
+
+    def workers() -> list[psutil.Process]:
+        daemons = [p for p in run.find("-m consumer.spark.daemon") if p.ppid() not in driver]
+        pids = {p.pid for p in daemons}
+        return [p for p in daemons if p.ppid() in pids]
+
+    for worker in until(workers, "a Python worker"):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
+
+
+def kill_captures(run: Run) -> None:
+    until(lambda: len(run.find("producer.main")) >= 2, "a capture for each source")
+    kill(run, "producer.main")
+
+
+def kill_appliers(run: Run) -> None:
+    kill(run, "consumer.main")
+
+
+def kill_jvm(run: Run) -> None:
+    kill(run, "java", "org.apache.spark")
+
+
+def kill_run(run: Run) -> None:
+    _, alive = psutil.wait_procs(run.kill(), timeout=120)
+    assert alive == [], "kill -9 of the run left processes behind"
+    run.start()
+
+
+FAULTS: tuple[Callable[[Run], None], ...] = (
+    kill_appliers, kill_workers, kill_captures, kill_jvm, kill_run, kill_workers, kill_appliers,
+)  # fmt: skip
+
+
+def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]]) -> None:
+    """Await that everybody writes on, and that it reaches each table."""
     counts = [load.count for load in loads]
-    until(lambda: all(load.count > n + 300 for load, n in zip(loads, counts, strict=True)), "load")
-    for process in run.find("consumer.main"):
-        process.kill()
+    until(lambda: all(load.count > n + 200 for load, n in zip(loads, counts, strict=True)), "load")
     before = seen()
-    until(lambda: all(a != b for a, b in zip(seen(), before, strict=True)), f"it goes on; see {run.log}")
+    until(
+        lambda: all(a != b for a, b in zip(seen(), before, strict=True)), f"it goes on; see {run.log}", 240
+    )  # fmt: skip
+
+
+def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+    line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
+    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
@@ -102,8 +157,10 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         for thread in (*witnesses, *loads):
             thread.start()
         try:
-            for _ in range(2):
-                killed_in_the_middle(run, loads, lambda: [applied(name) for name in sources])
+            for fault in FAULTS:
+                goes_on(run, loads, lambda: [applied(name) for name in sources])
+                fault(run)
+            goes_on(run, loads, lambda: [applied(name) for name in sources])
         finally:
             for load in loads:
                 load.finish()
@@ -112,7 +169,14 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
             witness.finish()
         assert [witness.regressions for witness in witnesses] == [[], []]
         assert min(witness.reads for witness in witnesses) > 20
+        same = command(config, "verify")
+        assert same.returncode == 0, same.stdout + same.stderr
         assert run.stop() == 0
+    for server, database in sources.values():  # nothing runs
+        server.execute("UPDATE acct SET version = version + 1", database=database)
+    done = command(config, "run", "--until-caught-up")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert equal()
     assert reading.connect(oracle_db).cursor().execute(
         "SELECT COUNT(*) FROM rowlock_displaced"
     ).fetchall() == [(0,)]

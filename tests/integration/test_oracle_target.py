@@ -16,7 +16,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.ordering.model import NetChange
-from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, altered
+from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, DropUnique, altered
 from consumer.targets.checks.table_findings import findings_for_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests import real_oracle
@@ -252,6 +252,18 @@ def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> N
     assert fixture.rows(fixture.real) == [
         (str(row[0]), *row[1:3], str(row[3]), row[4], None) for row in twice
     ]
+
+
+def test_a_unique_constraint_is_dropped_as_one(target: Target) -> None:
+    """Its index goes with it, and could not be dropped alone (ORA-02429)."""
+    made = Altered.made(target)
+    target.sql("ALTER TABLE people ADD CONSTRAINT one_note UNIQUE (note)")
+    [own] = [each for each in made.real.unique if each.columns == ("note",)]
+    made.alter(DropUnique(own))
+    assert all(each.columns != ("note",) for each in made.real.unique)
+    made.lane.apply(
+        NetChange(as_target(made.real), updates=[(each, None, None, None, "same") for each in (1, 2)])
+    )
 
 
 def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target) -> None:

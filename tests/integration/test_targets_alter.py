@@ -62,6 +62,10 @@ CASES: dict[str, Case] = {
         lambda t: [AddColumn(column("n", ColumnType(kind=Kind.VARBINARY, length=9), null=False), fill="AP8l")],
         with_value("AP8l"),
     ),
+    "add a date with default": Case(
+        lambda t: [AddColumn(column("n", ColumnType(kind=Kind.DATE), null=False, default="2020-02-29"))],
+        with_value("2020-02-29"),
+    ),
     "add several": Case(
         lambda t: [
             AddColumn(column("n", ColumnType(kind=Kind.TIMESTAMP, fsp=3), null=False, default="2020-01-02 03:04:05.678")),

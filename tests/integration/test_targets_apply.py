@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
@@ -61,6 +62,24 @@ def test_postgres_finds_the_rows_of_a_gather_by_their_key(target: Target) -> Non
     steps = "\n".join(str(row[0]) for row in link.execute(f"EXPLAIN {plan.delete_copied}", []))
     assert "Index Scan" in steps
     assert "Seq Scan on people" not in steps
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
+    """As a copy reads what it sweeps: behind a key, up to another one, with it."""
+    wanted = people(target.schema)
+    wanted = replace_struct(wanted, key=index("PRIMARY", "passport", "id")) if two else wanted
+    wanted = replace_struct(
+        wanted, columns=tuple(replace_struct(each, nullable=each.name not in wanted.key.columns) for each in wanted.columns)
+    )  # fmt: skip
+    lane, table = made(target, wanted)
+    rows = [person(each, None, None, each // 3) for each in range(12)]
+    lane.apply(NetChange(table, replaces=rows))
+    keys: list[Key] = [tuple(row[at] for at in table.key_at) for row in rows]
+    for low, high in ((2, 7), (0, 11), (3, 5), (5, 5)):
+        found = lane.session.fetch_rows(table, keys[low], 100, upto=keys[high])
+        assert found == rows[low + 1 : high + 1]
+    assert lane.session.fetch_rows(table, None, 100, upto=keys[4]) == rows[:5]
 
 
 @pytest.mark.parametrize("many", [2, PEOPLE])

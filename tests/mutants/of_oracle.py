@@ -138,4 +138,15 @@ MUTANTS = [
         ("[:2]) < OLDEST:\n", "[:2]) < (12, 1):\n"),
         tests=("tests/unit/test_oracle_check.py",),
     ),
+    # NaN and the infinities
+    *_of(
+        "schemas/values/converter.py",
+        ('    return "NaN" if isnan(value) else', '    return value if isnan(value) else'),
+        tests=("tests/unit/test_any_scale.py",),
+    ),
+    *_of(
+        "schemas/values/postgres_rows.py",
+        ("    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),\n", ""),
+        tests=("tests/unit/test_any_scale.py",),
+    ),
 ]  # fmt: skip

@@ -76,7 +76,7 @@ NOT_SIMULATED = {
     "attempt.recreated": "a topic that was made again",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",
-    "sweep._lost": "Kafka loses nothing here",
+    "sweep.lost": "Kafka loses nothing here",
     "sweep.Sweep.behind_refused": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,13 +25,14 @@ from consumer.tables.router import TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.units.messages import About
 from schemas.findings import split_remedy
-from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.debezium_snapshot import SnapshotPlace, SnapshotScan, mark_of, signal
 from tests.debezium_kit import Connector, Record, Values
 from tests.unit.test_unit_debezium import ROUTES, TABLE, Bench, of, row
 
 SIGNAL = '{"type":"execute-snapshot","data":{"data-collections":["bank.acct"],"type":"blocking"}}'
 BAD = b'{"op":"c"}'
+GOLDEN = Path(__file__).parents[1] / "golden" / "debezium" / "blocking-snapshot-3.5.0.jsonl"
 MORE = Column(name="extra", type=ColumnType(kind=Kind.INT, bits=32))
 
 
@@ -41,9 +43,12 @@ class Killed(BaseException):
 class HealBench(Bench):
     """`source`: the table's definition at the source now. `beginning`: what retention has deleted of the topic stands before it."""
 
-    source: Table | Exception = TABLE
     patient = True
     beginning = 0
+
+    def __init__(self, *, table: Table = TABLE, **more: Any) -> None:
+        super().__init__(table=table, **more)
+        self.source: Table | Exception = table
 
     def apply(self, start: int = 0, upto: int | None = None) -> Report:
         end = len(self.topic) if upto is None else upto
@@ -168,13 +173,18 @@ def test_under_stop_a_person_alters_the_target_first() -> None:
 
 
 def test_a_target_table_that_was_dropped_is_made_again() -> None:
-    bench = stopped()
+    bench = HealBench()
+    bench.target.refuse = lambda values: RefusedError("no") if values[1] == "poison" else None
+    bench.connector.insert(row(1), row(8, "poison"))
+    assert bench.apply().held == 1
+    bench.connector.delete(row(1))
     bench.connector.snapshot(*now())
     del bench.target.state.tables["public.acct"]
     bench.target.state.rows.pop("public.acct")
     bench.tables.clear()
     assert bench.again().state == "ok"
     assert bench.rows() == of(*now())
+    assert not bench.target.state.held, "what was held for a row that is gone at the source"
 
 
 def test_what_retention_has_deleted_is_read_again() -> None:
@@ -308,6 +318,23 @@ def test_a_takeover_in_the_middle_of_the_snapshot_ends_it() -> None:
     assert bench.rows() == of(*now())
 
 
+def test_what_a_real_connector_wrote() -> None:
+    """Recorded: Debezium 3.5.0, MariaDB 11.4. A first snapshot of several tables, an update, a delete, the signal for this table alone, an update."""
+    records: list[Record] = [None if line == b"null" else line for line in GOLDEN.read_bytes().split(b"\n")]
+    scan = SnapshotScan(0)
+    scan.take(enumerate(records))
+    assert scan.found == (7, 9)
+    first = SnapshotScan(-1)
+    first.take(enumerate(records[:7]))
+    assert first.found == (0, 3), "of this table, one of several"
+    key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
+    columns = (Column(name="id", type=MORE.type, nullable=False), Column(name="v", type=MORE.type))
+    bench = HealBench(table=Table(db="bank", name="acct", columns=columns, key=key))
+    bench.topic[:] = [*records[:4], BAD, *records[4:]]
+    assert bench.apply().state == "ok"
+    assert bench.rows() == [(1, 3), (3, 1), (4, 1)], "row 2 was deleted where nothing could be applied"
+
+
 class TestWhatIsASnapshot:
     def found(self, topic: Sequence[Record], after: int = 0) -> tuple[int, int] | None:
         scan = SnapshotScan(after)
@@ -367,6 +394,14 @@ class TestWhatIsASnapshot:
         connector.delete(row(9))
         self.marks(connector, "true", "last")
         assert self.found(connector.records) is None
+
+    def test_an_event_of_the_log_that_is_marked_as_one_is_none(self, connector: Connector) -> None:
+        """Seen of 3.5.0: it was killed in a blocking snapshot, and goes on with the log."""
+        self.marks(connector, "first", "true", "true")
+        connector._next()
+        connector._write("u", row(7), row(7, version=7), snapshot="true")
+        self.marks(connector, "last")
+        assert self.found(connector.records) == (5, 5), "and that is the table's only row"
 
     def test_a_tombstone_says_nothing(self, connector: Connector) -> None:
         self.marks(connector, "first")

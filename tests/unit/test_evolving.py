@@ -22,6 +22,7 @@ from consumer.attempt.effects import (
 )
 from consumer.attempt.evolution.in_target import lose_others, unaltered
 from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.reader import Slice
 from consumer.attempt.spec import UnitSpec, known_table
 from consumer.attempt.transactions import Progress
 from consumer.errors import (
@@ -901,6 +902,34 @@ def test_under_stop_the_unit_goes_on_at_a_copy_once_a_person_has_altered_the_tar
     assert report.state == "ok", report.message
     assert tale.equal()
     assert alterations(tale) == 0
+
+
+def test_an_attempt_that_is_given_nothing_of_the_copy_in_front_of_which_it_stands_ends() -> None:
+    """It looked for the copy's begin again and again, and found it each time."""
+    tale = story("stop")
+    tale.statement(renamed(without(TABLE, "note"), "owner", "holder"), None)
+    assert tale.bench.apply().state == "stopped"
+    tale.rows = {key: {**row, "holder": f"h{key}"} for key, row in tale.rows.items()}
+    end = len(tale.bench.topic)
+    new = tale.source.table
+    tale.copy(new)
+    tale.bench.target.state.tables["public.acct"] = replace(new, db="public")
+    tale.bench.target.state.rows["public.acct"] = {}
+    whole = tale.bench.slices
+
+    def given(start: int, upto: int, size: int) -> list[Slice]:
+        return whole(start, min(upto, end), size) if size == 50 else whole(start, upto, size)
+
+    for _ in range(2):
+        tale.bench.take_over()
+        tale.bench.tables.clear()
+        tale.bench.slices = given  # type: ignore[method-assign]
+        report = tale.bench.apply()
+        assert (report.state, report.offset) == ("ok", end - 1), report.message
+    tale.bench.slices = whole  # type: ignore[method-assign]
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
 
 
 @KINDS

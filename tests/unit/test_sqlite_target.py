@@ -53,6 +53,7 @@ def suite(*modules: ModuleType) -> dict[str, Any]:
 #: Changes to types that it does not know, or whose values it holds as they were given.
 UNKNOWN_TYPES = {
     "add text not null",
+    "add a date with default",
     "add binary with a fill",
     "add several",
     "lossy to another kind",

@@ -39,6 +39,7 @@ from consumer.tables.router import key_function
 from consumer.tables.stored import Stored
 from schemas.table.model import Key, Row, Table
 from schemas.wire.debezium_snapshot import SnapshotScan
+from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
@@ -141,14 +142,14 @@ class _SnapshotRows:
             start = records[-1][0] + 1
             changes = [self._change(offset, raw) for offset, raw in records if raw is not None]
             self._last = changes[-1].after
-            take(Rows(changes, (start - 1, (), 0, 0)))
+            take(Rows(changes, (start - 1, ZERO, 0, 0)))
         if start != upto:
             raise lost(topic, start)
 
     def _change(self, offset: int, raw: bytes) -> RowChange:
         after = decoded(self._topic, self._in_force, offset, raw).after
         row = None if after is None else self._in_force.row(after)
-        return RowChange((offset, 0), None, row, (), 0, 0, raw, None, True)
+        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)
 
     def is_last(self, key: Key) -> bool:
         last = self._last

@@ -241,6 +241,8 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
+            case fx.SupersedeDisplaced():
+                pass  # only keys are unique there: no row is ever displaced
             case fx.WriteUnit():
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():

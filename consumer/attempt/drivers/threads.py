@@ -263,6 +263,8 @@ def carry_out(transaction: TargetTransaction, operation: PlainOperation, displac
             transaction.close_held_before(operation.offset, operation.why)
         case fx.CloseHeld():
             transaction.close_held(operation.ids, operation.why)
+        case fx.SupersedeDisplaced():
+            transaction.supersede_displaced(operation.table, operation.before, operation.why)
         case fx.WriteProgress():
             transaction.write_progress(operation.rows)
         case fx.WriteUnit():

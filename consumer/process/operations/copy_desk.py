@@ -84,7 +84,9 @@ class UnitCopies:
         if repair and not begun and (state is None or state.id != request.id):
             self._ask(unit, request)
         digest = None if state is None else (state.id, state.offset, state.reason)
-        return CopySeen(begun, _said(why, state, request.id, asked=repair and not begun), digest)
+        by_capture = state is not None and state.by == "capture" and need.cause == "dropped"
+        mine = state.id if state is not None and by_capture else request.id
+        return CopySeen(begun, _said(why, state, mine, asked=repair and not begun), digest)
 
     def _snapshot(self, unit: About, need: CopyNeed) -> CopySeen:
         """Look whether Debezium has read the table again behind what the unit cannot follow: what came since the last look. Raises consumer.errors."""

@@ -61,7 +61,7 @@ class WithoutDefinitions:
     def create_table(self, table: Table) -> None:
         """Do nothing: `open_topic` makes topics."""
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         return {}
 
 

@@ -26,6 +26,7 @@ from schemas.values.converter import (
     from_base64,
     plain_decimal,
     to_base64,
+    wire_float,
     wire_int,
 )
 
@@ -212,6 +213,7 @@ _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.CHAR: _read_char,
     **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: wire_int(int(value))),
     Kind.DECIMAL: _read_decimal,
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: wire_float),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), lambda _: to_base64),
     Kind.DATE: lambda _: lambda value: value.isoformat()[:10],
     Kind.DATETIME: _read_datetime,
