@@ -99,9 +99,10 @@ def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
     routed = resolve(spec.routes, spec.source, table.db, table.name)
     if routed is None or routed.topic is None:
         return
-    units = cast(EventTables, session).units(spec.unit.pipeline)
-    if why := shared_with(table, routed, spec.source, units, spec.routes):
-        raise UnitStoppedError(f"topic {routed.schema}.{routed.table}: {why}")
+    topic = f"{routed.schema}.{routed.table}"
+    others = cast(EventTables, session).writers(spec.unit, topic)
+    if why := shared_with(table, routed, spec.unit.topic, others, spec.routes):
+        raise UnitStoppedError(f"topic {topic}: {why}")
 
 
 class _KnownTable(msgspec.Struct):

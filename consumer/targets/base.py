@@ -150,6 +150,12 @@ class EventTables(Protocol):
     def units(self, pipeline: str) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units that have been taken over."""
 
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """Return topic → (state, last applied offset) of the other units of the pipeline that have written to `topic` of the target, or may yet.
+
+        One that wrote nothing yet counts neither where it is stopped nor where `unit` itself has written there: it will look, too, and find `unit`.
+        """
+
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.

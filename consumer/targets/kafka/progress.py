@@ -199,6 +199,10 @@ class KafkaProgress:
         known = self._progress.refresh()
         return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
 
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables."""
+        return self._progress.refresh().writers(unit, topic)
+
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()
 

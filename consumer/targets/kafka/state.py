@@ -122,6 +122,24 @@ class Units:
             if unit.pipeline == pipeline and known.record is not None
         )
 
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables. One that has written to another topic stops before it writes to this one (`Written.changes`)."""
+        mine = self._written(unit)
+        first = mine is None or mine.topic != topic
+        found = {}
+        for other, known in self._units.items():
+            if other == unit or other.pipeline != unit.pipeline or known.record is None:
+                continue
+            written = known.record.written
+            counts = first and known.state.stopped is None if written is None else written.topic == topic
+            if counts:
+                found[other.topic] = known.state, min(row.offset for row in known.lanes)
+        return found
+
+    def _written(self, unit: ApplyUnit) -> Written | None:
+        record = self.unit(unit).record
+        return None if record is None else record.written
+
 
 def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
     """Yield the records that make `after` of `before`; the unit's own comes last."""
