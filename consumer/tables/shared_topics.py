@@ -50,8 +50,10 @@ def shared_with(
         # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
         db, name = place_of_topic(topic)
         if state.definition is not None:
-            there = decode_stored(state.definition).table
-            db, name = there.db, there.name
+            stored = decode_stored(state.definition)
+            if stored.emptied is not None:
+                continue  # its table was dropped, and its rows were deleted here; should it come again, it is what is judged
+            db, name = stored.table.db, stored.table.name
         if (parts[1], db, name) == (source, table.db, table.name):
             continue
         theirs = resolve(every, parts[1], db, name)

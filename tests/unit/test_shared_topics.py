@@ -68,6 +68,7 @@ def state(table: Table = ACCT) -> UnitState:
     ("units", "add", "said"),
     [
         ({"a.b.b1.bank.acct": state()}, {}, ""),
+        ({"a.b.b2.bank.acct": UnitState(Stored(ACCT, emptied=7).encode(), None, None)}, {}, ""),
         ({"a.b.b1.bank.acct": state(), "a.b.b2.bank.acct": state()}, {}, "b2:bank.acct writes it, too"),
         ({"a.b.b2.bank.acct": UnitState(None, None, None)}, {}, "b2:bank.acct writes it, too"),
         ({"a.b.b2.bank.other": UnitState(None, None, None)}, {}, ""),
