@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     *_of(
         "producer/oracle/definitions.py",
-        ("        if place.beginning:\n", "        if False:\n"),
+        ("        if place.beginning:\n            found", "        if False:\n            found"),
     ),
     *_of(
         "producer/resume/topic_recovery.py",
