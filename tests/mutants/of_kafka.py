@@ -13,6 +13,7 @@ _WRITER = ("tests/unit/test_kafka_writer.py",)
 _SECURITY = ("tests/integration/test_kafka_security.py",)
 _VERIFY = ("tests/unit/test_verify_topics.py",)
 _COPIES = ("tests/integration/test_kafka_copies.py",)
+_RECORDS = ("tests/unit/test_kafka_records.py",)
 _OWN = ("tests/unit/test_kafka_formats_own.py",)
 _FORMS = ("tests/unit/test_kafka_key_forms.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
@@ -23,6 +24,29 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 
 MUTANTS = [
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _RECORDS,
+        ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
+        (
+            "            if count >= CLEARED or size >= CLEARED_BYTES:",
+            "            if size >= CLEARED_BYTES:",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _ATTEMPTS,
+        (
+            "        for following in pages:\n",
+            "        for following in [[each for more in pages for each in more]]:\n",
+        ),
+        ("page, ProgressChange(progress.guards, progress.guards))", "page, progress)"),
+        ("            if isinstance(part, BatchFenced):\n                return part\n", ""),
+        (
+            "            page = following\n        outcome",
+            "            page = [*page, *following]\n        outcome",
+        ),
+    ),
     *_of(
         "consumer/targets/kafka/records.py",
         _COPIES,
@@ -283,9 +307,9 @@ MUTANTS = [
         ("            self._client = None\n            client.poll(0)", "            client.poll(0)"),
     ),
     *_of(
-        "consumer/targets/kafka/target.py",
+        "consumer/targets/kafka/records.py",
         _TARGET,
-        ("            if size_of(record) > self._history.limit:\n", "            if not entry.event:\n"),
+        ("            if size_of(record) > self._facts.limit:\n", "            if not entry.event:\n"),
     ),
     *_of(
         "consumer/targets/kafka/state.py",

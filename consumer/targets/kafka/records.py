@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable, TargetTopic
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
@@ -12,13 +14,15 @@ from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.key_forms import key_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
-from consumer.targets.kafka.progress import check_size
+from consumer.targets.kafka.progress import check_size, size_of
 from consumer.targets.kafka.shaping import Shaping
-from consumer.targets.kafka.state import Written
-from consumer.targets.kafka.topics import TopicFacts
+from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
+from consumer.targets.kafka.topics import TargetTopics, TopicFacts
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Key, Row
 
+CLEARED, CLEARED_BYTES = 5_000, 4 << 20
+"""Rows, and bytes of their records, that are deleted in one transaction where a table is emptied row by row: it must end in its time."""
 Rows = Callable[[], TopicContents]
 """Opens what the topic holds of the table: it is read where keys alone are known."""
 
@@ -77,7 +81,7 @@ class TableRecords:
     def _change(self, change: RowChange) -> Iterator[Outgoing]:
         place = Place(change.position, change.gen, change.ts_ms, change.snapshot)
         images = self._shaping.change(change.before, change.after)
-        if images is not None:  # of a row outside the filter nothing is told, whoever read it: its key may be that of others
+        if images is not None:  # of a row outside the filter nothing is told: its key may be others', too
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
@@ -98,14 +102,21 @@ class TableRecords:
             if old is not None or shaped is not None:
                 yield from self._placed(self.format.change(old, shaped, place))
 
-    def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Outgoing]:
-        """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each."""
-        records = [] if self._facts.compacted else self.format.cleared(where, place)
-        if records:
-            yield from self._placed(records)
+    def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Sequence[Outgoing]]:
+        """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each, as many at a time as a transaction
+        takes, the last of them maybe none. What a page deletes is not there for who begins again."""
+        if records := [] if self._facts.compacted else self.format.cleared(where, place):
+            yield list(self._placed(records))
             return
+        page, count, size = list[Outgoing](), 0, 0
         for row in rows().all(where or {}):
-            yield from self._placed(self.format.change(self._row(row), None, place))
+            gone = list(self._placed(self.format.change(self._row(row), None, place)))
+            page += gone
+            count, size = count + 1, size + sum(map(size_of, gone))
+            if count >= CLEARED or size >= CLEARED_BYTES:
+                yield page
+                page, count, size = [], 0, 0
+        yield page
 
     def defined(self, place: Place) -> Iterator[Outgoing]:
         """Yield the records of a definition event; none where the topic takes no record without a key."""
@@ -143,6 +154,24 @@ class TableRecords:
     def _row(self, row: StateRow) -> Row:
         values: Row = tuple(row.get(name) for name in self._names)  # type: ignore[misc]
         return values
+
+
+class ClosedHistory:
+    """The topic of what has left the quarantine: nothing reads it, and a cluster forgets of it as it likes."""
+
+    def __init__(self, topics: TargetTopics, prefix: str) -> None:
+        self._topics, self._name = topics, f"{prefix}.rowlock_quarantine_closed"
+        self._facts: TopicFacts | None = None
+
+    def records(self, entries: Iterable[ClosedEntry]) -> Iterator[Outgoing]:
+        """Yield the records of entries. One that is too large goes there without its event, for it keeps nothing from going on."""
+        for entry in entries:
+            if self._facts is None:
+                self._facts = self._topics.facts(self._name) or self._topics.made(self._name, 1, {})
+            record = Outgoing(self._name, 0, *closed_pair(entry))
+            if size_of(record) > self._facts.limit:
+                record = Outgoing(self._name, 0, *closed_pair(replace(entry, event="")))
+            yield record
 
 
 def topic_of(target: TargetTable) -> TargetTopic:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from msgspec.structs import replace
-
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, TargetTopic
 from consumer.targets.batches import (
@@ -23,14 +21,13 @@ from consumer.targets.kafka.clients import BATCH
 from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, size_of, taken_back
+from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, taken_back
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.records import TableRecords, topic_of
+from consumer.targets.kafka.records import ClosedHistory, TableRecords, topic_of
 from consumer.targets.kafka.state import (
     Known,
     Written,
     closed_entries,
-    closed_pair,
     committed,
     counted,
     guards,
@@ -73,7 +70,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
         self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
-        self._history: TopicFacts | None = None
+        self._history = ClosedHistory(self._topics, self._config.prefix)
         self._states: dict[TargetTopic, TopicContents] = {}
         self.paused: Callable[[], None] = lambda: None
 
@@ -82,7 +79,32 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
-        records = list(self._records(changes, progress))
+        match changes:
+            case [Clearing(table=table, where=where)]:
+                rows = partial(self._state, table)
+                pages = self._of(table)[0].cleared(where, _place(progress), rows)
+            case _:
+                pages = iter([list(self._records(changes, progress))])
+        page = next(pages)
+        for following in pages:
+            # who begins again, or takes the unit over, finds less to delete: so nothing but rows is written
+            part = self._committed(unit, changes, page, ProgressChange(progress.guards, progress.guards))
+            if isinstance(part, BatchFenced):
+                return part
+            page = following
+        outcome = self._committed(unit, changes, page, progress)
+        if isinstance(outcome, BatchCommitted) and not any(isinstance(each, NetChange) for each in changes):
+            self._forget()
+        return outcome
+
+    def _committed(
+        self,
+        unit: ApplyUnit,
+        changes: Sequence[RowsChange],
+        records: Sequence[Outgoing],
+        progress: ProgressChange,
+    ) -> BatchCommitted | BatchFenced:
+        """Write records of `changes` and progress in one transaction."""
         written = _one_way(unit, [self._of(each.table)[0].written for each in changes])
         batch = min((self._of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
         number: int | None = None
@@ -93,7 +115,8 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                     break  # it happened, and its answer alone was lost
                 after = counted(writer.known, committed(writer.known, progress, written))
                 _check_known(unit, writer.known, written)
-                closed = self._closed(unit, writer.known, after, progress.why)
+                left = closed_entries(unit, writer.known, after, progress.why, self._now_ms())
+                closed = list(self._history.records(left))
                 self.paused()
                 number = after.commits
                 self._commit(unit, writer, after, [*records, *closed])
@@ -109,8 +132,6 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
             raise TransientError(
                 f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
             )
-        if not any(isinstance(each, NetChange) for each in changes):
-            self._forget()
         return BatchCommitted()
 
     def _current(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
@@ -137,34 +158,17 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         return writer
 
     def _records(self, changes: Sequence[RowsChange], progress: ProgressChange) -> Iterator[Outgoing]:
-        row = progress.rows[0]
-        place = Place(row.position, row.gen, row.commit_ts_ms)
+        place = _place(progress)
         for change in changes:
             table = self._of(change.table)[0]
             match change:
                 case Clearing():
-                    yield from table.cleared(change.where, place, partial(self._state, change.table))
+                    for page in table.cleared(change.where, place, partial(self._state, change.table)):
+                        yield from page
                 case Defined():
                     yield from table.defined(place)
                 case _:
                     yield from table.of(change, place, partial(self._state, change.table))
-
-    def _closed(self, unit: ApplyUnit, before: Known, after: Known, why: str) -> Iterator[Outgoing]:
-        """Yield the records of what leaves the quarantine, for its history: a topic that nothing reads, and that a cluster forgets as it likes.
-
-        One that is too large for it goes there without its event, for it keeps nothing from going on.
-        """
-        entries = closed_entries(unit, before, after, why, self._now_ms())
-        if not entries:
-            return
-        if self._history is None:
-            name = f"{self._config.prefix}.rowlock_quarantine_closed"
-            self._history = self._topics.facts(name) or self._topics.made(name, 1, {})
-        for entry in entries:
-            record = Outgoing(self._history.name, 0, *closed_pair(entry))
-            if size_of(record) > self._history.limit:
-                record = Outgoing(self._history.name, 0, *closed_pair(replace(entry, event="")))
-            yield record
 
     # --- topics
 
@@ -229,6 +233,11 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     def close(self) -> None:
         self._forget()
         super().close()
+
+
+def _place(progress: ProgressChange) -> Place:
+    row = progress.rows[0]
+    return Place(row.position, row.gen, row.commit_ts_ms)
 
 
 def _wanted(topic: TargetTopic) -> TopicFacts:
