@@ -28,6 +28,8 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _RECORDS,
         ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
+        ("tuple(row.get(name, given) for", "tuple(row.get(name) for"),
+        ("        given = self._shaping.shown(", "        given = tuple("),
         (
             "            if count >= CLEARED or size >= CLEARED_BYTES:",
             "            if size >= CLEARED_BYTES:",
@@ -156,6 +158,7 @@ MUTANTS = [
         _DEBEZIUM,
         ("            if name not in image:", "            if not name:"),
         ("                if keyed:", "                if not name:"),
+        ("                value = None\n", "                continue\n"),
         ("keys = {*routed.key_at, *routed.primary_at}", "keys = {*routed.primary_at}"),
         ("                    write(value)", "                    pass"),
         ("struct.error, *CONVERSION)", "*CONVERSION)"),

@@ -1,7 +1,8 @@
-"""The records of a table: how it is emptied row by row."""
+"""What a delete says of a row that the topic has from before its columns were as they are now: judged by the formats' readers (tests.topics.forms)."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,12 +16,14 @@ from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicConte
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from tests.topics.forms import FORMS
 
 INT, WORD = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
 ID = Column(name="id", type=INT, nullable=False)
 Added = tuple[tuple[str, str], ...]
 PLACE = Place((0, 1, 4, 0), 1, 1_000)
+TELLING = ["rowlock", "debezium", "debezium-schemas", "canal-json"]
 
 
 def records_of(
@@ -33,6 +36,64 @@ def records_of(
     )
     target = topic_table(wanted_table(table, routed), routed, "b1", table)
     return TableRecords(target, TopicFacts("head.acct", 1, 1_000_000, compacted=True), "salt")
+
+
+@dataclass
+class Contents:
+    """A topic with one row, as a record of `was` has it, read by the definition that is in force now."""
+
+    was: TableRecords
+    row: Row
+    now: TableRecords
+
+    def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
+        (record,) = self.was.format.change(None, self.row, PLACE)
+        state = self.now.format.state(record.key, record.value)
+        assert state is not None
+        assert state.values is not None
+        yield state.values
+
+    def emptied(self) -> Any:
+        """The row as its delete says it was."""
+        (page,) = self.now.cleared(None, PLACE, lambda: cast(TopicContents, self))
+        deleted, tombstone = page
+        assert tombstone.value is None
+        return FORMS[self.now.written.format].said(deleted.value).before
+
+
+ADDED = {
+    "not null": (Column(name="n", type=INT, nullable=False), {}, 0),
+    "with a default": (Column(name="n", type=INT, nullable=False, default="7"), {}, 7),
+    "null": (Column(name="n", type=INT), {}, None),
+    "masked": (Column(name="n", type=INT, nullable=False), {"masks": (("n", "***"),)}, "***"),
+    "hashed": (
+        Column(name="n", type=INT, nullable=False),
+        {"masks": (("n", "sha256"),)},
+        hashlib.sha256(b"salt0").hexdigest(),
+    ),
+}
+
+
+@pytest.mark.parametrize("word", TELLING)
+@pytest.mark.parametrize(("column", "options", "wanted"), ADDED.values(), ids=ADDED)
+def test_a_column_that_a_record_is_older_than_has_what_the_source_gave_it(
+    word: str, column: Column, options: dict[str, Any], wanted: object
+) -> None:
+    """A null where the column is NOT NULL would break who reads by the schema."""
+    topic = Contents(records_of(word), (1,), records_of(word, column, **options))
+    form = FORMS[word]
+    assert topic.emptied() == {"id": form.spell(1), "n": form.spell(wanted)}
+
+
+@pytest.mark.parametrize("word", ["debezium", "debezium-schemas", "canal-json"])
+def test_a_value_of_an_older_type_is_not_known(word: str) -> None:
+    """The default is not what was there."""
+    was, now = (
+        (Column(name="n", type=INT), 5) if word != "canal-json" else (Column(name="n", type=WORD), "five"),
+        Column(name="n", type=WORD if word != "canal-json" else INT, default="7"),
+    )
+    topic = Contents(records_of(word, was[0]), (1, was[1]), records_of(word, now))
+    assert topic.emptied() == {"id": FORMS[word].spell(1), "n": None}
 
 
 @dataclass

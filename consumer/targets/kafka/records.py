@@ -19,6 +19,7 @@ from consumer.targets.kafka.shaping import Shaping
 from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
 from consumer.targets.kafka.topics import TargetTopics, TopicFacts
 from consumer.targets.kafka.writer import Outgoing
+from schemas.table.fills import fill_of
 from schemas.table.model import Key, Row
 
 CLEARED, CLEARED_BYTES = 5_000, 4 << 20
@@ -64,7 +65,10 @@ class TableRecords:
             topic.added,
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
-        self._names, self._primary = shaped.column_names, shaped.key.columns
+        fills = [fill_of(column) for column in table.columns]
+        given = self._shaping.shown(tuple(None if each is None else each.value for each in fills))
+        self._given = list(zip(shaped.column_names, given, strict=True))
+        self._primary = shaped.key.columns
         self._key_at = table.indexes_of(table.key.columns)
         self._partition = PARTITIONERS[options.partitioner]
 
@@ -152,7 +156,8 @@ class TableRecords:
         return tuple(self._shaping.shown_value(name, value) for name, value in zip(names, key, strict=True))
 
     def _row(self, row: StateRow) -> Row:
-        values: Row = tuple(row.get(name) for name in self._names)  # type: ignore[misc]
+        """Return a row as it is to be deleted: a column that its record is older than has what the source gave it then."""
+        values: Row = tuple(row.get(name, given) for name, given in self._given)  # type: ignore[misc]
         return values
 
 
