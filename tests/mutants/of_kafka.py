@@ -25,10 +25,19 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 MUTANTS = [
     *_of(
+        f"{_FORMATS}canal_json.py",
+        _RECORDS,
+        (
+            "            image = {} if self._of_another(said) else self._values(said)\n",
+            "            image = self._values(said)\n",
+        ),
+    ),
+    *_of(
         "consumer/targets/kafka/records.py",
         _RECORDS,
         ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
         ("tuple(row.get(name, given) for", "tuple(row.get(name) for"),
+        ("options.tombstones, topic.added\n", "options.tombstones\n"),
         ("        given = self._shaping.shown(", "        given = tuple("),
         (
             "            if count >= CLEARED or size >= CLEARED_BYTES:",

@@ -1,9 +1,11 @@
-"""What a delete says of a row that the topic has from before its columns were as they are now: judged by the formats' readers (tests.topics.forms)."""
+"""The records that delete what the topic has of a table: which rows, in which pages, and what they say: judged by the formats' readers."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,7 +15,8 @@ from consumer.ordering.model import TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
-from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.formats.model import Place, Record
+from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
@@ -124,3 +127,60 @@ def test_a_table_is_emptied_row_by_row_in_pages(
     assert [each.key for page in pages for each in page[::2]] == [
         b'{"id":%d}' % each for each in range(count)
     ]
+
+
+@dataclass
+class Message:
+    record: Record
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+
+@dataclass
+class Reader:
+    """Reads a topic once."""
+
+    records: list[Record]
+
+    def to_end(self) -> Iterator[Message]:
+        while self.records:
+            yield Message(self.records.pop(0))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("key", [("t", "id"), ("t",)], ids=str)
+@pytest.mark.parametrize("word", ["canal-json", "plain"])
+def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
+    word: str, key: tuple[str, ...]
+) -> None:
+    """Two tables of one topic, told apart by an added column of the key: their own keys are of other types. Neither format names the table."""
+    mine = records_of(word, name="a", added=(("t", "a"),), key=key)
+    theirs = records_of(
+        word, name="b", added=(("t", "b"),), key=key, id_=Column(name="id", type=WORD, nullable=False)
+    )
+    written = [
+        *mine.format.change(None, (1, "a"), PLACE),
+        *theirs.format.change(None, ("x1", "b"), PLACE),
+        *theirs.format.change(("x1", "b"), None, PLACE),
+        *theirs.format.change(None, ("x2", "b"), PLACE),
+        *mine.format.change(None, (2, "a"), PLACE),
+    ]
+    with closing(contents(mine, written)) as rows:
+        (page,) = mine.cleared({"t": "a"}, PLACE, lambda: rows)
+    gone = [each for each in page if each.value is None]
+    assert [json.loads(each.key or b"")["t"] for each in gone] == ["a"] * 2
+
+
+def contents(of: TableRecords, written: list[Record]) -> TopicContents:
+    return TopicContents(cast(CommittedReader, Reader(written)), of.format, of.identity, of.apart)

@@ -51,7 +51,7 @@ class TableRecords:
         origin = Origin(topic.source, topic.connector, topic.db, topic.table)
         primary = shaped.indexes_of(shaped.key.columns)
         routed = RoutedTable(
-            shaped, shaped.indexes_of(self._key), primary, topic.name, origin, options.tombstones
+            shaped, shaped.indexes_of(self._key), primary, topic.name, origin, options.tombstones, topic.added
         )
         self.format: Format = FORMATS[options.format](routed)
         hidden = {name: table.column(name) for name, _ in options.masks}
