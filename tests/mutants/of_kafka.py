@@ -25,6 +25,18 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 MUTANTS = [
     *_of(
+        "consumer/targets/kafka/target.py",
+        ("tests/unit/test_kafka_commits.py",),
+        (
+            "                if begun or number is None:\n",
+            "                if begun or number is not None:\n",
+        ),
+        ("                if begun or number is None:\n", "                if number is None:\n"),
+        ("                begun = False\n", "                begun = number is not None\n"),
+        ("TransientError(why) if number is None else CommitUnknownError(why)", "TransientError(why)"),
+        ("TransientError(why) if number is None else CommitUnknownError(why)", "CommitUnknownError(why)"),
+    ),
+    *_of(
         f"{_FORMATS}canal_json.py",
         _RECORDS,
         (

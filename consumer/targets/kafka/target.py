@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
+from consumer.errors import CommitUnknownError, TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, TargetTopic
 from consumer.targets.batches import (
     BatchCommitted,
@@ -110,7 +110,9 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         number: int | None = None
         for _ in range(FENCES):
             try:
+                begun = False
                 writer = self._current(unit, progress, max(1, min(BATCH, batch)))
+                begun = True  # whether the last commit happened is known from here on
                 if number is not None and writer.known.commits == number:
                     break  # it happened, and its answer alone was lost
                 after = counted(writer.known, committed(writer.known, progress, written))
@@ -126,12 +128,15 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                 return BatchFenced(str(found.known.lanes))
             except WriterFencedError:
                 taken_back(self._config, unit)
+            except TransientError as error:
+                if begun or number is None:
+                    raise
+                raise CommitUnknownError(f"nobody knows whether the last commit happened: {error}") from error
             else:
                 break
         else:
-            raise TransientError(
-                f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
-            )
+            why = f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+            raise TransientError(why) if number is None else CommitUnknownError(why)
         return BatchCommitted()
 
     def _current(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
