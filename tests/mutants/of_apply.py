@@ -243,6 +243,19 @@ MUTANTS = [
         ("since=since, snapshot=snapshot))", "since=since))"),
         tests=_SNAPSHOTS,
     ),
+    *_of(
+        "consumer/attempt/attempt.py",
+        ("self._changes.unfit is not None and self._progress.lowest.offset == stood:", "self._changes.unfit is not None:"),
+        tests=(
+            "tests/unit/test_evolving.py::test_an_attempt_that_is_given_the_copy_goes_on_with_it_though_the_target_fits_what_comes_then_alone",
+        ),
+    ),
+    *_of(
+        "schemas/wire/debezium.py",
+        ('    if op == "r":\n        return EventOrigin', '    if False:\n        return EventOrigin'),
+        ('return None if event.op == "r" else event', "return event"),
+        tests=("tests/unit/test_schemas_debezium.py",),
+    ),
     *_of("consumer/attempt/attempt.py", ("Stored(table, since=mark[0], snapshot=before.snapshot)", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
     *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
