@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.findings import copy_again
+from schemas.findings import copy_again, debezium_again
 
 if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
@@ -88,7 +88,8 @@ class CopyNeededError(UnitStoppedError):
 
     `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: (database, table) of the source; `after`: Kafka
     offset of the event that cannot be followed; who raises it may not know these: the attempt fills them in. `first`: what a person must
-    do before a copy can help. `instead`: what is raised where no such copy has begun: none is asked for, it would meet the same.
+    do before a copy can help. `instead`: what is raised where no such copy has begun: none is asked for, it would meet the same. `debezium`:
+    it writes the topic, so it copies.
     """
 
     def __init__(
@@ -100,18 +101,21 @@ class CopyNeededError(UnitStoppedError):
         after: int | None = None,
         first: str = "",
         instead: ConsumerError | None = None,
+        debezium: bool = False,
     ) -> None:
         super().__init__(seen)
         self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
-        self.instead = instead
+        self.instead, self.debezium = instead, debezium
 
-    def told(self, table: tuple[str, str], after: int) -> None:
+    def told(self, table: tuple[str, str], after: int, *, debezium: bool = False) -> None:
         """Fill in what who raised it did not know."""
+        self.debezium = self.debezium or debezium
         self.table = self.table or table
         self.after = after if self.after is None else self.after
 
     def __str__(self) -> str:
-        command = COPY if self.table is None else copy_again(*self.table)
+        again = debezium_again if self.debezium else copy_again
+        command = COPY if self.table is None else again(*self.table)
         return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{command}"
 
 

@@ -16,6 +16,7 @@ from threading import Event
 import structlog
 
 from producer.checks import preflight
+from producer.copies.repair import repair_of
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -31,9 +32,10 @@ from producer.kafka.writer import InterruptedWriteError, KafkaWriter, kafka_clie
 from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
 from producer.resume.repeats import now_ms
-from producer.resume.startup import CaptureAssignment, Starter
+from producer.resume.startup import Starter
 from producer.source import SourceDatabase
 from producer.tables import Captured
 from schemas.backoff import Backoff
@@ -64,7 +66,7 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: of the assignment (producer.resume.startup.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
+    `gen_at_least`: of the assignment (producer.resume.assignment.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
     `on_trouble`: why it begins anew.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
@@ -153,6 +155,7 @@ class CaptureShell:
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
                 clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
+                repair=repair_of(self._config, self._name),
             ),
         )  # fmt: skip
         _log.info(

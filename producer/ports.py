@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from producer.copies.repair import Repair, by_default
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
 from schemas.table.names import Names
 from schemas.wire.copies import CopyRequest
@@ -91,7 +92,7 @@ class Ports:
     """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
     the `SourceDatabase`.
 
-    `stopping`: whether capture is to end. `reader`: for a log that is used up.
+    `stopping`: whether capture is to end. `reader`: for a log that is used up. `repair`: see producer.copies.repair.
     """
 
     writer: EventWriter
@@ -109,3 +110,4 @@ class Ports:
     reader: TopicRanges | None = None
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000
+    repair: Repair = by_default

@@ -227,15 +227,17 @@ def quarantine() -> None:
 @output_option
 @reported
 def quarantine_list(config_file: Path, output: str) -> None:
-    """List the held events."""
+    """List the held events, and how many rows had to make room."""
     config = load_config(config_file)
+    from rowlock.inspect.observed.displaced import dicts, displaced_lines, displaced_rows
     from rowlock.inspect.quarantine import held_events, held_lines
 
-    entries = held_events(config)
+    entries, displaced = held_events(config), displaced_rows(config)
     if output == "json":
-        click.echo(json.dumps({"version": 1, "held": [entry.as_dict() for entry in entries]}))
+        found = {"held": dicts(entries), "displaced": dicts(displaced)}
+        click.echo(json.dumps({"version": 1, **found}))
     else:
-        click.echo("\n".join(held_lines(entries)))
+        click.echo("\n".join([*held_lines(entries), *displaced_lines(displaced)]))
 
 
 @quarantine.command("retry")

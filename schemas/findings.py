@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from schemas.wire.debezium_snapshot import signal
+
 #: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
 START_OVER = "start over (docs/how-to/start-over.md)"
 #: In a remedy that is for several tables; whoever shows it for one of them puts `copy_again` in its place.
@@ -19,6 +21,11 @@ def copy_again(db: str, table: str) -> str:
     """Return the remedy for a table that cannot be followed, while everything else goes on: the command that copies it anew."""
     parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
     return f"rowlock copy {shlex.quote('.'.join(parts))}"
+
+
+def debezium_again(db: str, table: str) -> str:
+    """Return the remedy for a table of which Debezium writes the topic: rowlock copies no such table, Debezium does."""
+    return f"put {signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
 
 
 _PLAIN = re.compile(r"[\w$-]+")  # names that stand in no backticks in `tables:`, and here

@@ -39,7 +39,7 @@ from producer.tables import Begun, Captured, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position
-from schemas.wire.copies import CopyMark, CopyRequest
+from schemas.wire.copies import CopyMark, CopyRequest, RepairLimits
 from schemas.wire.event import Event as RowEvent
 from schemas.wire.position import DEFINITION_ROW, LogPoint, Position, binlog_file_number
 from schemas.wire.records import Identity, StoredPosition, Watermark
@@ -163,6 +163,7 @@ class Story:
         self.broker = Broker()
         self.now = 100.0
         self.stop = Event()
+        self.repair: RepairLimits | None = RepairLimits(max_rows=1000, max_per_day=3)
         self.ceiling = DEFINED
         self.readers: list[Reader] = []
         self.log_end: Callable[[], tuple[str, int] | None] = lambda: self.point
@@ -339,6 +340,7 @@ class Story:
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
             server=lambda: server, names=EXACT, definitions=story, reaches=lambda _changed: NOBODY,
             clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set, requests=self,
+            repair=lambda _name: self.repair,
         )  # fmt: skip
 
     def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:

@@ -6,10 +6,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ("tests.services", "tests.capturing", "tests.turns")
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+"""On a loaded machine an example may be slow, never red."""
 
 _MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
 

@@ -52,6 +52,7 @@ class State:
     held: dict[tuple[int, int], Held] = field(default_factory=dict)
     closed: list[tuple[Held, str]] = field(default_factory=list)
     displaced: list[Row] = field(default_factory=list)
+    superseded: list[tuple[str, int, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -330,6 +331,9 @@ class FakeTransaction:
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
         for place in ids:
             self._state.closed.append((self._state.held.pop(place), why))
+
+    def supersede_displaced(self, table: str, before: int, why: str) -> None:
+        self._state.superseded.append((table, before, why))
 
     def hold(self, held: Sequence[Held]) -> None:
         for entry in held:

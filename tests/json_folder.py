@@ -173,7 +173,7 @@ class FolderProgress:
     def held(self, unit: ApplyUnit) -> list[Held]:
         return list(self.of(unit).last().held)
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         return {}
 
     def topics(self, pipeline: str) -> list[str]:

@@ -51,7 +51,7 @@ POINTS = (
         "d": (f"{_CHECK}::test_a_missing_grant_is_named_with_the_statement_that_gives_it", f"{_CHECK}::test_a_server_that_is_too_old_is_refused"),
         "e": (f"{_REAL}::test_check_finds_nothing",),
     }),
-    Point("1", "RAC", {"d": (f"{_CATALOGUE}::test_several_instances_are_put_in_order_by_commit_scns",)}),
+    Point("1", "RAC", {"a": (f"{_STAND}::test_commits_put_rows_of_two_instances_in_order", f"{_STAND}::test_a_second_instance_stops_tables_whose_log_does_not_say_the_order"), "d": (f"{_CATALOGUE}::test_several_instances_are_put_in_order_by_commit_scns",)}),
     Point("2", "pairs of images, key updates, keys handed on", {
         "a": (f"{_STAND}::test_keys_that_one_statement_hands_on", f"{_STAND}::test_a_unique_value_that_is_handed_over_is_given_up_first"),
         "b": (_SEEKDB,), "d": (f"{_MLOG}::test_images_of_an_update_are_paired_by_key_and_not_by_number",), "sim": (_SIM,),
@@ -63,7 +63,8 @@ POINTS = (
         "e": (f"{_REAL}::test_late_commits_lose_nothing", f"{_MORE}::test_late_commits_and_transactions_side_by_side"),
     }),
     Point("2", "logs WITH COMMIT SCN", {
-        "d": (f"{_MLOG}::test_commit_scns_come_before_numbers",), "e": (f"{_MORE}::test_late_commits_and_transactions_side_by_side",),
+        "a": (f"{_STAND}::test_rows_wait_for_their_commit_scns", f"{_STAND}::test_rows_whose_commit_scn_never_comes_stop_their_table"),
+        "d": (f"{_MLOG}::test_commit_scns_come_before_numbers",), "e": (f"{_REAL}::test_a_log_with_commit_scns_is_read_in_their_order", f"{_MORE}::test_late_commits_and_transactions_side_by_side"),
     }),
     Point("2", "logs with keys only, LOBs: the row as it is", {
         "a": (f"{_STAND}::test_a_log_with_keys_only_says_the_row_as_it_is", f"{_STAND}::test_a_lob_is_read_from_the_row_as_it_is"),
@@ -82,10 +83,13 @@ POINTS = (
         "d": (f"{_MLOG}::test_a_purge_deletes_each_place_once_in_bounded_statements",), "sim": (_SIM,), "e": (f"{_REAL}::test_late_commits_lose_nothing",),
     }),
     Point("3", "others at the log: refreshes refused, a foreign purge seen", {
-        "a": (f"{_STAND}::test_what_the_log_does_not_show_stops_its_table_until_it_is_copied",), "b": (_SEEKDB,), "d": (f"{_CATALOGUE}::test_what_a_log_lacks_is_said",),
+        "a": (f"{_STAND}::test_what_the_log_does_not_show_stops_its_table_until_it_is_copied", f"{_STAND}::test_a_view_that_comes_to_use_the_log_stops_the_table"), "b": (_SEEKDB,), "d": (f"{_CATALOGUE}::test_what_a_log_lacks_is_said",),
         "e": (f"{_MORE}::test_a_log_that_others_refresh_from_is_refused", f"{_REAL}::test_rows_that_another_hand_deletes_are_missed"),
     }),
-    Point("3", "shared mode: not built, such logs are refused", {}),
+    Point("3", "shared mode: its rules alone, nothing of the product leads there", {
+        "d": ("unit/test_oracle_shared_rules.py::test_no_view_is_refreshed_while_rows_are_unread_or_may_still_get_its_time",),
+        "e": (f"{_REAL}::test_two_views_in_turn_lose_nothing",),
+    }),
     Point("4", "TRUNCATE, partitions, direct path, another log", {
         "a": (f"{_STAND}::test_what_the_log_does_not_show_stops_its_table_until_it_is_copied",), "d": (f"{_CATALOGUE}::test_segments_tell_what_no_log_shows",),
         "e": (f"{_REAL}::test_what_no_log_shows_stops_the_table", f"{_MORE}::test_what_no_log_shows_stops_a_partitioned_table", f"{_MORE}::test_another_log_stops_the_table"),
@@ -93,7 +97,7 @@ POINTS = (
     Point("4", "DDL; snapshots in chunks, copies", {
         "a": (f"{_STAND}::test_a_table_that_changed_while_nobody_looked_stops", f"{_STAND}::test_a_copy_of_some_rows_takes_the_sources_own_condition"),
         "d": (f"{_CATALOGUE}::test_only_definitions_under_which_rows_mean_the_same_are_followed",), "sim": (_SIM,),
-        "e": (f"{_MORE}::test_a_column_that_is_dropped_or_made_longer_is_followed", f"{_MORE}::test_a_table_that_is_dropped_and_made_again_stops"),
+        "e": (f"{_REAL}::test_an_alter_stops_the_table", f"{_MORE}::test_a_new_partition_stops_nothing", f"{_MORE}::test_a_table_that_is_dropped_and_made_again_stops"),
     }),
     Point("1–4", "whole runs into PostgreSQL and MySQL under load and kills", {
         "a": ("faults/test_oracle_source.py::test_oracle_into_postgres_and_mysql_under_load_and_kills",),

@@ -14,8 +14,9 @@ from producer.loop.loop import CaptureLoop
 from producer.oracle.log import PollPace
 from producer.oracle.source import OracleSource
 from producer.ports import Clock, Ports
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter
+from producer.resume.startup import Starter
 from producer.tables import Captured
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event

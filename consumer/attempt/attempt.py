@@ -18,6 +18,7 @@ import structlog
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.begin import at_a_copy, begin_of
 from consumer.attempt.copies.copies import Copies, chunk_of_copy
+from consumer.attempt.copies.snapshots import before_snapshot, begun, ended
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import (
     Begin,
@@ -46,6 +47,7 @@ from consumer.attempt.reader import (
     RecordReader,
     Rows,
     Slice,
+    SnapshotEnd,
     Taken,
     TopicNotice,
     undefined,
@@ -201,8 +203,11 @@ class Attempt:
                 yield from self._drain()  # what came before the event that stops the unit is applied
                 if not isinstance(stop, CopyNeededError):
                     raise stop
+                stood = self._progress.lowest.offset
                 if not (yield from self._at_a_copy(stop)):
                     raise stop.instead or stop
+                if self._changes.unfit is not None and self._progress.lowest.offset == stood:
+                    break  # it stood in front of the begin already, which was not given: the next attempt is
             yield from self._drain()
         except Exception as error:
             yield from self._close_applier(error)
@@ -217,8 +222,16 @@ class Attempt:
             if in_force is None
             else (in_force.source.db, in_force.source.name),
             self._progress.lowest.offset + 1,
+            debezium=spec.debezium is not None,
         )
         yield from self._close_applier()
+        if spec.debezium is not None:
+            again = yield from begun(spec, self._progress, self._changes.before, error)
+            if again is not None:
+                self._changes.before = again[0]
+                mark = before_snapshot(self._progress.rows, again[1])
+                yield from self._adopt(again[1].table, Adopt(rewrite=True), mark)
+            return again is not None
         if not (yield from at_a_copy(spec, self._progress, error)):
             return False
         log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
@@ -275,6 +288,11 @@ class Attempt:
             self._copies.note(taken)
             if isinstance(taken, Rows):
                 yield from self._submit(taken.changes)
+            elif isinstance(taken, SnapshotEnd):
+                yield from self._drain()
+                yield from self._close_applier()
+                yield from ended(self.spec, self._in_force, self._progress)
+                yield from self.begin()
             else:
                 yield from self._barrier(taken)
                 self._figures.applied += 1
@@ -373,9 +391,11 @@ class Attempt:
             yield from self._put_in_force(stored, lanes, first=before is None)
         elif routed_table(self.spec, table).topic is not None:  # nothing is altered: its readers are told
             since = since_behind(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
-            yield from self._put_in_force(Stored(table, since=since), lanes, first=False)
+            stored = Stored(table, since=since, snapshot=before.snapshot)
+            yield from self._put_in_force(stored, lanes, first=verdict.rewrite)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
-            yield from self._put_in_force(Stored(table, since=mark[0]), lanes, first=True)
+            stored = Stored(table, since=mark[0], snapshot=before.snapshot)
+            yield from self._put_in_force(stored, lanes, first=True)
         else:
             yield from self._changes.adopt(before, table, verdict, mark)
             yield from self.begin()
@@ -383,7 +403,7 @@ class Attempt:
     def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
 
-        `first`: the target table may have to be made.
+        `first`: every row comes behind it, and the target table may have to be made.
         """
         shared = not self.spec.batches and bool(routed_table(self.spec, stored.table).added)
         if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
@@ -396,7 +416,7 @@ class Attempt:
             [WriteUnit(state)] if first or not shared else [NotLost(), WriteUnit(state)]
         )
         if in_force.target.topic is not None:
-            operations.append(Define(in_force.target, in_force.source))
+            operations.append(Define(in_force.target, in_force.source, anew=first))
         yield from retried(lambda: self._progress.relayout(rows, operations))
         yield from self.begin()
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from consumer.attempt.reader import Emptied, RecordReader, Slice, Taken, undefined
-from consumer.errors import UnitStoppedError
+from consumer.attempt.reader import Emptied, RecordReader, Slice, SnapshotEnd, Taken, undefined
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.dedup import Verdict
 from consumer.ordering.model import LaneProgress, RowChange
 from consumer.tables.definition import InForce
@@ -28,11 +28,13 @@ REMEMBERED = 1000
 
 
 class DebeziumReader(RecordReader):
-    """Commit times only rise, so that the highest says how far the log is read."""
+    """Commit times only rise, so that the highest says how far the log is read. `_last`: offset of the last row of the snapshot with which the
+    unit goes on; None: it goes on with none."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
         self._newest = 0
+        self._last: int | None = None
 
     def begin(self, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
         super().begin(rows, in_force)
@@ -42,6 +44,8 @@ class DebeziumReader(RecordReader):
                 f"another name, or {START_OVER}"
             )
         self._newest = max(self._newest, *(row.commit_ts_ms for row in rows))
+        snapshot = None if in_force is None else in_force.stored.snapshot
+        self._last = None if snapshot is None else snapshot[1]
         self._event_at: tuple[int, ...] = ()
         self._rows_there: dict[Position, tuple[str, Row | None, Row | None]] = {}
 
@@ -52,6 +56,10 @@ class DebeziumReader(RecordReader):
             for offset, raw in records:
                 if raw is None:
                     continue  # the tombstone behind a delete
+                if offset == self._last:
+                    yield self._rows(changes, offset - 1)
+                    changes = []
+                    yield SnapshotEnd(self._mark)
                 event = self._event(offset, raw)
                 if verdict := self._dedup.judge(offset, event.source.position, None, 0):
                     if verdict == Verdict.DUPLICATE:
@@ -76,17 +84,7 @@ class DebeziumReader(RecordReader):
         in_force, topic = self._in_force, self._topic
         if in_force is None:
             raise UnitStoppedError(f"{topic}: no definition of the table is in force: restart rowlock")
-        try:
-            event: Change = in_force.decode_row(raw)
-        except EnvelopeError as error:
-            raise UnitStoppedError(f"{topic} offset {offset}: {error}: {START_OVER}") from error
-        table, place = in_force.source, event.source
-        if (place.db, place.table) != (table.db, table.name):
-            raise UnitStoppedError(
-                f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}: one "
-                "table a topic is what this version applies"
-            )
-        return event
+        return decoded(topic, in_force, offset, raw)
 
     def _change(self, offset: int, event: Change, raw: bytes) -> RowChange:
         if self._in_force is None:
@@ -119,7 +117,22 @@ class DebeziumReader(RecordReader):
             )
         known = self._rows_there.get(place.position) if place.position is not None else None
         if known not in (None, (event.op, event.before, event.after)):
-            raise UnitStoppedError(
-                f"{at}: another event has the same position {place.position}: Debezium gives all of a compressed transaction "
-                f"one position (binlog_transaction_compression must be OFF at the source): {START_OVER}"
-            )
+            raise CopyNeededError(
+                f"{at}: another event has the same position {place.position}: Debezium gives all of a compressed transaction one position",
+                cause="event", after=offset, first="set binlog_transaction_compression=OFF at the source",
+            )  # fmt: skip
+
+
+def decoded(topic: str, in_force: InForce, offset: int, raw: bytes) -> Change:
+    """Decode a record. Raises CopyNeededError: it does not fit the definition in force; UnitStoppedError: it is another table's."""
+    try:
+        event: Change = in_force.decode_row(raw)
+    except EnvelopeError as error:
+        raise CopyNeededError(f"{topic} offset {offset}: {error}", cause="event", after=offset) from error
+    table, place = in_force.source, event.source
+    if (place.db, place.table) != (table.db, table.name):
+        raise UnitStoppedError(
+            f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}: one "
+            "table a topic is what this version applies"
+        )
+    return event

@@ -56,10 +56,12 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source."""
+    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source. `anew`: every
+    row comes anew behind it."""
 
     table: TargetTable
     source: Table
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,15 @@ class CloseHeld:
     """Take entries of the unit, by (offset, part), out of the quarantine."""
 
     ids: Sequence[EventId]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SupersedeDisplaced:
+    """Mark the rows that events of the unit below `before` displaced from `table` ("schema.name"): what the source has of them came again."""
+
+    table: str
+    before: int
     why: str
 
 
@@ -133,7 +144,8 @@ class NotLost:
     """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
 
 
-PlainOperation = Write | Hold | Truncate | CloseHeldBefore | CloseHeld | WriteProgress | WriteUnit | Relayout
+Marking = CloseHeldBefore | CloseHeld | SupersedeDisplaced
+PlainOperation = Write | Hold | Truncate | Marking | WriteProgress | WriteUnit | Relayout
 Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost
 
 
@@ -306,6 +318,14 @@ class FindBegin:
 
 
 @dataclass(frozen=True, slots=True)
+class FindSnapshot:
+    """Find the newest whole snapshot of Debezium's behind the offset `after`, and read the table's definition at the source. Sent: a Reread
+    (consumer.attempt.copies.snapshots), or None."""
+
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class OpenKeys:
     """Make room for the keys of a table. Sent: a KeyCheck, which who asked closes."""
 
@@ -360,6 +380,7 @@ Effect = (
     | ReadMissing
     | ReadPassed
     | FindBegin
+    | FindSnapshot
     | OpenKeys
     | Sleep
     | Await

@@ -55,7 +55,14 @@ class TopicNotice:
     event: Event
 
 
-Taken = Rows | Emptied | TopicNotice
+@dataclass(frozen=True, slots=True)
+class SnapshotEnd:
+    """The next record is the last row of a snapshot of Debezium's with which the unit goes on (consumer.attempt.copies.snapshots): a barrier at `mark`."""
+
+    mark: Mark
+
+
+Taken = Rows | Emptied | TopicNotice | SnapshotEnd
 
 
 class RecordReader(ABC):

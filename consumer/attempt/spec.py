@@ -90,6 +90,10 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
         real=_known(spec, stored),
         debezium=spec.debezium,
     )
+    if not first and found.target.topic is not None:
+        lost = cast(EventTables, session).records_lost(spec.unit, found.target)
+        if lost is not None:
+            raise UnitStoppedError(lost)
     # a target of whole batches lists its keys, all of them: compared range by range, those of later chunks would go (ADR 26)
     return replace(found, ordered=False) if spec.batches else found
 
@@ -99,9 +103,10 @@ def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
     routed = resolve(spec.routes, spec.source, table.db, table.name)
     if routed is None or routed.topic is None:
         return
-    units = cast(EventTables, session).units(spec.unit.pipeline)
-    if why := shared_with(table, routed, spec.source, units, spec.routes):
-        raise UnitStoppedError(f"topic {routed.schema}.{routed.table}: {why}")
+    topic = f"{routed.schema}.{routed.table}"
+    others = cast(EventTables, session).writers(spec.unit, topic)
+    if why := shared_with(table, routed, spec.unit.topic, others, spec.routes):
+        raise UnitStoppedError(f"topic {topic}: {why}")
 
 
 class _KnownTable(msgspec.Struct):

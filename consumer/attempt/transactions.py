@@ -82,6 +82,15 @@ class Progress:
         rows = list(self.rows)
         yield from retried(lambda: self._transact(Transact(0, rows, operations), rows))
 
+    def once(self, operations: Sequence[Operation]) -> Machine[None]:
+        """Carry out `operations`, which must not be carried out twice, in a transaction that guards all lanes and moves none.
+
+        Raises AttemptLostError where nobody knows whether that happened: the lanes do not tell, so `operations` write into the unit's row what
+        the next attempt knows it by.
+        """
+        rows = list(self.rows)
+        yield from retried(lambda: self._transact(Transact(0, rows, operations), None))
+
     def move_idle(self, lanes: Sequence[int], mark: Mark) -> Machine[None]:
         """Move `lanes`, which have nothing to apply, to `mark`. Raises TransientError after bounded retries."""
         if lanes:
@@ -98,7 +107,9 @@ class Progress:
             yield transact
         except CommitUnknownError as error:
             if wrote is None:
-                raise AttemptLostError(f"outcome of a change of layout unknown: {error}") from error
+                raise AttemptLostError(
+                    f"whether it was committed is read by the next attempt: {error}"
+                ) from error
             if not (yield from self._happened(number, transact.guards[0], wrote[0])):
                 raise TransientError(f"the commit did not happen: {error}") from error
         except ValueRefusedError as error:

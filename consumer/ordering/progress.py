@@ -97,25 +97,15 @@ def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgres
     )
 
 
-def start_refusal(
-    rows: Sequence[LaneProgress], topic_id: str, beginning: int, end: int, *, copies: bool = False
-) -> str | None:
-    """Return why the unit must stop, or None. `beginning`, `end`: the topic's first and next offset in Kafka.
-
-    `copies`: a copy of the table heals events that are gone; the attempt that misses them looks for one.
-    """
-    stored, start = rows[0].topic_id, min(row.offset for row in rows) + 1
+def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> str | None:
+    """Return why the unit must stop, or None. `end`: the topic's next offset in Kafka. Events at its beginning that are gone are met by the attempt
+    that misses them: a copy of the table heals that."""
+    stored = rows[0].topic_id
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:
         return (
             f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it was deleted and "
             f"created again: {START_OVER}"
-        )
-    beginning = start if copies else beginning
-    if start < beginning:
-        return (
-            f"Kafka has deleted events that are not applied yet: next offset {start}, the topic begins at {beginning}: "
-            f"keep the topic longer (its retention.ms), and {START_OVER}"
         )
     if highest > end:
         return (

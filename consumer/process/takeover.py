@@ -51,17 +51,16 @@ def take_unit(
     *,
     assigned: int,
     above: int = 0,
-    copies: bool = False,
 ) -> TakeoverResult:
-    """Raise the epoch of a unit, and stop it where Kafka no longer holds what it needs.
+    """Raise the epoch of a unit, and stop it where its topic is another one.
 
-    `bounds`: the topic's first and next offset. `copies`: rowlock captures the table, so that it can be copied again. Raises TransientError, FencedError (see ProgressStore.take_over).
+    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see ProgressStore.take_over).
     """
     unit = ApplyUnit(pipeline.name, topic)
     epoch, rows, state = store.take_over(
         unit, topic_id, pipeline.layout, pipeline.config.lanes, assigned=assigned, above=above
     )
-    refusal = start_refusal(rows, topic_id, *bounds, copies=copies)
+    refusal = start_refusal(rows, topic_id, bounds[1])
     if refusal is not None:
         store.stop_unit(unit, epoch, refusal, was=state.stopped)
     definition = state.definition if state.ddl is None else None  # its table is half another one's

@@ -130,7 +130,7 @@ class UnitOperations:
             with self._hands.one() as sessions:
                 taken = take_unit(
                     sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
-                    assigned=unit.assignment, above=above, copies=unit.source not in self._pipeline.debezium,
+                    assigned=unit.assignment, above=above,
                 )  # fmt: skip
                 if taken.refusal is not None:
                     return refused(unit, taken.epoch, taken.refusal)

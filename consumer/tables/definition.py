@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as with_
 from typing import Any, cast
 
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError, UnitStoppedError
+from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
 from consumer.tables.fitness import gone as gone_message
@@ -25,6 +26,7 @@ from consumer.tables.router import (
     resolve,
     target_table,
     topic_table,
+    unwritten,
     wanted_table,
     written_part,
 )
@@ -77,7 +79,8 @@ def prepare(
     `real`: the target table, where somebody has just read it. `debezium`: who writes the events, if not rowlock. `gone`: one that
     is missing was there before.
 
-    Raises UnitStoppedError when the target does not fit, and the session's errors.
+    Raises UnitStoppedError when the target does not fit, CopyNeededError when it has come to have a column that it lacked, and the session's
+    errors.
     """
     source = stored.table
     routed = resolve(routes, source_name, source.db, source.name)
@@ -94,10 +97,11 @@ def prepare(
     try:
         if routed.topic is not None:
             there, target = wanted, topic_table(wanted, routed, source_name, source)
-            cast(EventTables, session).open_topic(target, create=create)
+            cast(EventTables, session).open_topic(target, create=create, gone=gone)
         else:
             lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
             there = real or _real_table(session, wanted, create, lost)
+            stored = _left_out(stored, wanted, there, routed)
             wanted = written_part(wanted, there, routed.policy)
             target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
@@ -117,6 +121,20 @@ def prepare(
         ordered=routed.topic is None
         and ranges_alike(source, there, added),  # a topic lists keys in any order
     )
+
+
+def _left_out(stored: Stored, wanted: Table, there: Table, routed: Routed) -> Stored:
+    """Return `stored` with the columns that are written nowhere. Raises CopyNeededError: one of them was so, and is there now, with nothing of
+    what its rows were given meanwhile."""
+    both = {*there.column_names}.intersection(wanted.column_names)
+    come = [name for name in stored.unwritten if name in both]
+    if come:
+        raise CopyNeededError(
+            f"the target table {there.db}.{there.name} lacked the column {come[0]} and has it now: its rows do not have the values of the "
+            "source's column",
+            cause="definition",
+        )
+    return with_(stored, unwritten=unwritten(wanted, there, routed.policy))
 
 
 def _written(source: Table, wanted: Table, stored: Stored) -> Table:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from consumer.tables.router import Routed, TableRoute, resolve, wanted_table, written_part
 from consumer.targets.checks.table_findings import Inspectable, findings_for_table
-from schemas.findings import START_OVER, copy_again
+from schemas.findings import copy_again, debezium_again
 from schemas.table.model import Table
 
 
@@ -46,7 +46,7 @@ def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:
 
     `debezium`: rowlock copies no such table. Where others write the table, each of them lacks its rows.
     """
-    again = START_OVER if debezium else copy_again(source.db, source.name)
+    again = (debezium_again if debezium else copy_again)(source.db, source.name)
     if routed.added and not debezium:
         again += " and the same for each other table that goes there"
     return (

@@ -158,6 +158,12 @@ def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
     )
 
 
+def unwritten(wanted: Table, real: Table, policy: Policy) -> tuple[str, ...]:
+    """Return the columns of `wanted` that `written_part` leaves out."""
+    there = set(real.column_names)
+    return tuple(name for name in wanted.column_names if policy == "ignore" and name not in there)
+
+
 def _added_column(name: str) -> Column:
     kind = ColumnType(kind=Kind.VARCHAR, length=ADDED_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
     return Column(name=name, type=kind, nullable=False)
@@ -288,7 +294,11 @@ def key_table(target: TargetTable) -> TargetTable:
 
 
 def told_apart(target: TargetTable) -> TargetTable:
-    """Return `target` with a key of all that tells where its rows are: in a topic a row may stand under a routing key that it has no more."""
+    """Return `target` with a longer key, where it is written to a topic: the primary key's columns, then those of the routing key that are none of it.
+
+    In a topic a row may also stand under a routing key that it had before. By the primary key alone that record would pass for the row as it is now;
+    by the longer key it is another one, which does not live.
+    """
     key, topic = target.table.key, target.topic
     more = () if topic is None else tuple(name for name in topic.options.key if name not in key.columns)
     if not more:

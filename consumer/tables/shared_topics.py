@@ -15,48 +15,68 @@ from schemas.table.model import Table
 from schemas.wire.records import place_of_topic
 
 REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
+GONE = "if that table is no more, put a route that takes it to another topic before the one that it matches"
 
 
-def mixed(table: Table, mine: Routed, theirs: Routed) -> str:
-    """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing."""
-    if mine.topic is None:
+def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None) -> str:
+    """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing.
+
+    `there`: their table; None: it is not known yet, and taken for one of the same key. Either way round the answer is the same.
+    """
+    formats = [each.topic for each in (mine, theirs) if each.topic is not None]
+    if len(formats) < 2:
         return ""
     other = dict(theirs.added)
     telling = {name for name, value in mine.added if other.get(name, value) != value}
-    if not telling and not mine.topic.names_origin:
-        return f"records of format {mine.topic.format} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
-    keys = [set(each.topic.key) for each in (mine, theirs) if each.topic is not None and each.topic.key]
-    if all(telling & key for key in keys) and telling:
+    nameless = [each.format for each in formats if not each.names_origin]
+    if nameless and not telling:
+        return f"records of format {nameless[0]} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
+    sides = ((mine, table), (theirs, there or table))
+    one, two = (_key_of(*side) for side in sides)
+    if one != two or telling & one:
         return ""
     # a routing key that does not hold the key of the source's table is one of many rows anyway, which records tell apart
-    many = any(not key.issuperset(table.key.columns) for key in keys)
-    if many and mine.topic.format != "plain":
+    if all(not one.issuperset(of.key.columns) for _, of in sides) and "plain" not in nameless:
         return ""
     return "equal keys of both are one key in the topic"
 
 
-def shared_with(
-    table: Table, mine: Routed, source: str, units: Mapping[str, UnitState], routes: Iterable[TableRoute]
-) -> str:
-    """Return which other unit of the pipeline `table` of `source` cannot share its topic with, and why; "": none that was taken over.
+def _key_of(routed: Routed, table: Table) -> set[str]:
+    """Return the columns of a record's key, which stand in it by name."""
+    key = () if routed.topic is None else routed.topic.key
+    return set(key or (*(name for name, _ in routed.added), *table.key.columns))
 
-    `units`: topic → state, of all of them. A topic's name ends with its source, database and table.
+
+def shared_with(
+    table: Table,
+    mine: Routed,
+    topic: str,
+    writers: Mapping[str, tuple[UnitState, int]],
+    routes: Iterable[TableRoute],
+) -> str:
+    """Return which other unit of the pipeline `table` cannot share its topic with, and why; "": none that was taken over.
+
+    `topic`: of this table's own unit; a topic's name is the prefix, its source, database and table. `writers`: see EventTables. What is left of a
+    source that the pipeline has no more, of another prefix, or of a table whose rows went when it was dropped, writes nothing and says nothing.
     """
-    every = tuple(routes)
-    for topic, state in sorted(units.items()):
-        parts = topic.rsplit(".", 3)
-        if len(parts) < 4:
+    every, own = tuple(routes), topic.rsplit(".", 3)
+    sources = {} if mine.topic is None else dict(mine.topic.kinds)
+    for other, (state, offset) in sorted(writers.items()):
+        parts = other.rsplit(".", 3)
+        if len(parts) < 4 or parts[0] != own[0] or parts[1] not in sources:
             continue
         # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
-        db, name = place_of_topic(topic)
+        (db, name), there = place_of_topic(other), None
         if state.definition is not None:
-            there = decode_stored(state.definition).table
-            db, name = there.db, there.name
-        if (parts[1], db, name) == (source, table.db, table.name):
+            stored = decode_stored(state.definition)
+            there, db, name = stored.table, stored.table.db, stored.table.name
+            if stored.emptied is not None and offset < stored.emptied:
+                continue
+        if [parts[1], db, name] == [*own[-3:-2], table.db, table.name]:
             continue
         theirs = resolve(every, parts[1], db, name)
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
-        if why := mixed(table, mine, theirs):
-            return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}"
+        if why := mixed(table, mine, theirs, there):
+            return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}; {GONE}"
     return ""

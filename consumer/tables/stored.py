@@ -19,19 +19,34 @@ class _Beside(msgspec.Struct, omit_defaults=True):
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    emptied: int | None = None
+    unwritten: tuple[str, ...] = ()
+    snapshot: tuple[int, int] | None = None
+
+
+_SAME = tuple(name for name in _Beside.__struct_fields__ if name != "written_as")
+"""Fields that `Stored` has under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
     """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
     that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
-    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows."""
+    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
+    `emptied`: the offset of the event for which the unit's rows were deleted, as `on_drop` says: it stays in front of the unit, and is met again.
+    `unwritten`: columns of the table, by their names in the target, that the target lacks and that are left out of what is written (`ignore`):
+    should the target come to have one, its rows lack the values of until then.
+    `snapshot`: offsets of the first and the last row of a snapshot of Debezium's with which the unit goes on: in front of the last one it deletes what
+    the source has no more."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     lost: bool = False
     since: int | None = None
+    emptied: int | None = None
+    unwritten: tuple[str, ...] = ()
+    snapshot: tuple[int, int] | None = None
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)
@@ -39,14 +54,15 @@ class Stored:
     def encode(self) -> str:
         """Return the text that `UnitState.definition` has."""
         text = encode_table(self.table).decode()
-        beside = msgspec.json.encode(_Beside(dict(self.names), self.left, self.lost, self.since)).decode()
+        more = _Beside(written_as=dict(self.names), **{name: getattr(self, name) for name in _SAME})
+        beside = msgspec.json.encode(more).decode()
         return text if beside == "{}" else f"{text[:-1]},{beside[1:]}"
 
 
 def decode_stored(text: str) -> Stored:
     """Parse `UnitState.definition`. Raises EnvelopeError."""
     beside = msgspec.json.decode(text, type=_Beside)
-    return Stored(decode_table(text), beside.written_as, beside.left, beside.lost, beside.since)
+    return Stored(decode_table(text), beside.written_as, **{name: getattr(beside, name) for name in _SAME})
 
 
 def since_behind(

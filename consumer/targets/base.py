@@ -30,6 +30,10 @@ class ProgressWriter(Protocol):
     def close_held_before(self, offset: int, why: str) -> None:
         """Take all entries of this unit below `offset` out of the quarantine, into its history: their rows are gone."""
 
+    def supersede_displaced(self, table: str, before: int, why: str) -> None:
+        """Mark the rows in `rowlock_displaced` that events of this unit below the offset `before` displaced from `table` ("schema.name"):
+        what the source has of them came again."""
+
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         """Write lane rows (last statement of the transaction). Epoch and attempt are part of the condition."""
 
@@ -134,17 +138,27 @@ class TargetTables(Protocol):
 class EventTables(Protocol):
     """Stands beside `TargetTables` where tables are written as events: a topic has no definition that could be read."""
 
-    def open_topic(self, table: TargetTable, *, create: bool) -> None:
-        """See that the topic of a table can take its records; `create`: make it where it is missing.
+    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
+        """See that the topic of a table can take its records; `create`: make it where it is missing; `gone`: it was there before, and
+        `records_lost` says what is to be said of one that is missing.
 
         Raises TargetConfigError: it is missing, has another number of partitions, or its format cannot carry a column.
         """
+
+    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
+        """Return why the records that the unit wrote are not in the topic of its table as that is now, with the remedy; None: they are."""
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would, and make nothing."""
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units that have been taken over."""
+
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """Return topic → (state, last applied offset) of the other units of the pipeline that have written to `topic` of the target, or may yet.
+
+        One that wrote nothing yet counts neither where it is stopped nor where `unit` itself has written there: it will look, too, and find `unit`.
+        """
 
 
 class UnitTarget(ProgressStore, TargetTables, Protocol):

@@ -14,6 +14,7 @@ from itertools import groupby
 import orjson
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.targets.shared.displaced_rows import MARKED
 from consumer.targets.sql import Fragment, Params, Syntax, placeholders, qualified
 from schemas.wire.position import Position
 
@@ -59,7 +60,7 @@ _RIGHTS = {
     "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
     "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
     "rowlock_quarantine_closed": ("INSERT",),
-    "rowlock_displaced": ("INSERT",),
+    "rowlock_displaced": ("SELECT", "INSERT", "UPDATE"),
 }
 
 _PROGRESS = (
@@ -206,11 +207,6 @@ class Books:
     def insert_displaced(self, rows: int) -> str:
         return self._insert("rowlock_displaced", _DISPLACED, rows)
 
-    def count_displaced(self, pipeline: str) -> Fragment:
-        """Count by topic, all of a pipeline at once: the table has no index but its key's, and is mostly empty."""
-        text = f"SELECT topic, COUNT(*) FROM {self.table('rowlock_displaced')} WHERE pipeline = %s GROUP BY topic"
-        return text, [pipeline]
-
     def displaced_columns(self) -> str:
         return f"{self.table('rowlock_displaced')} ({', '.join(_DISPLACED)})"
 
@@ -262,6 +258,28 @@ def select_units(books: Books, pipeline: str, *, lock: bool = False) -> Fragment
     since = books.syntax.millis("updated_at")
     text = f"SELECT topic, definition, ddl, stopped, {since} FROM {books.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
     return books.syntax.locked(text) if lock else text, [pipeline]
+
+
+def count_displaced(books: Books, pipeline: str, *, superseded: bool = False) -> Fragment:
+    """Count by topic, all of a pipeline at once: the table has no index but its key's, and is mostly empty."""
+    like = "LIKE" if superseded else "NOT LIKE"
+    table = books.table("rowlock_displaced")
+    text = (
+        f"SELECT topic, COUNT(*) FROM {table} WHERE pipeline = %s AND displaced_by {like} %s GROUP BY topic"
+    )
+    return text, [pipeline, MARKED]
+
+
+def select_displaced(books: Books, unit: ApplyUnit) -> Fragment:
+    """Select (id, table, displaced_by) of what is not superseded."""
+    text = f"SELECT id, table_name, displaced_by FROM {books.table('rowlock_displaced')} WHERE {_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
+    return text, [unit.pipeline, unit.topic, MARKED]
+
+
+def mark_displaced(books: Books, by: str, ids: Sequence[int]) -> Fragment:
+    """Update `displaced_by` of rows by their numbers."""
+    text = f"UPDATE {books.table('rowlock_displaced')} SET displaced_by = %s WHERE id IN {placeholders(len(ids))}"
+    return text, [by, *ids]
 
 
 def units_from(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:

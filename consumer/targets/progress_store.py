@@ -26,7 +26,7 @@ from consumer.errors import (
 )
 from consumer.ordering.fencing_tokens import next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping import NO_STATE, Books, held_from, lane_from, unit_from
+from consumer.targets.bookkeeping import NO_STATE, Books, count_displaced, held_from, lane_from, unit_from
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress_writer import fenced
 from consumer.targets.sql import Fragment
@@ -196,14 +196,10 @@ class SqlProgressStore:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
         return self._alone(lambda: [held_from(row) for row in self._run(self._books.select_held(unit))])
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
-        """Return topic → rows in `rowlock_displaced`, without topics that displaced nothing (status)."""
-
-        def run() -> dict[str, int]:
-            found = self._run(self._books.count_displaced(pipeline))
-            return {str(topic): int(str(rows)) for topic, rows in found}
-
-        return self._alone(run)
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none (status)."""
+        found = self._alone(lambda: self._run(count_displaced(self._books, pipeline, superseded=superseded)))
+        return {str(topic): int(str(rows)) for topic, rows in found}
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._link.connect()

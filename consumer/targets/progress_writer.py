@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping import Books, mark_displaced, select_displaced
 from consumer.targets.dialect_components import Link
+from consumer.targets.shared.displaced_rows import displaced_row, marks
 from consumer.targets.sql import Fragment
 
 
@@ -29,6 +30,11 @@ class SqlProgressWriter:
 
     def close_held_before(self, offset: int, why: str) -> None:
         self._each(self._books.close_held_before(self._unit, offset, why))
+
+    def supersede_displaced(self, table: str, before: int, why: str) -> None:
+        rows = self._link.execute(*select_displaced(self._books, self._unit))
+        for by, ids in marks(map(displaced_row, rows), table, before, why):
+            self._link.execute(*mark_displaced(self._books, by, ids))
 
     def _each(self, fragments: Sequence[Fragment]) -> None:
         for fragment in fragments:

@@ -29,7 +29,9 @@ class CopyTable(_NamedTable):
         description="An SQL condition of the source: only rows that match are copied, and nothing is deleted for it.",
     )
     max_rows_per_second: int | None = Field(
-        default=None, ge=1, description="Most rows a second that are read."
+        default=None,
+        ge=0,
+        description="Most rows a second that are read; 0: as many as the source gives; null: the source's `copy_rows_per_second`.",
     )
 
 
@@ -41,7 +43,8 @@ class CopyRate(_NamedTable):
     """The rate of a copy that waits or runs."""
 
     max_rows_per_second: int | None = Field(
-        ge=1, description="Most rows a second that are read from now on; null: as many as the source gives."
+        ge=0,
+        description="Most rows a second that are read from now on; null or 0: as many as the source gives.",
     )
 
 

@@ -63,11 +63,14 @@ Effect = Forget | StopAgain | Ask
 class CopyBook:
     """Takes requests in, and what happens to tables whose copies wait or run. `requests`: offset of the next one to read.
 
-    Times in ms since 1970.
+    `rate`: most rows a second of a copy that was asked for without a rate; None: no limit. Times in ms since 1970.
     """
 
-    def __init__(self, states: Mapping[str, CopyState] | None = None, requests: int = 0) -> None:
+    def __init__(
+        self, states: Mapping[str, CopyState] | None = None, requests: int = 0, rate: int | None = None
+    ) -> None:
         self.states = CopyStates(states)
+        self._rate = rate
         self.requests = requests
         self._altered: list[str] = []
         self._behind = [
@@ -85,7 +88,7 @@ class CopyBook:
         if request.cancel:
             return self._cancel(state, request, now)
         if request.rate_only:
-            self.states.set_rate(name, request.max_rows_per_second)
+            self.states.set_rate(name, request.max_rows_per_second or None)
             return []
         if state is not None and (state.id == request.id or satisfied(state, request)):
             return []
@@ -103,14 +106,18 @@ class CopyBook:
     ) -> list[Effect]:
         """A refused request takes nothing away from a copy that waits or runs."""
         if state is None or not is_open(state):
-            self.states.put(replace(_of(request, state, now), phase="refused", ended_ms=now, reason=reason))
+            self.states.put(
+                replace(_of(request, state, now, self._rate), phase="refused", ended_ms=now, reason=reason)
+            )
         return []
 
     def _accept(
         self, request: CopyRequest, seen: TableSeen, state: CopyState | None, stopped: str, now: int
     ) -> list[Effect]:
         new = replace(
-            _of(request, state, now), estimate=seen.estimate, behind=state.behind if state else None
+            _of(request, state, now, self._rate),
+            estimate=seen.estimate,
+            behind=state.behind if state else None,
         )
         if not seen.stopped:
             new = replace(new, ended_stop=stopped)
@@ -223,10 +230,11 @@ class CopyBook:
             self.altered(table)
 
 
-def _of(request: CopyRequest, before: CopyState | None, now: int) -> CopyState:
+def _of(request: CopyRequest, before: CopyState | None, now: int, default: int | None) -> CopyState:
+    rate = default if request.max_rows_per_second is None else request.max_rows_per_second
     return CopyState(
         id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting", requested_ms=request.requested_ms,
-        where=request.where, cause=request.cause, max_rows_per_second=request.max_rows_per_second,
+        where=request.where, cause=request.cause, max_rows_per_second=rate or None,
         ended=recent(before.ended if before else (), now),
         begin=before.begin if before else None, offset=before.offset if before else None,
     )  # fmt: skip

@@ -76,7 +76,7 @@ def over_limits(
         other
         for other in others
         if is_open(other)
-        and other.by not in ("operator", "capture")
+        and other.by != "operator"
         and (other.db, other.table) != (request.db, request.table)
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
     ]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
+from producer.copies.again import made_again
 from producer.copies.book import Ask, Effect, Forget, StopAgain, TableSeen
 from producer.copies.limits import unbalanced
 from producer.copies.states import mark_of
@@ -93,12 +94,20 @@ class TableCopies:
     # --- requests
 
     def made_again(self, name: TableName, barrier: Barrier) -> None:
-        """Have a table copied that was stopped because it was dropped, and that a statement has made again."""
+        """Judge whether a table is copied that was stopped because it was dropped, and that a statement has made again (R30)."""
         at_ms, place = barrier.header.ts_ms, f"{barrier.header.file}:{barrier.start}"
         request = CopyRequest(
-            id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms
+            id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms,
+            limits=self._ports.repair(name),
         )  # fmt: skip
-        self._book.asked(request, TableSeen(stopped="dropped"), at_ms)
+        estimate = None if request.limits is None else self._ports.server().rows_about(name)
+        reason = made_again(
+            self._book, request, TableSeen(stopped="dropped", estimate=estimate), self._now_ms()
+        )
+        if reason:
+            _log.warning(
+                "a table that is there again is not copied by itself", source=self._captured.source, table=dotted(name), reason=reason
+            )  # fmt: skip
 
     def _ask(self, request: CopyRequest, moment: LogMoment) -> None:
         db, table = self._ports.names.same((request.db, request.table))

@@ -15,9 +15,10 @@ import structlog
 
 from producer.copies.book import CopyBook
 from producer.definitions.places import Place, Unproven
-from producer.errors import SourceRefusedError, SupersededError, TransientSourceError
+from producer.errors import SourceRefusedError, TransientSourceError
 from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.former_stops import FormerStops
 from producer.resume.positions import PositionStore, Records
 from producer.resume.repeats import definition_context, now_ms, send_definition
@@ -35,31 +36,6 @@ from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition
 
 _log = structlog.get_logger("capture")
-
-
-@dataclass(slots=True)
-class CaptureAssignment:
-    """The assignment of a capture process, through all its starts. `at_least`: the gen that a coordinator gave, 0
-    without one; `claimed`: the last one that this process had."""
-
-    at_least: int = 0
-    claimed: int | None = None
-
-    def check(self, source: str, stored: StoredPosition | None) -> None:
-        """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
-        elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
-
-        At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
-        that of a later assignment.
-        """
-        if not self.at_least or stored is None:
-            return
-        later = stored.assigned > self.at_least
-        if later or (self.claimed is not None and stored.gen > self.claimed):
-            raise SupersededError(
-                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
-                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
-            )
 
 
 @dataclass(slots=True)
@@ -92,7 +68,8 @@ class Starter:
         fresh = records.newest is None or new_snapshot
         started = Started(
             record, context, self.captured, {}, {}, fresh,
-            copies=CopyBook(record.copies, record.copy_requests), snapshots=self.config.snapshot != "never",
+            copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second or None),
+            snapshots=self.config.snapshot != "never",
         )  # fmt: skip
         self._define_all(started, names, former, found)
         for name, why in refused.items():
@@ -311,7 +288,8 @@ def published(found: dict[str, TopicTails], captured: Captured, era: int, *, aga
     bare = {
         state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
     }
-    return Published(rows, max(here, default=None), again, tables, bare)
+    cut = {name for name in tables if found[captured.topic_of(name)].cut}
+    return Published(rows, max(here, default=None), again, tables, bare, cut)
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"

@@ -275,7 +275,11 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
     metavar="CONDITION",
     help="Copy only rows that match it (SQL of the source); nothing is deleted.",
 )
-@click.option("--max-rows-per-second", type=click.IntRange(min=1), help="Read no faster.")
+@click.option(
+    "--max-rows-per-second",
+    type=click.IntRange(min=0),
+    help="Read no faster; 0: no limit. Default: the source's copy_rows_per_second.",
+)
 @click.option("--cancel", is_flag=True, help="Take a copy back that waits or runs.")
 @click.option(
     "--rate-only",

@@ -324,10 +324,7 @@ def _mixed_topic(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
     """Tables of one topic must be kept apart by a column of its key. A worker refuses what it knows of them, those of its own pipeline."""
     for at, flow in enumerate(feeding):
         for other in feeding[:at]:
-            why = mixed(flow.table, flow.routed, other.routed) or mixed(
-                other.table, other.routed, flow.routed
-            )
-            if why:
+            if why := mixed(flow.table, flow.routed, other.routed, other.table):
                 one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
                 yield _finding(
                     f"{config.where('pipelines', flow.pipeline, 'routes')}: topic {flow.place[1]}.{flow.place[2]}",

@@ -20,6 +20,7 @@ from schemas.table.names import table_text
 from schemas.table.patterns import PatternError, selects, split_parts
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
+from schemas.wire.debezium_snapshot import signal
 from schemas.wire.records import Watermark
 
 SEND_S = 10.0
@@ -74,7 +75,7 @@ class KafkaCopyDesk:
                 f"{db}.{table} may be a table of {', '.join(having)}: say which with --source"
             )
         if sources[having[0]].events == "debezium":
-            raise CopyRefusedError(debezium_signal(having[0], db, table))
+            raise CopyRefusedError(debezium_signal(self._config.kafka.prefix, having[0], db, table))
         return having[0]
 
     def _send(self, topic: str, request: CopyRequest) -> None:
@@ -159,13 +160,13 @@ def eta(state: CopyState, now_ms: int) -> float | None:
     return max(0, state.estimate - state.rows) * max(1, now_ms - state.began_ms) / 1000 / state.rows
 
 
-def debezium_signal(source: str, db: str, table: str) -> str:
-    """Return what to do where Debezium captures the table: its own signal (R31)."""
-    collection = f"{db}.{table}".replace('"', '\\"')
-    data = f'{{"data-collections":["{collection}"],"type":"incremental"}}'
+def debezium_signal(prefix: str, source: str, db: str, table: str) -> str:
+    """Return what to do where Debezium captures the table: its own signal (R31). `prefix`: of Kafka's topics."""
+    asked = signal(db, table)
+    data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
     return (
-        f"Debezium captures {source}, so Debezium copies {db}.{table}. The rows that it reads are written over the target's, and those in quarantine are "
-        "tried anew; no row is deleted that the source no longer has, and a unit that is stopped stays stopped (docs/how-to/debezium.md). "
-        f"Send its signal: INSERT INTO <signal.data.collection> (id, type, data) "
-        f"VALUES (UUID(), 'execute-snapshot', '{data}')"
+        f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped goes on with the rows which it reads, and deletes what "
+        "the source has no more; one that runs writes them over the target's, tries those in quarantine anew, and deletes nothing "
+        f"(docs/how-to/debezium.md). Put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or into its signal "
+        f"table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), 'execute-snapshot', '{data}')"
     )

@@ -29,8 +29,8 @@ class TargetView(Session, Protocol):
     def held(self, unit: ApplyUnit) -> list[Held]:
         """Return the quarantine entries of a unit by (offset, part)."""
 
-    def displaced(self, pipeline: str) -> dict[str, int]:
-        """Return topic → rows in `rowlock_displaced`, without topics that displaced nothing."""
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none."""
 
 
 @contextlib.contextmanager

@@ -120,6 +120,12 @@ class SourceConfig(Model):
         description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes only; `only`: "
         "existing rows only.",
     )
+    copy_rows_per_second: int = Field(
+        default=10_000,
+        ge=0,
+        description="Most rows a second that the copy of a table reads which was asked for without a rate, or by rowlock itself: the changes of other "
+        "tables wait behind its rows. `0`: no limit.",
+    )
     topics: Literal["table"] = Field(
         default="table",
         description="`table`: a topic a table.",

@@ -35,8 +35,8 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     `where`: an SQL condition of the source; only rows that match it are copied, and nothing is deleted for it. `cause`: why the table
     needs it (one of producer.stops.CAUSES, or a word of the apply side), empty by hand. `limits`: None: whatever its size.
     `after`: Kafka offset in the table's topic; a copy that begins behind it does what is asked already. `cancel`: take
-    back the copy that waits or runs instead. `max_rows_per_second`: None: as fast as the source gives them. `rate_only`: the copy that
-    waits or runs goes on, with this `max_rows_per_second`; nothing else of it changes.
+    back the copy that waits or runs instead. `max_rows_per_second`: None: the source's `copy_rows_per_second`; 0: as fast as the source
+    gives them. `rate_only`: the copy that waits or runs goes on, with this `max_rows_per_second` (None: no limit); nothing else of it changes.
     """
 
     id: str

@@ -9,7 +9,8 @@ What a reader must know:
 - `position` is `(0, file, pos, 2 * row + half)` of the row event. Debezium writes an update that moves the key as a
   delete and an insert with the same source fields: the insert is the second half of the row (1), all else the first.
 - Snapshot rows have none: they all share one in Debezium, and are told apart by their Kafka offset only. Nor have they
-  a commit time: their `ts_ms` is when they were read, which may be long after the state that they show.
+  a commit time: their `ts_ms` is when they were read, which may be long after the state that they show. They are told by their op `r` alone: a connector that
+  was killed in a blocking snapshot marks the log's events `snapshot: true`, too (seen of 3.5.0).
 - There is nothing like `prev` and `gen`: gaps and zombies of Debezium's cannot be noticed.
 - Debezium has already replaced zero dates (by null, or the epoch in NOT NULL columns): that loss is not undone.
 """
@@ -29,8 +30,6 @@ from schemas.wire.debezium_schema import schema_problem
 from schemas.wire.debezium_values import CONVERSION, converter
 from schemas.wire.images import image_type, image_values, plain
 from schemas.wire.position import Position, binlog_file_number
-
-_NOT_A_SNAPSHOT = (None, "false", False)
 
 
 class Modes(msgspec.Struct, frozen=True):
@@ -67,7 +66,6 @@ class _Source(msgspec.Struct, gc=False):
     db: str
     ts_ms: int
     table: str | None = None
-    snapshot: str | bool | None = None
     file: str = ""
     pos: int = 0
     row: int = 0
@@ -100,7 +98,7 @@ def commit_ms(raw: bytes) -> int | None:
         event = _loose(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return event.source.ts_ms if event.source.snapshot in _NOT_A_SNAPSHOT and event.op != "r" else None
+    return None if event.op == "r" else event.source.ts_ms
 
 
 def _loose(raw: bytes) -> _Loose:
@@ -245,7 +243,7 @@ def _payload(table: Table) -> type[msgspec.Struct]:
 
 def _place(source: _Source, op: str, table: Table) -> EventOrigin:
     name = source.table or table.name
-    if op == "r" or source.snapshot not in _NOT_A_SNAPSHOT:
+    if op == "r":
         return EventOrigin(source.db, name, 0, None)
     try:
         file = _file_number(source.file)

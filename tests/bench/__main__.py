@@ -1,6 +1,7 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m tests.bench [--events 300000] [--only capture,apply,start,latency,topics,coordination] [--no-write]
+python -m tests.bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination] [--copied-rows 10000000]
+    [--no-write]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import structlog
 
-from tests.bench import cluster, core_scale, heartbeats, messages, start, takeover
+from tests.bench import cluster, copy_table, core_scale, heartbeats, kafka_target, messages, start, takeover
 from tests.bench.backlogs import apply
 from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
 from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
@@ -182,6 +183,16 @@ def starts(bench: Bench) -> None:
     start.figures(start.measure(made, start.BEFORE, start.TIMES), bench.figures)
 
 
+def copies(bench: Bench) -> None:
+    """A copy of one table beside a live load, in the servers of its own."""
+    copy_table.figures(copy_table.run(bench.copied_rows, 2_000, "int"), bench.figures)
+
+
+def events(bench: Bench) -> None:
+    """Into a Kafka target, against a plain copy loop."""
+    kafka_target.run(bench.kafka, 60_000, 3, bench.figures)
+
+
 def coordination(bench: Bench) -> None:
     """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need nothing of `bench`."""
     for what, rate in messages.run().items():
@@ -225,7 +236,7 @@ def coordination(bench: Bench) -> None:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics, "coordination": coordination,
+    "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics, "kafka": events, "copy": copies, "coordination": coordination,
 }  # fmt: skip
 
 
@@ -253,11 +264,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
+    parser.add_argument("--copied-rows", type=int, default=10_000_000, help="of the table of the copy")
     parser.add_argument("--no-write", action="store_true", help="leave docs/benchmarks.md alone")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     failed = []
     with benches(options.events) as bench:
+        bench.copied_rows = options.copied_rows
         for part in options.only.split(","):
             try:
                 PARTS[part](bench)

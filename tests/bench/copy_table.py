@@ -4,7 +4,7 @@ The copied table has ten million rows (`--rows`); 2,000 rows a second are writte
 with rows of a third, small table, one every 50 ms, before the copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process
 reads the same table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it, without any guarantee.
 
-python -m tests.bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text]
+python -m tests.bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text] [--max-rows-per-second 8000]
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Probe:
         return found
 
 
-def run(rows: int, rate: int, key: str) -> Seen:
+def run(rows: int, rate: int, key: str, most: int | None = None) -> Seen:
     kafka, source, target = Kafka(), MariaDB(), PostgreSQL()
     with tempfile.TemporaryDirectory() as folder, stack(kafka, source, target):
         _fill(source, rows, key)
@@ -136,7 +136,7 @@ def run(rows: int, rate: int, key: str) -> Seen:
             with load.running():
                 ends = time.monotonic() + BEFORE_S
                 before = probe.measure(lambda: time.monotonic() >= ends)
-                return _copied(config, processes, probe, before, lambda: _plain(source, target))
+                return _copied(config, processes, probe, before, lambda: _plain(source, target), most)
 
 
 def _plain(source: MariaDB, target: PostgreSQL) -> float:
@@ -157,10 +157,15 @@ def _plain(source: MariaDB, target: PostgreSQL) -> float:
 
 
 def _copied(
-    config: Path, processes: Tree, probe: Probe, before: list[float], plain: Callable[[], float]
+    config: Path,
+    processes: Tree,
+    probe: Probe,
+    before: list[float],
+    plain: Callable[[], float],
+    most: int | None,
 ) -> Seen:
     began = time.monotonic()
-    _rowlock(config, "copy", f"{DB}.big")
+    _rowlock(config, "copy", f"{DB}.big", *(["--max-rows-per-second", str(most)] if most else []))
     captured: list[tuple[float, int]] = []
 
     def over() -> bool:
@@ -231,9 +236,8 @@ def _wait_for_rows(target: PostgreSQL, rows: int) -> None:
         wait(there, f"{rows:,} rows of the first snapshot", WAIT_S, pause=2)
 
 
-def figures(seen: Seen) -> Figures:
-    """Return what is printed and written to docs/benchmarks.md."""
-    found = Figures()
+def figures(seen: Seen, found: Figures) -> None:
+    """Add what is printed and written to docs/benchmarks.md."""
     found.add("copy of one table: captured", f"{seen.rows / seen.captured_s / 1000:.1f} thousand rows/s")
     found.add("copy of one table: applied", f"{seen.rows / seen.applied_s / 1000:.1f} thousand rows/s")
     found.add("the same rows by SELECT and COPY", f"{seen.rows / seen.plain_s / 1000:.1f} thousand rows/s")
@@ -245,7 +249,6 @@ def figures(seen: Seen) -> Figures:
         f"{statistics.median(seen.during) / statistics.median(seen.before):.2f}",
     )
     found.memory("copy of one table", seen.peaks)
-    return found
 
 
 def main() -> None:
@@ -253,8 +256,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rate", type=int, default=2_000)
     parser.add_argument("--key", choices=sorted(KEYS), default="int")
+    parser.add_argument("--max-rows-per-second", type=int, help="read the copy no faster")
     given = parser.parse_args()
-    figures(run(given.rows, given.rate, given.key))
+    figures(run(given.rows, given.rate, given.key, given.max_rows_per_second), Figures())
 
 
 if __name__ == "__main__":

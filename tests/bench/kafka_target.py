@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import statistics
 import time
@@ -29,9 +28,11 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.services import Kafka
 from tests.apply_kit import FakeSource, Topic
-from tests.kafka_target_kit import make_topic, messages, target_config
+from tests.bench.kit import Figures
+from tests.kafka_target_kit import make_topic, target_config
 
 BATCH = 5000
+BASELINE = "into Kafka, plain copy loop (baseline)"
 Rate = tuple[float, float]
 """Events a second, and microseconds of this process's processor time for each."""
 
@@ -122,6 +123,28 @@ def measured(bench: Bench, work: Callable[[str], None]) -> Rate:
     return bench.events / seconds, used / bench.events * 1e6
 
 
+def run(kafka: Kafka, events: int, rounds: int, into: Figures) -> None:
+    """Add the medians of the rounds, in each of which every way is measured once."""
+    bench = Bench(kafka, events)
+    works: dict[str, Callable[[str], None]] = {
+        BASELINE: bench.copied,
+        "into Kafka, loop that parses, in transactions": bench.by_hand,
+        **{
+            f"into Kafka, rowlock, format {word}": (lambda name, word=word: bench.ours(name, word))
+            for word in ("rowlock", "plain", "debezium", "debezium-schemas", "canal-json")
+        },
+    }
+    found: dict[str, list[Rate]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            found[name].append(measured(bench, work))
+    base = statistics.median(rate for rate, _ in found[BASELINE])
+    for name, rates in found.items():
+        rate, cpu = (statistics.median(each) for each in zip(*rates, strict=True))
+        note = f"{rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an event; median of {rounds} rounds"
+        into.add(name, f"{rate:,.0f} events/s", note)
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--events", type=int, default=60_000)
@@ -129,29 +152,7 @@ def main() -> None:
     given = asked.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with Kafka() as kafka:
-        bench = Bench(kafka, given.events)
-        works: dict[str, Callable[[str], None]] = {
-            "plain copy loop (baseline)": bench.copied,
-            "loop that parses, in transactions": bench.by_hand,
-            **{
-                f"rowlock, format {word}": (lambda name, word=word: bench.ours(name, word))
-                for word in ("rowlock", "plain", "debezium", "debezium-schemas", "canal-json")
-            },
-        }
-        found: dict[str, list[Rate]] = {name: [] for name in works}
-        for _ in range(given.rounds):
-            for name, work in works.items():
-                found[name].append(measured(bench, work))
-        count = len(messages(kafka, f"copy{bench.number - 4}.acct"))
-    print(
-        f"{bench.events} events, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}; format rowlock wrote {count} records"
-    )
-    base = statistics.median(rate for rate, _ in found["plain copy loop (baseline)"])
-    for name, rates in found.items():
-        rate, cpu = (statistics.median(each) for each in zip(*rates, strict=True))
-        print(
-            f"| {name} | {rate:,.0f} events/s | {rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an event |"
-        )
+        run(kafka, given.events, given.rounds, Figures())
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from schemas.wire.codec import encode_event
 from schemas.wire.event import Event
 from schemas.wire.records import table_topic
 from tests.apply_kit import FakeSource, account_table
+from tests.copy_kit import CopyOf
 from tests.targets_kit import KINDS, Target, fresh
 
 
@@ -285,6 +286,49 @@ def test_drift_is_displaced_whole(real: Real) -> None:
     assert alarm["log_level"] == "warning"
     assert (alarm["topic"], alarm["table"], alarm["rows"]) == (unit.unit.topic, f"{real.schema}.acct", 1)
     assert alarm["first_event"] == "1.0"
+
+
+def test_a_copy_marks_the_rows_that_had_made_room_before_it_began(real: Real) -> None:
+    """What makes room while the copy runs stays: nobody knows whether its own row had come already."""
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real))
+    assert unit.apply().state == "ok"
+
+    def stranger(key: int, email: str) -> None:
+        real.execute(
+            "INSERT INTO acct (id, email, owner, balance, version, opened) "
+            f"VALUES ({key}, '{email}', 'stranger', 1, 1, '2026-01-01 00:00:00')"
+        )
+
+    for key, email in ((97, "a@x"), (98, "b@x")):
+        stranger(key, email)
+        unit.write([source.put(source.row(key - 90, email, 1))])
+        assert unit.apply(len(unit.topic) - 1).displaced == 1
+    stranger(99, "c@x")
+    start = len(unit.topic)
+    copy = CopyOf(source, unit.topic)
+    copy.begin()
+    unit.write([source.put(source.row(3, "c@x", 1))])
+    while not copy.done:
+        copy.emit()
+    assert unit.apply(start).state == "ok"
+    assert unit.rows() == rows_of(source)
+    session: Any = real.session
+    topic = unit.unit.topic
+
+    def marks() -> list[Any]:
+        found = real.execute("SELECT displaced_by FROM rowlock_displaced ORDER BY id")
+        return [json.loads(row[0]).get("superseded") for row in found]
+
+    first = f"by the copy from offset {start} to {copy.markers[-1]}"
+    assert marks() == [first, first, None]
+    assert (session.displaced("p"), session.displaced("p", superseded=True)) == ({topic: 1}, {topic: 2})
+    start = len(unit.topic)
+    copy = CopyOf(source, unit.topic, id="copy-2")
+    copy.all()
+    assert unit.apply(start).state == "ok"
+    assert marks() == [first, first, f"by the copy from offset {start} to {copy.markers[-1]}"]
+    assert (session.displaced("p"), session.displaced("p", superseded=True)) == ({}, {topic: 3})
 
 
 def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,10 +247,8 @@ def copy_by_its_signal(world: World) -> None:
     world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)
     asked = invoke(world.config, "copy", target)
     assert asked.exit_code == 2
-    assert (
-        f'\'execute-snapshot\', \'{{"data-collections":["{target}"],"type":"incremental"}}\'' in asked.output
-    )
-    assert "no row is deleted" in asked.output
+    assert f'\'execute-snapshot\', \'{{"data-collections":["{target}"],"type":"blocking"}}\'' in asked.output
+    assert "deletes nothing" in asked.output
     world.connectors["plain"].read_again(*world.rows("plain").values())
     world.send()
     rows = "SELECT id, v FROM plain ORDER BY id"

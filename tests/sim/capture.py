@@ -30,8 +30,9 @@ from producer.kafka.writer import KafkaWriter
 from producer.loop import ticker
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter
+from producer.resume.startup import Starter
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import LIMIT, Assembly
 from producer.sources.binlog.binlog_log import BinlogLog

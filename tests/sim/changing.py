@@ -26,6 +26,7 @@ from consumer.attempt.evolution.in_target import (
     lose_others,
     not_lost,
     routed_place,
+    routed_table,
     sharing,
 )
 from consumer.attempt.reader import Slice
@@ -35,7 +36,7 @@ from consumer.errors import ConsumerError, FencedError, RefusedError, TransientE
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.tables.fitness import explained
-from consumer.tables.router import Policy, TableRoute
+from consumer.tables.router import Policy, TableRoute, wanted_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.alterations import (
     AddColumn,
@@ -392,6 +393,14 @@ def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
     return None
 
 
+def _passed_over(table: Table, change: Change) -> bool:
+    """Tell whether rows behind a statement fit into a target table that does not follow it; others are held, and who is held is not simulated here."""
+    columns = change.columns
+    return not columns.modified and all(
+        table.column(name).nullable for name in (*columns.dropped, *columns.renamed)
+    )
+
+
 class Branch:
     """A source with its rows, and its topic, written as time goes by. `changes`: its statements to come."""
 
@@ -631,14 +640,18 @@ class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
 
 
 class World:
-    """One history. `often`: how many of a source's changes are statements; None: drawn."""
+    """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one that changes target tables, drawn.
 
-    def __init__(self, seed: int, often: float | None = None) -> None:
+    Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two the table is to fit is not asked here.
+    """
+
+    def __init__(self, seed: int, often: float | None = None, policy: Policy | None = None) -> None:
         self.rng = rng = random.Random(seed)
-        self.policy: Policy = rng.choice(["lenient", "evolve"])
+        drawn: Policy = rng.choice(["lenient", "evolve"])
+        self.policy = policy or drawn
         self.database = Database(transactional=rng.random() < 0.3)
         self.lanes, self.gather, self.small = rng.randint(1, 3), rng.choice([1, 3, 100]), rng.choice([0, 4])
-        count = rng.choice([1, 2, 2])
+        count = rng.choice([1, 2, 2]) if policy is None else 1
         add = (("branch", "{source}"),) if count > 1 else ()
         self.routes = (TableRoute("bank.*", "public.{table}", add, self.policy),)
         self._connections = self.copies = 0
@@ -647,7 +660,7 @@ class World:
         changes, table = [], TABLE
         for _ in range(rng.randint(2, 7)):
             change = draw(rng, table, many=count > 1)
-            if change is not None:
+            if change is not None and (self.policy != "ignore" or _passed_over(table, change)):
                 changes.append(change)
                 table = change.of(table)
         often = rng.choice([0.15, 0.03]) if often is None else often
@@ -670,12 +683,39 @@ class World:
             return
         if self.policy == "lenient" and "set `schema_changes: evolve`" in report.message:
             raise WaitsForAPerson
+        if self.policy in ("ignore", "stop") and self._by_hand(unit):
+            unit.branch.copied()
+            self.copies += 1
+            unit.take_over()
+            return
         if report.copy is None:
             raise Wrong(f"{unit.topic} stopped: {report.message}")
         if not any(b'"copy":{' in raw for raw in unit.branch.topic[report.copy.after + 1 :]):
             unit.branch.copied()
             self.copies += 1
         unit.take_over()
+
+    def _by_hand(self, unit: Unit) -> bool:
+        """A person makes the target table fit the source's of now. Ends with whether there was something to do: then the table is copied.
+
+        Under `ignore` columns that the target lacks stay out. What new columns and other types have in the rows that are there comes with a copy.
+        """
+        source, state = unit.branch.source.table, self.database.state
+        real = state.tables[PLACE]
+        there = set(real.column_names)
+        wanted = wanted_table(source, routed_table(unit.spec, source))
+        columns = [each for each in wanted.columns if self.policy == "stop" or each.name in there]
+        if self.policy == "ignore":
+            gone = [each for each in real.columns if each.name not in wanted.column_names]
+            columns += [altered_struct(each, nullable=True) for each in gone]
+        names = {each.name for each in columns}
+        unique = tuple(index for index in wanted.unique if names.issuperset(index.columns))
+        fits = altered_struct(wanted, columns=tuple(columns), unique=unique)
+        if fits == real:
+            return False
+        rows = {key: {name: row.get(name) for name in fits.column_names} for key, row in state.rows.items()}
+        self.database.state = replace(state, tables={PLACE: fits}, rows=rows)
+        return True
 
     def _joins_late(self, unit: Unit, report: Report) -> bool:
         """Tell whether a branch that has written nothing yet finds a unique index that another's statement brought and its own table has not
@@ -736,13 +776,15 @@ class World:
                 for row in state.rows.values()
                 if row.get("branch", branch.source.name) == branch.source.name
             ]
-            found = {
-                row["id"]: {name: row[stored.target_name(name)] for name in branch.source.table.column_names}
-                for row in mine
-            }
-            if found != branch.rows:
+            written = [
+                name
+                for name in branch.source.table.column_names
+                if self.policy != "ignore" or stored.target_name(name) in state.tables[PLACE].column_names
+            ]
+            found = {row["id"]: {name: row[stored.target_name(name)] for name in written} for row in mine}
+            if found != {key: {name: row[name] for name in written} for key, row in branch.rows.items()}:
                 raise Wrong(f"{unit.topic}: source {branch.rows}, target {found}")
-        if self.policy == "evolve":
+        if self.policy in ("evolve", "stop"):
             wanted = {*self.branches[0].source.table.column_names, *(name for name, _ in self.routes[0].add)}
             if {*self.database.state.tables[PLACE].column_names} != wanted:
                 raise Wrong(f"columns {self.database.state.tables[PLACE].column_names}, and not {wanted}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from consumer.tables.router import Policy
 from tests.sim.changing import World
 from tests.sim.changing_rules import RULES
 
@@ -19,6 +20,15 @@ def test_every_history_ends_as_its_sources(part: int) -> None:
         World(seed).run()
 
 
+@pytest.mark.parametrize("policy", ["ignore", "stop"])
+def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: Policy) -> None:
+    """Under `stop` the seeds 20, 29 and 40 asked the target without end: what an attempt was given ended in front of the copy at which it goes on."""
+    worlds = [World(seed, policy=policy) for seed in range(SEEDS)]
+    for world in worlds:
+        world.run()
+    assert (sum(world.copies for world in worlds) > SEEDS) == (policy == "stop")
+
+
 @pytest.mark.parametrize("seed", [65, 188, 330, 1655])
 def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int) -> None:
     """65: a branch joins behind another's unique index. 188, 330: what stops a unit in the middle of an alteration, and heals by a copy, did
@@ -30,6 +40,8 @@ def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int) -> None:
 def test_more_histories_end_as_their_sources() -> None:
     for seed in range(SEEDS, SLOW):
         World(seed).run()
+        World(seed, policy="ignore").run()
+        World(seed, policy="stop").run()
 
 
 @pytest.mark.parametrize("rule", RULES)

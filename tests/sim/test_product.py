@@ -32,7 +32,16 @@ from producer.loop import (
     watermarks,
 )
 from producer.loop import copies as table_copies
-from producer.resume import former_stops, positions, proven_log, repeats, started, startup, topic_recovery
+from producer.resume import (
+    assignment,
+    former_stops,
+    positions,
+    proven_log,
+    repeats,
+    started,
+    startup,
+    topic_recovery,
+)
 from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler
 from producer.snapshot import reader as snapshot
 from producer.sources import changes, chunk_data
@@ -54,7 +63,7 @@ MODULES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
     choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, former_stops, repeats, started, tables, topic_recovery,
+    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, assignment, former_stops, repeats, started, tables, topic_recovery,
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
@@ -67,7 +76,7 @@ NOT_SIMULATED = {
     "attempt.recreated": "a topic that was made again",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",
-    "sweep._lost": "Kafka loses nothing here",
+    "sweep.lost": "Kafka loses nothing here",
     "sweep.Sweep.behind_refused": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
     "dispatch._theirs": "a target that compares exactly what the source does not",
     "netchange._mixed": "keys of several types",

@@ -527,6 +527,26 @@ def test_a_row_of_the_copy_replaces_what_is_held_for_its_key(text: bool) -> None
     assert bench.target.rows_of() == rows_of(source)
 
 
+@pytest.mark.parametrize("how", ["whole", "partial", "not ended"])
+def test_rows_that_had_made_room_are_superseded_where_a_copy_of_the_whole_table_ends(how: str) -> None:
+    bench, source = benched()
+    bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
+    copy = copy_of(source, bench.topic, partial=how == "partial")
+    copy.begin()
+    if how == "not ended":
+        copy.emit()
+    else:
+        while not copy.done:
+            copy.emit()
+    end = len(bench.topic) - 1
+    assert bench.apply().state == "ok"
+    assert bench.target.state.superseded == (
+        [("public.acct", copy.begins, f"by the copy from offset {copy.begins} to {end}")]
+        if how == "whole"
+        else []
+    )
+
+
 def test_a_row_of_the_copy_that_is_refused_again_is_what_is_held_then() -> None:
     bench, source = benched()
     poisoned(bench)

@@ -122,7 +122,7 @@ def _reordered(raw: dict[str, Any]) -> None:
         (lambda r: r["targets"]["dr"].update(user="other"), {"pipeline/q"}, ("targets.dr.user: u → other",)),
         (lambda r: r["targets"]["dr"].update(password="other"), {"pipeline/q"}, ("targets.dr.password: another value",)),
         (lambda r: r["pipelines"]["p"].update(conflicts="quarantine"), {"pipeline/p"}, ("pipelines.p.conflicts: replace → quarantine",)),
-        (lambda r: r["pipelines"]["p"].update(repair="stop"), {"pipeline/p"}, ("pipelines.p.repair.mode: copy → stop",)),
+        (lambda r: r["pipelines"]["p"].update(repair="stop"), {"pipeline/p", "source/b1"}, ("pipelines.p.repair.mode: copy → stop",)),
         (lambda r: r["pipelines"]["p"]["routes"][0].update(schema_changes="evolve"), {"pipeline/p"},
          ("pipelines.p.routes: [{from: bank.*, to: public.{table}}] → [{from: bank.*, to: public.{table}, schema_changes: evolve}]",)),
         (lambda r: r["pipelines"].pop("q"), set(), ("pipelines.q: gone",)),

@@ -35,6 +35,7 @@ from consumer.tables.stored import Stored
 from consumer.units.messages import About, Check, Examine, Examined, Failed, Take, Warm, Warmed
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
+from schemas.findings import debezium_again
 from schemas.wire.records import Watermark, unescape
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
@@ -245,7 +246,8 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     hands: UnitOperations, lost: FakeTarget
 ) -> None:
     """Another one has made the shared target table anew: it is seen at a start, and while an idle unit runs."""
-    unit, said = About(TOPIC, "b1", 1, "id"), "the rows of this source are not in it: rowlock copy bank.acct"
+    unit = About(TOPIC, "b1", 1, "id")
+    said = f"the rows of this source are not in it: {debezium_again('bank', 'acct')}"
     hands.announce()
     assert isinstance(hands.warm(Warm(unit)), Warmed)
     taken = hands.take(Take(unit, 0))

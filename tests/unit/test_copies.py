@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from producer.copies.again import made_again
 from producer.copies.book import RESTARTS, Ask, CopyBook, Forget, StopAgain, TableSeen
 from producer.copies.limits import HOUR_MS, MINUTE_MS, unbalanced
+from producer.copies.repair import by_default, repair_of
 from producer.copies.states import DAY_MS
 from producer.decoders.context import TopicTail
 from producer.tables import Begun, TableState, TopicState
+from schemas.config.model import Config
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.position import Position
@@ -202,6 +205,117 @@ def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
     assert refused(book, repair(5, "d", ms=MINUTE_MS + 2)) == "", "a minute later"
 
 
+# --- a table that was dropped and is there again
+
+
+def again(
+    number: int, *, table: str = "acct", limits: RepairLimits | None = LIMITS, ms: int = 0
+) -> CopyRequest:
+    return request(number, table, by="capture", cause="dropped", limits=limits, requested_ms=ms)
+
+
+DROPPED = TableSeen(stopped="dropped", estimate=7)
+
+
+def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
+    book = CopyBook()
+    assert made_again(book, again(1), DROPPED, 100) == ""
+    assert (state(book).phase, state(book).estimate) == ("waiting", 7)
+    for limits, seen, said in (
+        (None, DROPPED, "`repair` of the pipelines is `stop`: rowlock copy bank.acct"),
+        (
+            LIMITS,
+            TableSeen(stopped="dropped", estimate=1001),
+            "up to 1000 by itself: rowlock copy bank.acct (about 1001 rows)",
+        ),
+    ):
+        book = CopyBook()
+        reason = made_again(book, again(1, limits=limits), seen, 100)
+        assert reason.endswith(said)
+        assert (state(book).phase, state(book).reason) == ("refused", reason)
+    assert "2 times within a day" in made_again(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
+    assert "same cause (dropped) within an hour" in made_again(
+        ended((10, "dropped")), again(9), DROPPED, HOUR_MS
+    )
+
+
+def test_a_person_copies_what_is_not_copied_by_itself() -> None:
+    book = CopyBook()
+    assert made_again(book, again(1, limits=None), DROPPED, 100)
+    book.asked(request(2), DROPPED, 200)
+    assert (state(book).phase, state(book).reason) == ("waiting", "")
+
+
+def test_a_database_that_is_made_again_is_a_persons_business() -> None:
+    book = CopyBook()
+    said = [made_again(book, again(n, table=table, ms=n), DROPPED, 0) for n, table in enumerate("abcd")]
+    assert said[:3] == ["", "", ""]
+    assert "more than 3 tables of the source" in said[3]
+
+
+def test_a_copy_that_waits_goes_on_with_what_is_there_again() -> None:
+    book = running()
+    book.stopped(ACCT, "dropped", "gone", 300)
+    assert made_again(book, again(2, limits=None), DROPPED, 400) == "", "somebody has asked for it"
+    assert (state(book).id, state(book).phase, state(book).restarts) == ("r1", "waiting", 1)
+    part = CopyBook()
+    part.asked(request(1, where="id > 1"), TableSeen(), 100)
+    assert made_again(part, again(2), DROPPED, 400) == ""
+    assert state(part).id == "r2", "a part of the table ends no stop"
+
+
+def test_a_table_that_is_dropped_in_the_middle_of_its_copies_is_not_copied_for_ever() -> None:
+    book = CopyBook()
+    for turn in range(RESTARTS):
+        assert made_again(book, again(turn), DROPPED, 100) == ""
+        book.states.begun(ACCT, begun(turn), 200)
+        book.stopped(ACCT, "dropped", "it is gone", 300)
+        book.refuse(ACCT, "it is not there: rowlock copy bank.acct", 300)
+        assert state(book).restarts == turn + 1
+    for turn in (7, 8):
+        reason = made_again(book, again(turn), DROPPED, 400)
+        assert reason == (
+            "bank.acct was dropped in the middle of 3 copies, one after the other: rowlock copy bank.acct, once nobody drops it"
+        )
+        assert (state(book).phase, state(book).reason) == ("refused", reason)
+    assert made_again(book, again(9), DROPPED, 401 + DAY_MS) == "", "that was yesterday"
+    assert state(book).restarts == 0
+
+
+def config(**repairs: tuple[str, object]) -> Config:
+    """Pipelines by name → (pattern of their routes, `repair`)."""
+    raw = {
+        "kafka": {"bootstrap": "h:1"},
+        "sources": {"s": {"type": "mysql", "host": "h", "user": "u", "password": "", "tables": ["*.*"]}},
+        "targets": {name: {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "", "database": name} for name in repairs},
+        "pipelines": {
+            name: {"sources": ["s"], "target": name, "routes": [{"from": where, "to": "x.{table}"}], "repair": how}
+            for name, (where, how) in repairs.items()
+        },
+    }  # fmt: skip
+    return Config.model_validate(raw)
+
+
+def test_the_pipelines_that_take_a_table_say_whether_it_is_copied_by_itself() -> None:
+    small = {"mode": "copy", "max_rows": 9, "max_per_day": 1}
+    limits = repair_of(
+        config(a=("bank.*", small), b=("bank.acct", "stop"), c=("*.*", {"max_rows": 5, "max_per_day": 2})),
+        "s",
+    )
+    assert limits(("bank", "acct")) == RepairLimits(max_rows=9, max_per_day=2), "each would ask for itself"
+    assert limits(("other", "t")) == RepairLimits(max_rows=5, max_per_day=2)
+    assert repair_of(config(b=("bank.acct", "stop"), a=("other.*", small)), "s")(("bank", "acct")) is None
+    default = RepairLimits(max_rows=50_000_000, max_per_day=3)
+    assert (
+        repair_of(config(a=("other.*", "stop")), "s")(("bank", "acct"))
+        == default
+        == by_default(("bank", "acct"))
+    )
+
+
+# --- by hand
+
+
 def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
     """Also where it stands in a database whose name has a dot."""
     name, command = "`bank.2024`.acct", "rowlock copy '`bank.2024`.acct'"
@@ -299,6 +413,18 @@ def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
         faster = replace(request(2), rate_only=True, max_rows_per_second=rate)
         assert book.asked(faster, TableSeen(), 300) == []
         assert state(book) == replace(before, max_rows_per_second=rate)
+
+
+def test_a_copy_without_a_rate_has_the_sources_and_zero_is_no_limit() -> None:
+    """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that somebody asked for."""
+    for given, rate in ((None, 10), (7, 7), (0, None)):
+        book = CopyBook(rate=10)
+        book.asked(replace(request(1), max_rows_per_second=given), TableSeen(), 100)
+        assert state(book).max_rows_per_second == rate
+    book = CopyBook(rate=10)
+    book.asked(request(1), TableSeen(), 100)
+    book.asked(replace(request(2), rate_only=True, max_rows_per_second=0), TableSeen(), 200)
+    assert state(book).max_rows_per_second is None
 
 
 def test_a_rate_without_a_copy_is_nothing() -> None:

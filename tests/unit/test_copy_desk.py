@@ -136,6 +136,24 @@ def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> No
     assert len(desk.sent) == 1
 
 
+def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.told(
+        id="made again",
+        by="capture",
+        phase="refused",
+        reason="too large: rowlock copy bank.acct (about 9 rows)",
+    )
+    dropped = desk.desk.look(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
+    assert (
+        dropped.said
+        == "it was dropped; a copy was asked for and refused: too large: rowlock copy bank.acct (about 9 rows)"
+    )
+    other = desk.desk.look(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
+    assert other.said is None
+    assert desk.sent == []
+
+
 def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repair="stop")
     assert desk.desk.look(UNIT, NEED, WHY).said is None

@@ -8,7 +8,7 @@ import pytest
 
 from producer.definitions.places import Proven, Unproven
 from producer.sources.chunk_data import ChunkRefused
-from schemas.wire.copies import CopyRequest, CopyState
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import Event as RowEvent
 from schemas.wire.position import binlog_file_number
 from tests.capture_story import FILE, NUMBER, Events, Story
@@ -152,6 +152,28 @@ def test_a_dropped_table_that_is_made_again_is_copied(mysql: bool) -> None:
     assert state(story).id.startswith("made again at ")
     assert (state(story).phase, begins(story)[-1].copy is not None) == ("running", True)
     assert "bank.acct" not in story.broker.stored[-1].record.stops
+
+
+@pytest.mark.parametrize("limits", [None, RepairLimits(max_rows=6, max_per_day=3)])
+def test_a_table_that_is_made_again_waits_for_a_person_where_repair_says_so(
+    limits: RepairLimits | None,
+) -> None:
+    story = Story(mysql=False)
+    story.repair = limits
+
+    def telling() -> Iterator[Events]:
+        yield story.statement("DROP TABLE `acct`")
+        yield []
+        yield story.statement("CREATE TABLE acct (id BIGINT PRIMARY KEY, version INT)")
+        story.tick()
+        yield []
+        yield []
+
+    story.tell(telling())
+    assert (state(story).phase, begins(story)) == ("refused", [])
+    assert "rowlock copy bank.acct" in state(story).reason
+    assert ("(about 7 rows)" in state(story).reason) == (limits is not None)
+    assert story.broker.stored[-1].record.stops["bank.acct"].cause == "dropped"
 
 
 def test_a_copy_that_is_taken_back_stops_the_table_again() -> None:

@@ -305,8 +305,13 @@ def test_half_of_the_steps_and_the_rest_later_come_to_the_same(name: str) -> Non
 
 def test_ignore_and_stop_leave_the_target_alone() -> None:
     for policy in ("ignore", "stop"):
-        for new, columns in FOLLOWED.values():
-            assert steps(new, columns, policy) == []
+        for name, (new, columns) in FOLLOWED.items():
+            if (policy, name) != ("ignore", "rename and add under the old name"):
+                assert steps(new, columns, policy) == []
+    with pytest.raises(
+        CopyNeededError, match="column note already"
+    ):  # the target's has values of the renamed one
+        planned(*FOLLOWED["rename and add under the old name"], "ignore")
 
 
 def test_what_is_added() -> None:
@@ -452,7 +457,10 @@ def test_a_column_that_is_there_already_is_not_taken_for_filled() -> None:
     with pytest.raises(CopyNeededError, match="column n already"):
         planned(new, columns, there=there)
     assert steps(new, columns, there=there, rewrite=True) == []
-    assert steps(new, columns, "ignore", there=there) == []
+    with pytest.raises(CopyNeededError, match="column n already"):
+        planned(new, columns, "ignore", there=there)
+    assert steps(new, columns, "ignore", there=there, rewrite=True) == []
+    assert steps(new, columns, "ignore") == []
 
 
 def test_a_column_that_gets_the_name_of_one_that_was_kept_is_not_taken_for_renamed() -> None:
@@ -475,6 +483,30 @@ def test_what_one_adds_the_others_may_lack() -> None:
     ]
     assert steps(*FOLLOWED["widen"], routed=SHARED, others=[OTHERS])[0].wanted.type == BIG  # type: ignore[union-attr]
     assert steps(*FOLLOWED["no longer required"], routed=SHARED, others=[OTHERS])[0].wanted.nullable  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
+def test_a_column_that_another_unit_brought_is_empty_in_the_rows_of_this_one_or_needs_a_copy(
+    policy: Policy,
+) -> None:
+    new, columns = FOLLOWED["add"]
+    theirs = added(OTHERS, column("n"))
+    there = added(real(routed=SHARED), column("n"))
+    shared: dict[str, Any] = {"routed": SHARED, "others": [theirs]}
+    assert steps(new, columns, policy, there=there, **shared) == [], "NULL in all rows of this unit"
+    filled = [
+        (added(real(routed=SHARED), column("n", default="7")), {}),  # somebody else made it
+        (added(real(routed=SHARED), column("n", nullable=False)), {}),
+        (there, {"stored": Stored(TABLE, left=("n",))}),
+        (there, {"stored": Stored(TABLE, unwritten=("n",))}),
+        (there, {"others": [OTHERS]}),  # nobody knows who brought it
+    ]
+    for table, more in filled:
+        with pytest.raises(CopyNeededError, match="column n already"):
+            planned(new, columns, policy, there=table, **{**shared, **more})
+    if policy == "ignore":  # otherwise `decide` says so
+        with pytest.raises(CopyNeededError, match="column n already"):
+            planned(added(TABLE, column("n", default="7")), columns, policy, there=there, **shared)
 
 
 def test_what_one_drops_stays_until_the_last_has() -> None:

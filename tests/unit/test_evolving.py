@@ -4,6 +4,7 @@ its transactions, and one where each commits by itself; killed at each moment.""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,26 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import FollowDefinition, LoseOthers
+from consumer.attempt.effects import (
+    CloseHeldBefore,
+    FollowDefinition,
+    LoseOthers,
+    Transact,
+    Truncate,
+    WriteUnit,
+)
 from consumer.attempt.evolution.in_target import lose_others, unaltered
+from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.reader import Slice
 from consumer.attempt.spec import UnitSpec, known_table
-from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.attempt.transactions import Progress
+from consumer.errors import (
+    AttemptLostError,
+    CommitUnknownError,
+    MissingGrantError,
+    TargetConfigError,
+    TransientError,
+)
 from consumer.ordering.model import ApplyUnit, UnitState
 from consumer.tables.evolution.plans import TableChange
 from consumer.tables.router import Policy, TableRoute
@@ -262,6 +279,20 @@ def test_killed_at_any_moment_it_goes_on_from_there(name: str, policy: Policy, t
     assert number >= (3 if transactional else 6), "a mark, a statement, an end; each before and behind"
 
 
+@KINDS
+def test_killed_at_any_moment_a_change_under_ignore_needs_no_copy(transactional: bool) -> None:
+    for number in range(1, 12):
+        tale = story("ignore", transactional=transactional)
+        tell(tale, "add")
+        killed = kill_at(tale, number)
+        tale.bench.take_over()
+        report = tale.bench.apply(len(tale.bench.topic) - 1)
+        assert (report.state, tale.bench.target.state.unit.ddl) == ("ok", None), (number, report.message)
+        assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == ("n",)
+        if not killed:
+            break
+
+
 def tell(tale: Story, name: str) -> None:
     if name == "drop and add":
         columns = ColumnChanges(dropped=("note",), added=("note",))
@@ -461,6 +492,152 @@ def account_table_there() -> Table:
     return replace(account_table(), db="public")
 
 
+@KINDS
+@pytest.mark.parametrize("how", ["renamed", "dropped", "dropped and another one renamed"])
+def test_under_ignore_a_column_that_comes_back_has_old_values_and_needs_a_copy(
+    how: str, transactional: bool
+) -> None:
+    tale = story("ignore", transactional=transactional)
+    tale.put(1, note="old")
+    note, gone = TABLE.column("note"), without(TABLE, "note")
+    if how == "renamed":
+        tale.statement(renamed(TABLE, "note", "w"), ColumnChanges(renamed={"note": "w"}))
+        tale.put(1, w="new", version=2)
+    else:
+        tale.statement(gone, ColumnChanges(dropped=("note",)))
+        tale.put(1, version=2)
+    assert tale.bench.apply().state == "ok"
+    if how == "dropped":
+        tale.statement(added(gone, note), ColumnChanges(added=("note",)), {"note": None})
+    else:
+        if how != "renamed":
+            other = replace(note, name="w")
+            tale.statement(added(gone, other), ColumnChanges(added=("w",)), {"w": None})
+        tale.statement(TABLE, ColumnChanges(renamed={"w": "note"}))
+    tale.put(2, version=8)
+    report = tale.bench.apply()
+    assert (report.state, "has a column note already" in report.message) == ("stopped", True), report.message
+    assert report.copy is not None
+    assert report.copy.cause == "definition"
+    assert tale.bench.target.state.unit.ddl is None
+    copied(tale)
+    assert tale.equal()
+    assert alterations(tale) == 0
+
+
+def copied(tale: Story) -> None:
+    """A copy ends a stop."""
+    tale.copy(tale.source.table)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+
+
+def has_now(tale: Story, name: str, *, running: bool = False) -> None:
+    """A person adds a column to the target table by hand."""
+    state = tale.bench.target.state
+    there = state.tables["public.acct"]
+    state.tables["public.acct"] = added(there, column(name))
+    state.rows["public.acct"] = {key: (*row, None) for key, row in state.rows["public.acct"].items()}
+    if not running:
+        tale.bench.take_over()
+
+
+def lacks_now(tale: Story, name: str) -> None:
+    """A person drops the last column of the target table by hand."""
+    state = tale.bench.target.state
+    there = state.tables["public.acct"]
+    assert there.column_names[-1] == name
+    state.tables["public.acct"] = without(there, name)
+    state.rows["public.acct"] = {key: row[:-1] for key, row in state.rows["public.acct"].items()}
+    tale.bench.take_over()
+
+
+@KINDS
+@pytest.mark.parametrize("behind", ["nothing", "a row", "another statement"])
+def test_a_column_that_was_left_out_and_that_a_person_adds_to_the_target_needs_a_copy(
+    behind: str, transactional: bool
+) -> None:
+    tale = story("ignore", transactional=transactional)
+    tale.statement(*FOLLOWED["add"], {"n": None})
+    tale.put(1, n=1)
+    assert tale.bench.apply().state == "ok"
+    has_now(tale, "n")
+    if behind == "a row":
+        tale.put(2, n=2)
+    elif behind == "another statement":
+        tale.statement(added(tale.source.table, column("m")), ColumnChanges(added=("m",)), {"m": None})
+    report = tale.bench.apply()
+    assert (report.state, "lacked the column n and has it now" in report.message) == ("stopped", True)
+    assert report.copy is not None
+    copied(tale)
+    tale.put(0, n=5)
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    at = tale.bench.target.tables["public.acct"].column_names.index("n")
+    assert {row[0]: row[at] for row in tale.bench.target.rows_of()} == {
+        key: row["n"] for key, row in tale.rows.items()
+    }
+    assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == (
+        ("m",) if behind == "another statement" else ()
+    )
+
+
+def test_a_column_that_comes_to_the_target_while_the_unit_runs_needs_a_copy_at_the_next_statement() -> None:
+    tale = story("ignore")
+    tale.statement(*FOLLOWED["add"], {"n": None})
+    tale.put(1, n=1)
+    assert tale.bench.apply().state == "ok"
+    has_now(tale, "n", running=True)
+    tale.put(2, n=2)
+    assert tale.bench.apply().state == "ok", "it writes what it wrote"
+    tale.statement(added(tale.source.table, column("m")), ColumnChanges(added=("m",)), {"m": None})
+    report = tale.bench.apply()
+    assert (report.state, "a column n already" in report.message) == ("stopped", True), report.message
+    copied(tale)
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+def test_a_column_that_was_left_out_needs_a_copy_whatever_the_policy_is_now(policy: Policy) -> None:
+    tale = story("ignore")
+    tale.statement(*FOLLOWED["add"], {"n": None})
+    tale.put(1, n=1)
+    assert tale.bench.apply().state == "ok"
+    tale.bench.routes = (TableRoute("bank.*", "public.{table}", (), policy),)
+    tale.bench.take_over()
+    report = tale.bench.apply()
+    assert (report.state, "lacks the columns ['n']" in report.message) == ("stopped", True), report.message
+    has_now(tale, "n")
+    report = tale.bench.apply()
+    assert (report.state, "lacked the column n and has it now" in report.message) == ("stopped", True)
+    copied(tale)
+    assert tale.equal()
+
+
+def test_a_column_that_a_person_takes_from_the_target_and_gives_back_needs_a_copy() -> None:
+    """Older versions did not write down what they left out: it is written down by whoever finds the table so."""
+    tale = story("ignore")
+    lacks_now(tale, "note")
+    tale.put(1, note="one")
+    assert tale.bench.apply().state == "ok"
+    has_now(tale, "note")
+    report = tale.bench.apply()
+    assert (report.state, "lacked the column note and has it now" in report.message) == ("stopped", True)
+
+
+def test_a_restart_that_finds_the_target_as_it_was_needs_no_copy() -> None:
+    tale = story("ignore")
+    tale.statement(*FOLLOWED["add"], {"n": None})
+    for turn in range(3):
+        tale.put(1, version=turn, n=turn)
+        tale.bench.take_over()
+        assert tale.bench.apply().state == "ok"
+    assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == ("n",)
+    tale.statement(without(tale.source.table, "n"), ColumnChanges(dropped=("n",)))
+    tale.statement(*FOLLOWED["add"], {"n": None})  # it was never in the target
+    assert tale.bench.apply().state == "ok"
+
+
 def test_under_ignore_a_type_that_the_target_cannot_take_stops_the_unit() -> None:
     tale = story("ignore")
     tale.copy(changed(TABLE, "version", type=text(20)))
@@ -554,6 +731,28 @@ def test_a_dropped_table_and_one_that_is_made_again(how: str, transactional: boo
             assert "public.acct" not in state.tables
             assert state.unit.definition is None
         tale.bench.take_over()
+
+
+def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
+    """The event is met again at each start. Where nobody knows whether it happened, the next attempt reads it: the lanes, which stay, do not tell."""
+    place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
+    target, routed = SimpleNamespace(topic="a topic"), SimpleNamespace(where=None, added=())
+    changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: Progress([place]))  # type: ignore[list-item]
+    object.__setattr__(changes._spec, "on_drop", "empty")
+    at = (8, (0, 1, 90, 0), 1, 1)
+
+    def emptied(stored: Stored) -> Any:
+        return changes.gone(SimpleNamespace(target=target, routed=routed, stored=stored), at)  # type: ignore[arg-type]
+
+    machine = emptied(Stored(TABLE))
+    asked = next(machine)
+    assert isinstance(asked, Transact)
+    (state,) = (each.state for each in asked.operations if isinstance(each, WriteUnit))
+    assert [type(each) for each in asked.operations] == [Truncate, CloseHeldBefore, WriteUnit]
+    with pytest.raises(AttemptLostError):
+        machine.throw(CommitUnknownError("lost"))
+    assert list(emptied(decode_stored(state.definition or ""))) == [], "it happened"
+    assert list(emptied(replaced(Stored(TABLE), emptied=3))) != [], "that was for another event"
 
 
 @pytest.mark.parametrize("number", range(1, 12))
@@ -703,6 +902,34 @@ def test_under_stop_the_unit_goes_on_at_a_copy_once_a_person_has_altered_the_tar
     assert report.state == "ok", report.message
     assert tale.equal()
     assert alterations(tale) == 0
+
+
+def test_an_attempt_that_is_given_nothing_of_the_copy_in_front_of_which_it_stands_ends() -> None:
+    """It looked for the copy's begin again and again, and found it each time."""
+    tale = story("stop")
+    tale.statement(renamed(without(TABLE, "note"), "owner", "holder"), None)
+    assert tale.bench.apply().state == "stopped"
+    tale.rows = {key: {**row, "holder": f"h{key}"} for key, row in tale.rows.items()}
+    end = len(tale.bench.topic)
+    new = tale.source.table
+    tale.copy(new)
+    tale.bench.target.state.tables["public.acct"] = replace(new, db="public")
+    tale.bench.target.state.rows["public.acct"] = {}
+    whole = tale.bench.slices
+
+    def given(start: int, upto: int, size: int) -> list[Slice]:
+        return whole(start, min(upto, end), size) if size == 50 else whole(start, upto, size)
+
+    for _ in range(2):
+        tale.bench.take_over()
+        tale.bench.tables.clear()
+        tale.bench.slices = given  # type: ignore[method-assign]
+        report = tale.bench.apply()
+        assert (report.state, report.offset) == ("ok", end - 1), report.message
+    tale.bench.slices = whole  # type: ignore[method-assign]
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
 
 
 @KINDS

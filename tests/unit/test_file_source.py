@@ -16,8 +16,9 @@ from producer.kafka.writer import KafkaWriter
 from producer.known_sources import source_of
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
+from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureAssignment, Starter
+from producer.resume.startup import Starter
 from producer.tables import Captured
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config

@@ -64,9 +64,10 @@ def test_a_unit_is_taken_over_where_its_progress_is(target: SqliteTarget, elsewh
     pipeline: Any = SimpleNamespace(name="p", layout="{}", config=SimpleNamespace(lanes=3))
     with contextlib.closing(open_progress(target.config(), name="test")) as store:
         store.ensure_bookkeeping()
-        taken = take_unit(store, pipeline, "t", "id", (5, 9), assigned=3)
+        assert take_unit(store, pipeline, "t", "id", (5, 9), assigned=2).refusal is None
+        taken = take_unit(store, pipeline, "t", "other", (5, 9), assigned=3)
         assert taken.epoch == 3 << 16
-        assert "Kafka has deleted events" in str(taken.refusal)
+        assert "created again" in str(taken.refusal)
         assert store.read(UNIT)[1] is not None
     assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(taken.refusal,)]
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from consumer.attempt.spec import UnitSpec, prepared
 from consumer.errors import UnitStoppedError
-from consumer.ordering.model import ApplyUnit, TopicOptions, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, TopicOptions, UnitState
 from consumer.tables.router import Routed, TableRoute
 from consumer.tables.shared_topics import mixed, shared_with
 from consumer.tables.stored import Stored
+from consumer.targets.kafka.state import ProgressRecord, Units, Written
 from rowlock.inspect.check import Flow, not_kept_apart
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
@@ -24,10 +26,11 @@ ACCT = Table(
 )
 WHOSE, ONE_KEY = "do not say whose row", "one key in the topic"
 B1, B2 = {"branch": "b1"}, {"branch": "b2"}
+KINDS = (("b1", "mysql"), ("b2", "mysql"))
 
 
 def to(word: str, add: dict[str, str], *key: str) -> Routed:
-    return Routed("head", "acct", tuple(add.items()), topic=TopicOptions(format=word, key=key))
+    return Routed("head", "acct", tuple(add.items()), topic=TopicOptions(format=word, key=key, kinds=KINDS))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,8 @@ def to(word: str, add: dict[str, str], *key: str) -> Routed:
         ("canal-json", ("town",), {}, {}, WHOSE),
         ("rowlock", (), {}, {}, ONE_KEY),
         ("debezium", (), {"branch": "x"}, {"branch": "x"}, ONE_KEY),
-        ("debezium", (), B1, {}, ONE_KEY),
+        ("debezium", (), B1, {}, ""),
+        ("debezium", ("id",), B1, {}, ONE_KEY),
         ("plain", (), B1, B2, ""),
         ("rowlock", (), B1, B2, ""),
         ("rowlock", ("id",), B1, B2, ONE_KEY),
@@ -56,12 +60,55 @@ def test_what_keeps_two_tables_apart(
     assert (said in found) if said else not found
 
 
+def keyed(*columns: str) -> Table:
+    parts = tuple(IndexPart(column=name) for name in columns)
+    return msgspec.structs.replace(ACCT, name="other", key=UniqueIndex(name="PRIMARY", parts=parts))
+
+
+@pytest.mark.parametrize(
+    ("word", "one", "two", "said"),
+    [
+        # keys of other names are other keys
+        ("rowlock", (("a_id",), ()), (("b_id",), ()), ""),
+        ("debezium", (("id",), ()), (("id", "x"), ()), ""),
+        ("rowlock", (("id",), ()), (("id",), ()), ONE_KEY),
+        ("plain", (("a_id",), ()), (("b_id",), ()), WHOSE),
+        # many rows of one are under a key that is one row of the other: its tombstone would take them along
+        ("rowlock", (("id", "x"), ("id",)), (("id",), ()), ONE_KEY),
+        ("rowlock", (("id", "x"), ("id",)), (("id", "y"), ("id",)), ""),
+    ],
+)
+def test_both_keys_count(
+    word: str,
+    one: tuple[tuple[str, ...], tuple[str, ...]],
+    two: tuple[tuple[str, ...], tuple[str, ...]],
+    said: str,
+) -> None:
+    for (mine, by), (theirs, their_key) in ((one, two), (two, one)):
+        found = mixed(keyed(*mine), to(word, {}, *by), to(word, {}, *their_key), keyed(*theirs))
+        assert (said in found) if said else not found
+
+
+def test_formats_of_both_count() -> None:
+    for one, two in (("plain", "rowlock"), ("rowlock", "plain")):
+        assert "format plain do not say" in mixed(ACCT, to(one, {}, "town"), to(two, {}, "town"), ACCT)
+        assert ONE_KEY in mixed(ACCT, to(one, B1, "town"), to(two, B2, "town"), ACCT)
+
+
+def test_a_unit_judges_by_the_definition_of_the_other() -> None:
+    routes = [TableRoute("bank.*", "head.acct", topic=TopicOptions(kinds=KINDS))]
+    for columns, said in ((("b_id",), ""), (("id",), ONE_KEY)):
+        writers = {"a.b.b2.bank.other": (state(keyed(*columns)), 7)}
+        found = shared_with(ACCT, to("rowlock", {}), "a.b.b1.bank.acct", writers, routes)
+        assert (said in found) if said else not found
+
+
 def test_tables_of_a_database_are_none_of_it() -> None:
     assert mixed(ACCT, Routed("head", "acct"), Routed("head", "acct")) == ""
 
 
-def state(table: Table = ACCT) -> UnitState:
-    return UnitState(Stored(table).encode(), None, None)
+def state(table: Table = ACCT, emptied: int | None = None) -> UnitState:
+    return UnitState(Stored(table, emptied=emptied).encode(), None, None)
 
 
 @pytest.mark.parametrize(
@@ -72,31 +119,70 @@ def state(table: Table = ACCT) -> UnitState:
         ({"a.b.b2.bank.acct": UnitState(None, None, None)}, {}, "b2:bank.acct writes it, too"),
         ({"a.b.b2.bank.other": UnitState(None, None, None)}, {}, ""),
         ({"a.b.b2.bank.acct": state()}, {"branch": "{source}"}, ""),
+        # what writes no more: another prefix's, a source that is no more, a table whose rows went when it was dropped
+        ({"b.b.b2.bank.acct": state()}, {}, ""),
+        ({"a.b.b3.bank.acct": state()}, {}, ""),
+        ({"a.b.b2.bank.acct": state(emptied=8)}, {}, ""),
+        ({"a.b.b2.bank.acct": state(emptied=7)}, {}, "b2:bank.acct writes it, too"),
     ],
 )
 def test_a_unit_knows_the_others_of_its_pipeline(
     units: dict[str, UnitState], add: dict[str, str], said: str
 ) -> None:
-    route: dict[str, Any] = {"add": tuple(add.items()), "topic": TopicOptions(format="plain")}
+    route: dict[str, Any] = {"add": tuple(add.items()), "topic": TopicOptions(format="plain", kinds=KINDS)}
     routes = [TableRoute("bank.*", "head.{table}", **route)]
     mine = to("plain", dict.fromkeys(add, "b1"))
-    found = shared_with(ACCT, mine, "b1", units, routes)
-    assert (said in found and "add: " in found) if said else not found
+    writers = {topic: (each, 7) for topic, each in units.items()}
+    found = shared_with(ACCT, mine, "a.b.b1.bank.acct", writers, routes)
+    assert (said in found and "add: " in found and "is no more" in found) if said else not found
     elsewhere = [TableRoute("bank.*", "head.{source}_{table}", **route)]
-    assert shared_with(ACCT, mine, "b1", units, elsewhere) == ""
+    assert shared_with(ACCT, mine, "a.b.b1.bank.acct", writers, elsewhere) == ""
+
+
+MINE, OTHER = ApplyUnit("p", "a.b1.bank.acct"), ApplyUnit("p", "a.b2.bank.acct")
+
+
+def record(topic: str | None, stopped: str | None = None) -> bytes:
+    """The record of a unit that has written to `topic`."""
+    lane = LaneProgress(0, 1, 1, "id", 7, (0, 1, 1, 0), 1, "{}")
+    written = None if topic is None else Written(topic, "plain", ("id",), 1, "murmur2")
+    return msgspec.json.encode(ProgressRecord((lane,), UnitState(None, None, stopped), written))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "counts"),
+    [
+        (record(None), record(None), True),
+        (record("head.acct"), record("head.acct"), True),
+        (record("head.acct"), record("head.acct", "stopped"), True),
+        (record(None), record("head.acct", "stopped"), True),
+        # a newcomer that may not write stops alone: he looks before he writes, and finds who has
+        (record("head.acct"), record(None), False),
+        (record("head.old"), record(None), True),
+        (record(None), record(None, "stopped"), False),
+        (record(None), record("head.old"), False),
+        (record(None), None, False),
+    ],
+)
+def test_who_has_written_or_may_yet_counts(mine: bytes, theirs: bytes | None, counts: bool) -> None:
+    units = Units()
+    for unit, value in ((MINE, mine), (OTHER, theirs), (ApplyUnit("q", OTHER.topic), record("head.acct"))):
+        units.take(msgspec.json.encode((unit.pipeline, unit.topic)), value)
+    found = {topic: offset for topic, (_, offset) in units.writers(MINE, "head.acct").items()}
+    assert found == ({OTHER.topic: 7} if counts else {})
 
 
 class Target:
     """A target of events that another unit was taken over at."""
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
-        assert pipeline == "p"
-        return {"a.b2.bank.acct": UnitState(None, None, None), "a.b1.bank.acct": state()}
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        assert (unit, topic) == (MINE, "head.acct")
+        return {OTHER.topic: (UnitState(None, None, None), -1)}
 
 
 def test_a_worker_refuses_to_open_a_topic_of_mixed_rows() -> None:
-    routes = (TableRoute("bank.*", "head.{table}", topic=TopicOptions(format="plain")),)
-    spec = UnitSpec(ApplyUnit("p", "a.b1.bank.acct"), "b1", 1, "", routes, 1)
+    routes = (TableRoute("bank.*", "head.{table}", topic=TopicOptions(format="plain", kinds=KINDS)),)
+    spec = UnitSpec(MINE, "b1", 1, "", routes, 1)
     with pytest.raises(UnitStoppedError, match=r"^topic head\.acct: b2:bank\.acct writes it, too"):
         prepared(spec, cast(Any, Target()), Stored(ACCT), first=True)
 

@@ -136,13 +136,15 @@ def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) ->
 
 def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     operations = [
-        fx.Write(X), fx.Hold([X]), fx.Truncate(X, {"a": "b"}), fx.CloseHeldBefore(5, "why"), fx.Write(X, "why"), fx.WriteProgress([X]),
+        fx.Write(X), fx.Hold([X]), fx.Truncate(X, {"a": "b"}), fx.CloseHeldBefore(5, "why"),
+        fx.SupersedeDisplaced("s.t", 4, "why"), fx.Write(X, "why"), fx.WriteProgress([X]),
         fx.WriteUnit(X), fx.Relayout([X]),
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
     stage.did(effect)
     assert stage.said == [
         (2, "transaction", "u", [X]), ("apply", X, None), ("hold", [X]), ("truncate", X, {"a": "b"}), ("close_held_before", 5, "why"),
+        ("supersede_displaced", "s.t", 4, "why"),
         ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("relayout", [X]), (2, "commit"),
     ]  # fmt: skip
     assert effect.displaced == [3, 3]

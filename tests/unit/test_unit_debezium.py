@@ -22,7 +22,7 @@ from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import InForce
 from consumer.tables.router import TableRoute
-from schemas.table.model import Column, ColumnType, Kind
+from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.debezium import Modes
 from tests.apply_kit import account_table
 from tests.debezium_kit import Connector, Record, Values
@@ -43,9 +43,14 @@ class Bench:
     """A unit whose definition was read from the source, its connector and topic, and the target."""
 
     def __init__(
-        self, *, lanes: int = 3, schemas: bool = False, routes: tuple[TableRoute, ...] = ROUTES
+        self,
+        *,
+        lanes: int = 3,
+        schemas: bool = False,
+        routes: tuple[TableRoute, ...] = ROUTES,
+        table: Table = TABLE,
     ) -> None:
-        self.connector = Connector(TABLE, schemas=schemas)
+        self.connector = Connector(table, schemas=schemas)
         self.target = FakeTarget()
         self.tables: dict[tuple[str, int], InForce] = {}
         self.spec = UnitSpec(
@@ -53,7 +58,7 @@ class Bench:
             limits=LaneLimits(pause=0.001, max_pause=0.002), debezium=Modes(),
         )  # fmt: skip
         self.take_over()
-        define_topic(self.spec, self.target, TABLE)  # type: ignore[arg-type]
+        define_topic(self.spec, self.target, table)  # type: ignore[arg-type]
 
     def take_over(self) -> None:
         layout = initial_layout(self.spec.routes, self.spec.lanes).encode()

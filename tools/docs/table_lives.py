@@ -7,7 +7,7 @@ from producer.effects import Effect
 #: tests/integration/test_table_lives.py carries each of them out.
 LIVES: tuple[Effect, ...] = (
     Effect("`DROP TABLE t`, `DROP DATABASE`", "the table", "cause `dropped`; what its rows become at a target is `on_drop`"),
-    Effect("`DROP TABLE t`; `CREATE TABLE t …`, also LIKE and SELECT", "the table", "cause `dropped`; capture asks for a copy when it is there again"),
+    Effect("`DROP TABLE t`; `CREATE TABLE t …`, also LIKE and SELECT", "the table", "cause `dropped`; capture asks for a copy when it is there again, within the limits of `repair`"),
     Effect("`CREATE TABLE n … SELECT`, `CREATE TABLE n LIKE t`", "nothing", "`n` begins with its definition, its rows follow as events"),
     Effect("`RENAME TABLE t TO n`, both in `tables:`", "the table", "`t` stops as `dropped`; `n` is a new table, with a snapshot (with `snapshot: never` it stops: cause `rows-replaced`)"),
     Effect("RENAME TABLE t TO x", "the table", "`t` stops as `dropped`"),

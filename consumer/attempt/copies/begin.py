@@ -12,11 +12,10 @@ from consumer.attempt.effects import FindBegin, Machine
 from consumer.attempt.reader import Slice
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
-from consumer.errors import CopyNeededError, UnitStoppedError
+from consumer.errors import CopyNeededError
 from consumer.ordering.model import LaneProgress
 from consumer.ordering.progress import Mark
 from schemas.errors import EnvelopeError
-from schemas.findings import START_OVER
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Event
 
@@ -27,14 +26,9 @@ _MARK = b'"copy":{'
 def at_a_copy(spec: UnitSpec, progress: Progress, error: CopyNeededError) -> Machine[bool]:
     """Move all lanes, which have applied what comes before `error.after`, to just before a copy that begins behind it.
 
-    Ends with whether there is one. Without a hint where, only who has the time looks for it in the whole topic. Raises UnitStoppedError: rowlock
-    copies nothing into a topic that Debezium writes.
+    Ends with whether there is one. Without a hint where, only who has the time looks for it in the whole topic.
     """
     after = error.after or 0
-    if spec.debezium is not None:
-        if error.instead is not None:
-            return False
-        raise UnitStoppedError(f"{error.seen}: {START_OVER}") from error
     hint = spec.copy_at if spec.copy_at is not None and spec.copy_at > after else None
     if hint is None and not spec.patient:
         return False

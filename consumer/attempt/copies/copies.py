@@ -11,7 +11,7 @@ from consumer.attempt.copies.held import gone_keys
 from consumer.attempt.copies.keys_on_disk import IN_MEMORY
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_again
 from consumer.attempt.copies.window import Window
-from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, Write, ask
+from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, SupersedeDisplaced, Write, ask
 from consumer.attempt.reader import Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
@@ -87,7 +87,7 @@ class Copies:
         sweep = Sweep(
             spec.unit.topic,
             in_force,
-            lambda table, keys: _delete(progress, table, keys),
+            lambda table, keys: delete_rows(progress, table, keys),
             patient=spec.patient,
         )
         if len(progress.behind(mark)) < len(progress.rows):
@@ -131,10 +131,23 @@ class Copies:
         entries = dict(gone_keys(in_force, held, begins))
         free = yield from sweep.without_row(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
-        operations = [CloseHeld(ids, f"deleted at the source, by the copy that ended at offset {mark[0]}")]
-        yield from pass_together(progress, mark, operations if ids else ())
+        operations: list[Operation] = superseded(in_force, begins, mark)
+        if ids:
+            why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
+            operations.append(CloseHeld(ids, why))
+        yield from pass_together(progress, mark, operations)
         closed = set(ids)
         return [entry for entry in held if (entry.offset, entry.part) not in closed]
+
+
+def superseded(in_force: InForce, begins: int, mark: Mark) -> list[Operation]:
+    """Return what marks the rows that had made room before a copy that ends began: it has brought what the source has of them.
+
+    (A unique index of a shared target table holds the columns of `add:`: no row made room for another source's.)
+    """
+    target = in_force.target
+    why = f"by the copy from offset {begins} to {mark[0]}"
+    return [SupersedeDisplaced(f"{target.schema}.{target.name}", begins, why)]
 
 
 def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation]) -> Machine[None]:
@@ -143,6 +156,7 @@ def pass_together(progress: Progress, mark: Mark, operations: Sequence[Operation
     yield from retried(lambda: progress.move(lanes, mark, operations))
 
 
-def _delete(progress: Progress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
+def delete_rows(progress: Progress, table: TargetTable, keys: Sequence[Key]) -> Machine[None]:
+    """Delete the rows of `keys` in one transaction that guards the unit's progress and moves no lane."""
     operations: list[Operation] = [Write(NetChange(table, deletes=sort_keys(keys)))]
     yield from progress.guarded(operations)

@@ -25,6 +25,8 @@ HERE = 50_000
 """Keys and events up to which a task of Spark compares them itself: a second or two."""
 Delete = Callable[[TargetTable, list[Key]], Machine[None]]
 """(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
+ReadAgain = Callable[[str, InForce, int, int, Callable[[Taken], None]], Machine[None]]
+"""(topic, definition in force, begin, end, take) → the machine that lets `take` have what a copy brought between its begin and its end."""
 
 
 class BoundRefusedError(Exception):
@@ -32,10 +34,20 @@ class BoundRefusedError(Exception):
 
 
 class Sweep:
-    """The sweep at one marker of a copy. `patient`: whoever carries it out has the time; else TakesLongError says that it takes long."""
+    """The sweep at one marker of a copy. `patient`: whoever carries it out has the time; else TakesLongError says that it takes long. `read`: reads
+    the copy once more (None: `read_again`)."""
 
-    def __init__(self, topic: str, in_force: InForce, delete: Delete, *, patient: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        in_force: InForce,
+        delete: Delete,
+        *,
+        patient: bool,
+        read: ReadAgain | None = None,
+    ) -> None:
         self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
+        self._read = read or read_again
         self._of: TargetTable = in_force.target
         self._table: TargetTable = key_table(self._of)
         self._looked = 0
@@ -80,6 +92,7 @@ class Sweep:
             replace(self._in_force, target=told_apart(self._of)),
             self._delete,
             patient=self._patient,
+            read=self._read,
         )
         return (yield from whole._whole_table(keys, begins, at, upto))
 
@@ -93,7 +106,7 @@ class Sweep:
                 keys.clear()
 
         try:
-            yield from read_again(self._topic, self._in_force, begins, at, take)
+            yield from self._read(self._topic, self._in_force, begins, at, take)
             return (yield from self._compared(keys, None, upto))
         finally:
             keys.close()
@@ -175,19 +188,20 @@ def read_again(
         for taken in reader.read(records):
             take(taken)
     if reader is None:
-        raise _lost(topic, since)
+        raise lost(topic, since)
 
 
 def _reader_behind(
     topic: str, in_force: InForce, since: int, offset: int, raw: bytes | None
 ) -> EnvelopeReader:
     if offset != since or raw is None:
-        raise _lost(topic, since)
+        raise lost(topic, since)
     place = full_event(topic, offset, raw).source
     reader = EnvelopeReader(topic)
     reader.begin([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)
     return reader
 
 
-def _lost(topic: str, since: int) -> CopyNeededError:
+def lost(topic: str, since: int) -> CopyNeededError:
+    """Return why a copy cannot be read again."""
     return CopyNeededError(f"{topic}: Kafka does not hold offset {since}, where the copy stood", cause="gap")

@@ -98,6 +98,8 @@ class BatchDriver:
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
+            case fx.FindSnapshot():
+                return self._records.find_snapshot(effect.after)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys():
@@ -228,7 +230,7 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
             case fx.Truncate():
                 changes.append(Clearing(operation.table, operation.where))
             case fx.Define():
-                changes.append(Defined(operation.table, operation.source))
+                changes.append(Defined(operation.table, operation.source, operation.anew))
             case fx.Hold():
                 held += operation.entries
             case fx.CloseHeld():
@@ -239,6 +241,8 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
+            case fx.SupersedeDisplaced():
+                pass  # only keys are unique there: no row is ever displaced
             case fx.WriteUnit():
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():

@@ -8,6 +8,7 @@ from pathlib import Path
 from consumer.attempt import effects as fx
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.copies.snapshots import Reread
 from consumer.attempt.reader import Slice
 from consumer.errors import TransientError
 
@@ -17,8 +18,17 @@ FindBegin = Callable[[int, int | None], tuple[int, bytes] | None]
 """(after, hint) → see consumer.attempt.effects.FindBegin."""
 
 
+FindSnapshot = Callable[[int], Reread | None]
+"""(after) → see consumer.attempt.effects.FindSnapshot. Raises consumer.errors where the source's definition cannot be read."""
+
+
 def no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
     """Find no copy."""
+    return None
+
+
+def no_snapshot(_after: int) -> Reread | None:
+    """Find no snapshot."""
     return None
 
 
@@ -33,10 +43,12 @@ class AttemptRecords:
         slices: Iterable[Slice],
         read_missing: ReadMissing,
         find_begin: FindBegin = no_begin,
+        find_snapshot: FindSnapshot = no_snapshot,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._slices = iter(slices)
-        self._read, self.find_begin, self._wanted = read_missing, find_begin, wanted
+        self._read, self._wanted = read_missing, wanted
+        self.find_begin, self.find_snapshot = find_begin, find_snapshot
         self._missing: tuple[int, Iterator[Slice]] | None = None
         self._again: tuple[int, Iterator[Slice]] | None = None
 

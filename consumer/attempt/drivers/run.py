@@ -7,7 +7,14 @@ from typing import Protocol, cast
 
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import BatchDriver, BatchTargets
-from consumer.attempt.drivers.records import AttemptRecords, FindBegin, ReadMissing, no_begin
+from consumer.attempt.drivers.records import (
+    AttemptRecords,
+    FindBegin,
+    FindSnapshot,
+    ReadMissing,
+    no_begin,
+    no_snapshot,
+)
 from consumer.attempt.drivers.threads import Sessions, ThreadDriver
 from consumer.attempt.effects import ask
 from consumer.attempt.reader import Slice
@@ -39,10 +46,11 @@ def apply_topic(
     read_missing: ReadMissing,
     tables: Tables,
     find_begin: FindBegin = no_begin,
+    find_snapshot: FindSnapshot = no_snapshot,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Report:
     """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
-    records = AttemptRecords(slices, read_missing, find_begin, wanted)
+    records = AttemptRecords(slices, read_missing, find_begin, find_snapshot, wanted)
     driver = _driver(spec, connections, records, tables)
     return driver.run(driver.attempt().run())
 

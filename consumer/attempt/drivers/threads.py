@@ -123,6 +123,8 @@ class ThreadDriver:
                 return self._records.next_again(effect)
             case fx.FindBegin():
                 return self._records.find_begin(effect.after, effect.hint)
+            case fx.FindSnapshot():
+                return self._records.find_snapshot(effect.after)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys() | fx.LookUp():
@@ -261,6 +263,8 @@ def carry_out(transaction: TargetTransaction, operation: PlainOperation, displac
             transaction.close_held_before(operation.offset, operation.why)
         case fx.CloseHeld():
             transaction.close_held(operation.ids, operation.why)
+        case fx.SupersedeDisplaced():
+            transaction.supersede_displaced(operation.table, operation.before, operation.why)
         case fx.WriteProgress():
             transaction.write_progress(operation.rows)
         case fx.WriteUnit():

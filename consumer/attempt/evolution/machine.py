@@ -105,10 +105,17 @@ class TableChanges:
             return None
         try:
             in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+        except CopyNeededError as error:
+            error.after = self._progress.lowest.offset
+            self.unfit = error
+            return None
         except UnitStoppedError as error:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
+        if self.before is not None and in_force.stored.unwritten != self.before.unwritten:
+            yield from self._progress.guarded([WriteUnit(UnitState(in_force.text, None, None))])
+            self.before = in_force.stored
         return in_force
 
     def judge(self, event: Event) -> Machine[Verdict]:
@@ -265,7 +272,7 @@ class TableChanges:
             (yield from retried(lambda: ask(ReadSharers(in_force.source)))) if in_force.routed.added else ()
         )
         if how == "empty" or sharing:
-            yield from self._progress.guarded([Truncate(in_force.target, in_force.routed.where), _closed(at)])
+            yield from _empty(self._progress, in_force, at)
             return False
         connection: int | None = yield from retried(lambda: ask(OwnConnection()))
         try:
@@ -377,3 +384,13 @@ def before_a_copy(remedy: str) -> str:
     for copy in (START_OVER, COPY):
         remedy = remedy.partition(copy)[0]
     return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
+
+
+def _empty(progress: Progress, in_force: InForce, at: Mark) -> Machine[None]:
+    """Delete the unit's rows. The event at `at` is met again at each start: to a table that is all one, in a topic each time would be a record."""
+    operations: list[Operation] = [Truncate(in_force.target, in_force.routed.where), _closed(at)]
+    if in_force.target.topic is None:
+        yield from progress.guarded(operations)
+    elif in_force.stored.emptied != at[0]:
+        emptied = replace(in_force.stored, emptied=at[0])
+        yield from progress.once([*operations, WriteUnit(UnitState(emptied.encode(), None, None))])

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import KafkaException
 
+from consumer.attempt.kafka_reader import read_rest, reader_settings
+from consumer.attempt.reader import Slice
 from consumer.attempt.reports import CopyNeed
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.messages import About
@@ -22,6 +24,7 @@ from schemas.findings import split_remedy
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
+from schemas.wire.debezium_snapshot import SnapshotScan
 from schemas.wire.records import place_of_topic
 
 log = structlog.get_logger(__name__)
@@ -30,6 +33,8 @@ States = Callable[[str, str, str], CopyState | None]
 """(source, database, table) → what its watermarks say of the table's last copy."""
 Send = Callable[[str, CopyRequest], None]
 """(source, request): send it. Raises KafkaException."""
+Rest = Callable[[str, int], Iterable[Slice]]
+"""(topic, offset) → what the topic holds from there on. Raises TransientError."""
 
 
 #: Causes that a copy does not heal by itself: of a table that is gone capture asks once it is there again; the other waits for a person.
@@ -47,11 +52,16 @@ class CopySeen:
 
 
 class UnitCopies:
-    """Of one pipeline. Debezium's tables are not captured by rowlock, so nothing is known of them and nothing is asked."""
+    """Of one pipeline. Of Debezium's tables nothing is asked: a person sends its signal, and the topic shows what comes of it."""
 
-    def __init__(self, pipeline: PipelineSettings, states: States, send: Send) -> None:
+    def __init__(
+        self, pipeline: PipelineSettings, states: States, send: Send, rest: Rest | None = None
+    ) -> None:
+        """`rest`: None: from the pipeline's Kafka."""
         self._pipeline, self._states, self._send = pipeline, states, send
+        self._rest = rest or _reads(pipeline)
         self._asked: set[str] = set()
+        self._scans: dict[str, SnapshotScan] = {}
 
     def hint(self, unit: About) -> int | None:
         """Return the offset in its topic at which the last copy of the unit's table begins, as far as is known."""
@@ -67,14 +77,25 @@ class UnitCopies:
         """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
         it stands."""
         if unit.source in self._pipeline.debezium:
-            return CopySeen(False, None, None)
+            return self._snapshot(unit, need)
         state, request = self._state(unit), self._request(unit, need)
         begun = state is not None and state.offset is not None and state.offset > need.after
         repair = self._pipeline.config.repair.mode == "copy" and need.cause not in NEVER_ASKED
         if repair and not begun and (state is None or state.id != request.id):
             self._ask(unit, request)
         digest = None if state is None else (state.id, state.offset, state.reason)
-        return CopySeen(begun, _said(why, state, request.id, asked=repair and not begun), digest)
+        by_capture = state is not None and state.by == "capture" and need.cause == "dropped"
+        mine = state.id if state is not None and by_capture else request.id
+        return CopySeen(begun, _said(why, state, mine, asked=repair and not begun), digest)
+
+    def _snapshot(self, unit: About, need: CopyNeed) -> CopySeen:
+        """Look whether Debezium has read the table again behind what the unit cannot follow: what came since the last look. Raises consumer.errors."""
+        scan = self._scans.get(unit.topic)
+        if scan is None or scan.after != need.after:
+            scan = self._scans[unit.topic] = SnapshotScan(need.after)
+        for records in self._rest(unit.topic, scan.next):
+            scan.take(records)
+        return CopySeen(scan.found is not None, None, scan.found)
 
     def _request(self, unit: About, need: CopyNeed) -> CopyRequest:
         repair = self._pipeline.config.repair
@@ -101,6 +122,12 @@ class UnitCopies:
             return
         self._asked.add(request.id)
         log.info("a copy of the table is asked for", topic=unit.topic, cause=request.cause, copy=request.id)
+
+
+def _reads(pipeline: PipelineSettings) -> Rest:
+    return lambda topic, start: read_rest(
+        reader_settings(pipeline.bootstrap, pipeline.kafka_options), topic, start
+    )
 
 
 def send_request(kafka: KafkaConfig, source: str, request: CopyRequest) -> None:

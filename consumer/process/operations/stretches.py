@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.snapshots import Reread, newest_snapshot
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reports import Report
@@ -20,6 +21,7 @@ from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import InForce
+from consumer.tables.source_tables import read_definition
 from consumer.units.decisions import SMALL
 from consumer.units.messages import About, Failed, Followed, Took
 from schemas.findings import START_OVER
@@ -150,5 +152,15 @@ class Stretches:
             read_missing=read,
             tables=self._tables,
             find_begin=partial(find_begin, read, partial(read_rest, self._reader, topic)),
+            find_snapshot=partial(self._find_snapshot, spec),
             wanted=lambda: (topic, assigned) not in self._aborted,
         )
+
+    def _find_snapshot(self, spec: UnitSpec, after: int) -> Reread | None:
+        """See consumer.attempt.effects.FindSnapshot."""
+        topic, pipeline = spec.unit.topic, self._pipeline
+        rows = newest_snapshot(partial(read_rest, self._reader, topic), after)
+        if rows is None:
+            return None
+        table = read_definition(pipeline.debezium[spec.source], spec.source, pipeline.prefix, topic)
+        return Reread(*rows, table)

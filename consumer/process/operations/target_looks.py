@@ -51,8 +51,9 @@ class TargetLooks:
     def _lost(self, stored: Stored, source: str, after: int | None = None) -> CopyNeededError:
         wanted, table = wanted_of(stored, source, self._pipeline.routes), stored.table
         place = f"{table.db}.{table.name}" if wanted is None else f"{wanted.db}.{wanted.name}"
+        debezium = source in self._pipeline.debezium
         return CopyNeededError(
-            rows_lost(place), cause="definition", table=(table.db, table.name), after=after
+            rows_lost(place), cause="definition", table=(table.db, table.name), after=after, debezium=debezium
         )
 
     def in_front(self, session: UnitTarget, unit: About) -> tuple[object, bytes]:

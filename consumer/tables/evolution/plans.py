@@ -15,9 +15,10 @@ from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.evolution.steps import Wish, becomes_long, kept_columns, names_beside, steps
-from consumer.tables.router import Policy, Routed, TableRoute, resolve, wanted_table
+from consumer.tables.router import Policy, Routed, TableRoute, resolve, unwritten, wanted_table
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
+from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
 
@@ -75,9 +76,10 @@ def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequen
         uniques=change.uniques,
     )
     if change.planned is None and not change.rewrite:
-        _refuse_old_values(wish, real)
+        _refuse_old_values(wish, before, real)
     left = {*_still_left(before, wish), *kept_columns(real, wish)} - {*wish.wanted.column_names}
-    return Planned(steps(real, wish), Stored(change.after, names, tuple(sorted(left))))
+    lacks = unwritten(wish.wanted, real, change.policy)
+    return Planned(steps(real, wish), Stored(change.after, names, tuple(sorted(left)), unwritten=lacks))
 
 
 def _names(change: TableChange) -> dict[str, str]:
@@ -108,21 +110,40 @@ def _still_left(before: Stored | None, wish: Wish) -> tuple[str, ...]:
     return () if before is None else tuple(map(wish.renamed, before.left))
 
 
-def _refuse_old_values(wish: Wish, real: Table) -> None:
-    """A column that is new at the source and there in the target has values of which nobody knows that they are right."""
-    if wish.policy in ("ignore", "stop"):
+def _refuse_old_values(wish: Wish, before: Stored | None, real: Table) -> None:
+    """A column that is new at the source, or was written nowhere, and is there in the target has values of which nobody knows that they are right."""
+    if wish.policy == "stop":
         return
-    goes = {*wish.columns.dropped, *wish.columns.renamed}
-    both = [
-        new for old, new in wish.columns.renamed.items() if old in real.column_names
-    ]  # else it was renamed already
-    for name in (*wish.columns.added, *both):
-        if name in real.column_names and name not in goes and not wish.shared(name):
+    for name in _new_names(wish, before, real):
+        if name in real.column_names and not _empty_there(wish, before, real, name):
             raise CopyNeededError(
                 f"the target table {real.db}.{real.name} has a column {name} already, and nothing tells whether its rows have the values "
                 "of the source's column, which is a new one or has a new name",
                 cause="definition",
             )
+
+
+def _new_names(wish: Wish, before: Stored | None, real: Table) -> list[str]:
+    """Columns that the unit did not write, and writes from now on where the target has them by itself."""
+    columns = wish.columns
+    if wish.policy == "ignore":  # no column ever goes there, or gets another name
+        unwritten = () if before is None else map(wish.renamed, before.unwritten)
+        return [
+            *columns.added,
+            *columns.renamed.values(),
+            *{*unwritten}.intersection(wish.wanted.column_names),
+        ]
+    goes = {*columns.dropped, *columns.renamed}
+    renamed = [new for old, new in columns.renamed.items() if old in real.column_names]  # else it was already
+    return [name for name in (*columns.added, *renamed) if name not in goes]
+
+
+def _empty_there(wish: Wish, before: Stored | None, real: Table, name: str) -> bool:
+    """Tell whether a column has NULL in every row of this unit, and shall have: other units brought it, and this one never wrote it."""
+    there, fresh = real.column(name), before is None or name not in {*before.left, *before.unwritten}
+    default = there.default is not None or there.default_expression is not None
+    empty = there.nullable and not default and name in wish.columns.added
+    return wish.shared(name) and fresh and empty and fill_of(wish.wanted.column(name)) == Fill(None)
 
 
 # --- other units of one target table

@@ -125,7 +125,25 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
         )
 
 
-class KafkaProgress:
+class UnitsInTopic:
+    """The units of which a progress topic tells (consumer.targets.base.EventTables)."""
+
+    _progress: ProgressTopic
+
+    def topics(self, pipeline: str) -> list[str]:
+        return self._progress.refresh().topics(pipeline)
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """See consumer.targets.base.EventTables."""
+        known = self._progress.refresh()
+        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
+
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables."""
+        return self._progress.refresh().writers(unit, topic)
+
+
+class KafkaProgress(UnitsInTopic):
     """See consumer.targets.base.ProgressStore."""
 
     def __init__(
@@ -190,14 +208,6 @@ class KafkaProgress:
 
     def held(self, unit: ApplyUnit) -> list[Held]:
         return _sorted(self._progress.refresh().unit(unit))
-
-    def topics(self, pipeline: str) -> list[str]:
-        return self._progress.refresh().topics(pipeline)
-
-    def units(self, pipeline: str) -> dict[str, UnitState]:
-        """See consumer.targets.base.EventTables."""
-        known = self._progress.refresh()
-        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()

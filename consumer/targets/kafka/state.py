@@ -9,7 +9,7 @@ import msgspec
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.batches import ProgressChange
-from consumer.targets.kafka.formats.key_forms import KeyForm
+from consumer.targets.kafka.formats.key_forms import KeyForm, ValueForm
 
 VERSION = 1
 EventId = tuple[int, int]
@@ -18,7 +18,9 @@ EventId = tuple[int, int]
 class Written(msgspec.Struct, frozen=True):
     """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
 
-    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared.
+    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
+    own, by which a topic that was deleted and made again is told; "": nobody knows it. `values`: the forms of all columns' values, which may change: then
+    those of older records are not read.
     """
 
     topic: str
@@ -28,6 +30,8 @@ class Written(msgspec.Struct, frozen=True):
     partitioner: str
     forms: tuple[KeyForm, ...] | None = None
     added: tuple[tuple[str, str], ...] | None = None
+    topic_id: str = ""
+    values: tuple[ValueForm, ...] | None = None
 
     def changes(self, now: Written) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
@@ -72,6 +76,10 @@ class Known:
     @property
     def lanes(self) -> tuple[LaneProgress, ...]:
         return () if self.record is None else self.record.lanes
+
+    @property
+    def written(self) -> Written | None:
+        return None if self.record is None else self.record.written
 
     @property
     def commits(self) -> int:
@@ -121,6 +129,24 @@ class Units:
             for unit, known in self._units.items()
             if unit.pipeline == pipeline and known.record is not None
         )
+
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables. One that has written to another topic stops before it writes to this one (`Written.changes`)."""
+        mine = self._written(unit)
+        first = mine is None or mine.topic != topic
+        found = {}
+        for other, known in self._units.items():
+            if other == unit or other.pipeline != unit.pipeline or known.record is None:
+                continue
+            written = known.record.written
+            counts = first and known.state.stopped is None if written is None else written.topic == topic
+            if counts:
+                found[other.topic] = known.state, min(row.offset for row in known.lanes)
+        return found
+
+    def _written(self, unit: ApplyUnit) -> Written | None:
+        record = self.unit(unit).record
+        return None if record is None else record.written
 
 
 def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
@@ -175,8 +201,9 @@ def committed(known: Known, change: ProgressChange, written: Written | None) -> 
     held = {each: entry for each, entry in known.held.items() if each[0] >= before and each not in closed} | {
         (entry.offset, entry.part): entry for entry in change.held
     }
-    old = None if known.record is None else known.record.written
-    return Known(ProgressRecord(tuple(change.rows), change.state or known.state, written or old), held)
+    return Known(
+        ProgressRecord(tuple(change.rows), change.state or known.state, written or known.written), held
+    )
 
 
 def counted(known: Known, after: Known) -> Known:

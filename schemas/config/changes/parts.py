@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from schemas.config.model import Config
+from schemas.config.model import Config, RepairConfig
 
 _DIGITS = 12
 
@@ -30,13 +30,21 @@ def pipeline_part(pipeline: str) -> str:
 def parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
     """Return part → the sections of the configuration that are in it."""
     found: dict[str, tuple[BaseModel, ...]] = {
-        source_part(name): (source,) for name, source in config.sources.items() if source.events == "rowlock"
+        source_part(name): (source, *_repairs(config, name))
+        for name, source in config.sources.items()
+        if source.events == "rowlock"
     }
     for name, pipeline in config.pipelines.items():
         read = [config.sources[source] for source in pipeline.sources]
         theirs = [source for source in read if source.events == "debezium"]
         found[pipeline_part(name)] = (pipeline, config.targets[pipeline.target], *theirs)
     return found
+
+
+def _repairs(config: Config, source: str) -> tuple[BaseModel, ...]:
+    """`repair` of the pipelines that a source goes to, where it is not the default: capture copies by it what was dropped and is there again."""
+    repairs = [each.repair for _, each in sorted(config.pipelines.items()) if source in each.sources]
+    return tuple(each for each in repairs if each != RepairConfig())
 
 
 def part_digests(config: Config) -> dict[str, str]:

@@ -1,0 +1,158 @@
+"""Goes on where Debezium has read a table again, which its blocking snapshot does when it is asked to (docs/how-to/debezium.md).
+
+Its rows stand in the topic in one piece, and every change since the log was left comes behind them. So a unit that cannot follow its topic goes
+on at the first of them, with the definition that the source has now. Until the last one is applied the target may have rows which the source
+has no more: in front of that one they are deleted, as at the end of a copy (docs/adr/0026-applying-a-copy.md). Where the rows stand is written
+with the definition in force, so that whoever takes the unit over does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import structlog
+
+from consumer.attempt.copies.copies import delete_rows
+from consumer.attempt.copies.held import gone_keys
+from consumer.attempt.copies.sweep import Sweep, lost
+from consumer.attempt.debezium import decoded
+from consumer.attempt.effects import (
+    CloseHeld,
+    FindSnapshot,
+    Machine,
+    Operation,
+    ReadHeld,
+    ReadPassed,
+    WriteUnit,
+    ask,
+)
+from consumer.attempt.reader import Rows, Slice, Taken
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.transactions import Progress, retried
+from consumer.errors import CopyNeededError
+from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
+from consumer.ordering.progress import Mark
+from consumer.tables.definition import InForce
+from consumer.tables.router import key_function
+from consumer.tables.stored import Stored
+from schemas.table.model import Key, Row, Table
+from schemas.wire.debezium_snapshot import SnapshotScan
+from schemas.wire.position import ZERO
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A table that Debezium has read again: its rows have the offsets `first` to `last` in its topic. `table`: its definition at the source now."""
+
+    first: int
+    last: int
+    table: Table
+
+
+def newest_snapshot(rest: Callable[[int], Iterable[Slice]], after: int) -> tuple[int, int] | None:
+    """Return the offsets of the first and the last row of the newest whole snapshot behind `after`. `rest`: what a topic holds from an offset on."""
+    scan = SnapshotScan(after)
+    for records in rest(scan.next):
+        scan.take(records)
+    return scan.found
+
+
+def before_snapshot(rows: Sequence[LaneProgress], found: Reread) -> Mark:
+    """Return where lanes that stand at `rows` go on with a snapshot. Its rows have no position: what the log has behind them is above any."""
+    return (
+        found.first - 1,
+        max(row.position for row in rows),
+        max(row.gen for row in rows),
+        max(row.commit_ts_ms for row in rows),
+    )
+
+
+def begun(
+    spec: UnitSpec, progress: Progress, before: Stored | None, error: CopyNeededError
+) -> Machine[tuple[Stored, Reread] | None]:
+    """Look for a snapshot behind what a unit cannot follow, and write with the definition in force that it is to be applied; no lane moves.
+
+    Ends with what is stored, and with the snapshot; None: there is none, or who looks has not the time to.
+    """
+    if before is None or not spec.patient:
+        return None
+    found: Reread | None = yield FindSnapshot(error.after or 0)
+    if found is None:
+        return None
+    log.info(
+        "a unit goes on where Debezium reads its table again", pipeline=spec.unit.pipeline, topic=spec.unit.topic, first=found.first,
+        skipped=error.seen[:300],
+    )  # fmt: skip
+    stored = replace(before, snapshot=(found.first, found.last))
+    yield from progress.guarded([WriteUnit(UnitState(stored.encode(), None, None))])
+    return stored, found
+
+
+def ended(spec: UnitSpec, in_force: InForce | None, progress: Progress) -> Machine[None]:
+    """Delete what a snapshot has shown to be gone, let held keys go that the source has no more, and write that this is done.
+
+    All lanes stand in front of the snapshot's last row. Whoever dies meanwhile has it done again.
+    """
+    if in_force is None or in_force.stored.snapshot is None:
+        return
+    first, last = in_force.stored.snapshot
+    rows = _SnapshotRows(spec.unit.topic, in_force)
+    sweep = Sweep(
+        spec.unit.topic,
+        in_force,
+        lambda table, keys: delete_rows(progress, table, keys),
+        patient=spec.patient,
+        read=rows.read,
+    )
+    gone = yield from sweep.of_table(first, last + 1)
+    held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
+    entries = dict(gone_keys(in_force, held, first - 1))
+    free = yield from sweep.without_row([key for key in entries if not rows.is_last(key)])
+    ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
+    state = UnitState(replace(in_force.stored, snapshot=None).encode(), None, None)
+    closed: list[Operation] = [
+        CloseHeld(ids, f"deleted at the source, by the snapshot that ended at offset {last}")
+    ]
+    yield from progress.guarded([*(closed if ids else ()), WriteUnit(state)])
+    log.info(
+        "a table is as Debezium has read it again", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
+        first=first, last=last, rows_deleted=gone,
+    )  # fmt: skip
+
+
+class _SnapshotRows:
+    """Reads the rows of a snapshot once more. The last one is not applied yet, so its key is none that is gone, whatever is held for it."""
+
+    def __init__(self, topic: str, in_force: InForce) -> None:
+        self._topic, self._in_force = topic, in_force
+        self._last: Row | None = None
+
+    def read(
+        self, topic: str, in_force: InForce, first: int, upto: int, take: Callable[[Taken], None]
+    ) -> Machine[None]:
+        """Let `take` have the rows with offsets in [first, upto)."""
+        start = first
+        while (records := (yield ReadPassed(first, upto))) is not None:
+            if start == first and records[0][0] != first:
+                break
+            start = records[-1][0] + 1
+            changes = [self._change(offset, raw) for offset, raw in records if raw is not None]
+            self._last = changes[-1].after
+            take(Rows(changes, (start - 1, ZERO, 0, 0)))
+        if start != upto:
+            raise lost(topic, start)
+
+    def _change(self, offset: int, raw: bytes) -> RowChange:
+        after = decoded(self._topic, self._in_force, offset, raw).after
+        row = None if after is None else self._in_force.row(after)
+        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)
+
+    def is_last(self, key: Key) -> bool:
+        last = self._last
+        if last is None:
+            return False
+        return msgspec.json.encode(key_function(self._in_force.target)(last)) == msgspec.json.encode(key)

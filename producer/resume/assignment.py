@@ -1,0 +1,33 @@
+"""The assignment of a capture process: whether it is still the one that captures its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from producer.errors import SupersededError
+from schemas.wire.records import StoredPosition
+
+
+@dataclass(slots=True)
+class CaptureAssignment:
+    """The assignment of a capture process, through all its starts. `at_least`: the gen that a coordinator gave, 0
+    without one; `claimed`: the last one that this process had."""
+
+    at_least: int = 0
+    claimed: int | None = None
+
+    def check(self, source: str, stored: StoredPosition | None) -> None:
+        """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
+        elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
+
+        At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
+        that of a later assignment.
+        """
+        if not self.at_least or stored is None:
+            return
+        later = stored.assigned > self.at_least
+        if later or (self.claimed is not None and stored.gen > self.claimed):
+            raise SupersededError(
+                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
+                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
+            )

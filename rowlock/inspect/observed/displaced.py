@@ -1,0 +1,60 @@
+"""Rows of targets that had to make room, as `rowlock quarantine list` counts them: without their values, which may be confidential."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from rowlock.views.target import known_topics, target_session
+from schemas.config.model import Config
+
+
+@dataclass(frozen=True, slots=True)
+class DisplacedRows:
+    """Number of rows in `rowlock_displaced` that events of a topic displaced. `superseded`: those more that a copy has brought since, as the source
+    has them."""
+
+    pipeline: str
+    target: str
+    topic: str
+    rows: int
+    superseded: int
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the documented JSON object."""
+        return asdict(self)
+
+
+class Documented(Protocol):
+    """An entry of a listing, with its documented JSON object."""
+
+    def as_dict(self) -> dict[str, object]: ...
+
+
+def dicts(found: Iterable[Documented]) -> list[dict[str, object]]:
+    """Return their JSON objects."""
+    return [each.as_dict() for each in found]
+
+
+def displaced_rows(config: Config) -> list[DisplacedRows]:
+    """Count in the targets of all pipelines. Raises CommandError."""
+    out: list[DisplacedRows] = []
+    for pipeline, options in config.pipelines.items():
+        with target_session(config.targets[options.target], options.target, "quarantine") as session:
+            if not known_topics(session, pipeline):
+                continue
+            rows, done = session.displaced(pipeline), session.displaced(pipeline, superseded=True)
+        out += [
+            DisplacedRows(pipeline, options.target, topic, rows.get(topic, 0), done.get(topic, 0))
+            for topic in sorted({*rows, *done})
+        ]
+    return out
+
+
+def displaced_lines(found: Sequence[DisplacedRows]) -> list[str]:
+    """Return the listing for people."""
+    return [
+        f"{each.pipeline} {each.topic}: {each.rows} displaced, {each.superseded} more superseded by a copy (rowlock_displaced)"
+        for each in found
+    ]

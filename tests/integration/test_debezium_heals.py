@@ -1,0 +1,170 @@
+"""A stopped table of a topic that Debezium writes, healed by Debezium's blocking snapshot, the whole way (R31): `rowlock run`, a broker, PostgreSQL and MariaDB.
+
+Debezium itself is not here: its records are written from the rows as the server has them (tests.debezium_kit), in the form that a real one was seen to
+write (tests/golden/debezium).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deploy.embedded.services import MariaDB, PostgreSQL
+from schemas.io.mysql_catalog import read_table
+from tests.integration.test_debezium import World, create_topics
+from tests.integration.test_debezium import world as world
+from tests.integration.test_rowlock_run import invoke
+from tests.running import Run, Witness, running, target_config
+from tests.waiting import until
+
+pytestmark = pytest.mark.timeout(1200)
+
+ROWS = 3000
+Server = PostgreSQL | MariaDB
+
+
+@dataclass
+class Healing:
+    """`to`: the target."""
+
+    world: World
+    to: Server
+
+    def rows(self, name: str) -> set[tuple[Any, ...]]:
+        found = self.to.execute(f"SELECT id, version FROM {name}", database=self.world.db)
+        return set(map(tuple, found))
+
+    def at_source(self, name: str) -> set[tuple[Any, ...]]:
+        return {(row["id"], row["version"]) for row in self.world.rows(name).values()}
+
+    def stops(self) -> dict[str, str]:
+        """Return table → why its unit is stopped."""
+        status = json.loads(invoke(self.world.config, "status", "--output", "json").stdout)
+        found = {unit["topic"].rpartition(".")[2]: unit["stopped"] for unit in status["units"]}
+        return {name: why for name, why in found.items() if why}
+
+    def read_again(self, name: str) -> None:
+        """Have the connector read a table as its blocking snapshot does, with the table's definition of now."""
+        with contextlib.closing(self.world.connect()) as conn:
+            self.world.connectors[name].table = read_table(conn, self.world.db, name)
+        self.world.connectors[name].snapshot(*self.world.rows(name).values())
+        self.world.send()
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def healing(
+    request: pytest.FixtureRequest, world: World, postgres: PostgreSQL, mariadb2: MariaDB
+) -> Iterator[Healing]:
+    kind = request.param
+    server: Server = postgres if kind == "postgres" else mariadb2
+    if kind == "mariadb":
+        server.create_database(world.db)
+
+    def change(raw: dict[str, Any]) -> None:
+        if kind == "mariadb":
+            raw["targets"]["hq"] = target_config(server, kind, world.db)
+        raw["pipelines"]["p"]["routes"][0] = {
+            "from": f"{world.db}.*",
+            "to": f"{_schema(kind, world)}.{{table}}",
+        }
+
+    world.configure(change)
+    yield Healing(world, server)
+    if kind == "mariadb":
+        server.drop_database(world.db)
+
+
+def _schema(kind: str, world: World) -> str:
+    return "public" if kind == "postgres" else world.db
+
+
+def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
+    """One was altered, one has a value that nobody can read for certain; its snapshot is cut in two by a kill of everything."""
+    world = healing.world
+    columns = "id INT PRIMARY KEY, version INT NOT NULL, owner INT, amount INT"
+    world.table("altered", f"CREATE TABLE altered ({columns})", schemas=False)
+    world.table(
+        "doubtful",
+        f"CREATE TABLE doubtful ({columns}, code VARCHAR(9) UNIQUE, raw VARBINARY(9))",
+        schemas=False,
+    )
+    create_topics(world, "altered", "doubtful")
+    world.change("altered", "INSERT INTO altered SELECT seq, 1, seq, 0 FROM seq_1_to_9")
+    world.change("doubtful", f"INSERT INTO doubtful SELECT seq, 1, seq, 0, seq, 'ü' FROM seq_1_to_{ROWS}")
+    world.send()
+    witness = Witness(healing.to, world.db, "doubtful")
+    with running(world.config, world.config.parent) as run:
+        until(lambda: world.current() == {"altered", "doubtful"}, "what was there, applied")
+        _break(world)
+        stops = until(lambda: len(found := healing.stops()) == 2 and found, "both tables stopped")
+        for name, why in stops.items():
+            signal = {"data-collections": [f"{world.db}.{name}"], "type": "blocking"}
+            asked = json.dumps({"type": "execute-snapshot", "data": signal}, separators=(",", ":"))
+            assert f"put {asked} into the signal topic of Debezium's connector" in why
+        witness.start()
+        healing.read_again("altered")
+        until(lambda: healing.rows("altered") == healing.at_source("altered"), "the altered table")
+        _in_vain(healing)
+        _cut_in_two(healing, run)
+        witness.finish()
+        assert witness.reads > 10
+        assert not witness.regressions
+        world.change("altered", "UPDATE altered SET version = version + 1, note = 'x' WHERE id = 5")
+        world.change("doubtful", "INSERT INTO doubtful VALUES (9999, 9, 9, 0, 'c', NULL)")
+        world.send()
+        until(
+            lambda: not healing.stops() and world.current() == {"altered", "doubtful"},
+            "what came then, applied",
+        )
+        assert run.stop() == 0
+    assert world.verdicts() == {"altered": (9, True), "doubtful": (ROWS, True)}
+
+
+def _break(world: World) -> None:
+    """What is written behind this is not applied: rows that are changed, inserted and deleted, and a unique value that is handed on."""
+    world.source.execute("ALTER TABLE altered ADD COLUMN note VARCHAR(20) DEFAULT 'none'", database=world.db)
+    with contextlib.closing(world.connect()) as conn:
+        world.connectors["altered"].table = read_table(conn, world.db, "altered")
+    world.change("altered", "UPDATE altered SET version = 2, note = 'new' WHERE id <= 3")
+    world.change("altered", "DELETE FROM altered WHERE id = 7")
+    world.change("altered", "INSERT INTO altered VALUES (10, 1, 7, 0, NULL)")
+    world.change("doubtful", "UPDATE doubtful SET version = 2, raw = X'6DE79F' WHERE id = 1")  # base64: beef
+    world.change("doubtful", "DELETE FROM doubtful WHERE id IN (3, 2000)")
+    world.change("doubtful", "UPDATE doubtful SET version = 2, code = '3' WHERE id = 2")
+    world.change("doubtful", f"INSERT INTO doubtful VALUES ({ROWS + 1}, 1, 7, 0, 'new', NULL)")
+    world.send()
+
+
+def _in_vain(healing: Healing) -> None:
+    """As long as the value is there its snapshot brings the same again."""
+    healing.read_again("doubtful")
+    begun = len(healing.world.connectors["doubtful"].records) - len(healing.world.rows("doubtful"))
+    until(
+        lambda: f"offset {begun}:" in healing.stops().get("doubtful", ""), "the unit stopped in the snapshot"
+    )
+
+
+def _cut_in_two(healing: Healing, run: Run) -> None:
+    """The value is mended. A row is held that is gone at the source: the rows of the snapshot come, and what is gone cannot be deleted. Then
+    everything is killed."""
+    world = healing.world
+    world.change("doubtful", "UPDATE doubtful SET version = 3, raw = 'clear' WHERE id = 1")
+    with (
+        contextlib.closing(healing.to.connect(world.db)) as holder,
+        contextlib.closing(holder.cursor()) as cursor,
+    ):
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT id FROM doubtful WHERE id = 2000 FOR UPDATE")
+        cursor.fetchall()
+        healing.read_again("doubtful")
+        until(lambda: (1, 3) in healing.rows("doubtful"), "rows of the snapshot")
+        assert (2000, 1) in healing.rows("doubtful")
+        run.close()
+        cursor.execute("ROLLBACK")
+    run.start()
+    until(lambda: healing.rows("doubtful") == healing.at_source("doubtful"), "the snapshot's end")
