@@ -50,10 +50,9 @@ MUTANTS = [
     ),
     *_of(
         "producer/sources/oracle/shared.py",
-        ("now > views.high and not unread", "not unread"),
-        ("now > views.high and not unread", "now > views.high"),
+        ("if now > views.high else None", "if now >= views.high else None"),
         ("(low, older), (high, _) = sorted", "(high, _), (low, older) = sorted"),
-        tests=("tests/unit/test_oracle_shared_rules.py",),
+        tests=("tests/unit/test_oracle_shared_rules.py", "tests/sim/test_oracle_shared_log.py"),
     ),
     *_of(
         "producer/oracle/purge.py",
