@@ -125,7 +125,32 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
         )
 
 
-class KafkaProgress:
+class SeenUnits:
+    """What of units is read without taking one."""
+
+    _progress: ProgressTopic
+
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        known = self._progress.refresh().unit(unit)
+        return list(known.lanes) if lanes else [], None if known.record is None else known.state
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        return _sorted(self._progress.refresh().unit(unit))
+
+    def topics(self, pipeline: str) -> list[str]:
+        return self._progress.refresh().topics(pipeline)
+
+    def units(self, pipeline: str) -> dict[str, UnitState]:
+        """See consumer.targets.base.EventTables."""
+        known = self._progress.refresh()
+        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
+
+    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables."""
+        return self._progress.refresh().writers(unit, topic)
+
+
+class KafkaProgress(SeenUnits):
     """See consumer.targets.base.ProgressStore."""
 
     def __init__(
@@ -183,25 +208,6 @@ class KafkaProgress:
 
         known = self._changed(unit, begun, epoch)
         return list(known.lanes), known.state, _sorted(known)
-
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
-        known = self._progress.refresh().unit(unit)
-        return list(known.lanes) if lanes else [], None if known.record is None else known.state
-
-    def held(self, unit: ApplyUnit) -> list[Held]:
-        return _sorted(self._progress.refresh().unit(unit))
-
-    def topics(self, pipeline: str) -> list[str]:
-        return self._progress.refresh().topics(pipeline)
-
-    def units(self, pipeline: str) -> dict[str, UnitState]:
-        """See consumer.targets.base.EventTables."""
-        known = self._progress.refresh()
-        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
-
-    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
-        """See consumer.targets.base.EventTables."""
-        return self._progress.refresh().writers(unit, topic)
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()

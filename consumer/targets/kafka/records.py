@@ -13,7 +13,7 @@ from consumer.targets.kafka.formats.key_forms import key_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.progress import check_size
-from consumer.targets.kafka.shaping import Shaping
+from consumer.targets.kafka.shaping import Shaping, shape_of
 from consumer.targets.kafka.state import Written
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing
@@ -58,6 +58,7 @@ class TableRecords:
             options.partitioner,
             key_forms(options.format, shaped, self._key, hidden, salt),
             topic.added,
+            shape_of(options, salt),
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
         self._names, self._primary = shaped.column_names, shaped.key.columns

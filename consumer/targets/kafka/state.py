@@ -18,7 +18,8 @@ EventId = tuple[int, int]
 class Written(msgspec.Struct, frozen=True):
     """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
 
-    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared.
+    `forms`: of the key's columns; `added`: the values of added columns; `shape`: digests of the route's options about rows, which may change. None: an
+    older rowlock wrote it, nothing is compared.
     """
 
     topic: str
@@ -28,6 +29,7 @@ class Written(msgspec.Struct, frozen=True):
     partitioner: str
     forms: tuple[KeyForm, ...] | None = None
     added: tuple[tuple[str, str], ...] | None = None
+    shape: tuple[tuple[str, str], ...] | None = None
 
     def changes(self, now: Written) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
@@ -45,6 +47,13 @@ class Written(msgspec.Struct, frozen=True):
         if self.added is not None and now.added is not None and dict(self.added) != dict(now.added):
             found.append(f"the columns of `add` were {dict(self.added)}, now {dict(now.added)}")
         return found
+
+    def reshaped(self, now: Written) -> list[str]:
+        """Return the options of the route that `now` has otherwise: rows keep their keys, and stay as they are until they are written again."""
+        if self.shape is None or now.shape is None:
+            return []
+        was = dict(self.shape)
+        return [name for name, digest in now.shape if was.get(name) != digest]
 
 
 def _said(value: object) -> str:

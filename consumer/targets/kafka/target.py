@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
+import structlog
 from msgspec.structs import replace
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
@@ -39,6 +40,8 @@ from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.findings import START_OVER
 from schemas.table.model import Key, Table
+
+log = structlog.get_logger(__name__)
 
 
 class _NotOursError(Exception):
@@ -246,6 +249,12 @@ def _check_known(unit: ApplyUnit, known: Known, wanted: Written | None) -> None:
     was = None if known.record is None else known.record.written
     if was is not None and wanted is not None:
         _check_written(unit, was, wanted)
+        if reshaped := was.reshaped(wanted):
+            log.warning(
+                "rows of the topic are as its route was before: those that enter are missing, those that leave and what is to be hidden are still there",
+                pipeline=unit.pipeline, topic=unit.topic, written=wanted.topic, changed=reshaped,
+                do="rowlock copy of the table writes all its rows, and deletes those that the filter leaves out",
+            )  # fmt: skip
 
 
 def _check_written(unit: ApplyUnit, was: Written, wanted: Written) -> None:
