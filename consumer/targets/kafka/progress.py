@@ -126,7 +126,7 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
 
 
 class SeenUnits:
-    """What of units is read without taking one."""
+    """Reads units without taking one."""
 
     _progress: ProgressTopic
 
