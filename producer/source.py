@@ -138,7 +138,8 @@ class Published(NamedTuple):
     """The rows of a used-up log that the topics hold when capture begins.
 
     `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
-    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more.
+    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more; `cut`: those of which events are
+    gone that no record knew: what `rows` would have of them nobody knows.
     """
 
     rows: Mapping[TableName, Sequence[tuple[str, int]]]
@@ -146,6 +147,7 @@ class Published(NamedTuple):
     again: bool
     tables: Mapping[TableName, Table]
     bare: Collection[TableName]
+    cut: Collection[TableName] = ()
 
 
 NOTHING_PUBLISHED = Published({}, None, False, {}, ())

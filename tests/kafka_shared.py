@@ -20,7 +20,7 @@ LEFT_OUT = {
     "test_keys_that_the_target_alone_holds_equal_go_to_one_lane": "about collations of PostgreSQL",
     "test_a_row_is_never_written_for_another_attempt": "a commit replaces the progress of all lanes by what its guards allow",
     "test_an_error_inside_rolls_everything_back": "nothing is sent before the commit; what a commit leaves that is broken off: test_kafka_target.py",
-    "test_a_commit_of_unknown_outcome_says_so": "test_kafka_target.py loses the answer itself: clients of Kafka go around a proxy",
+    "test_a_commit_of_unknown_outcome_says_so": "test_kafka_lost_answers.py, of each commit of a unit's life",
     "test_a_wrong_password_and_a_closed_port_are_told_apart": "test_kafka_security.py: users of Kafka are of a listener",
     "test_a_commit_that_readers_see_survives_a_crash": "about settings of the tests' databases",
     "test_postgres_finds_the_rows_of_a_gather_by_their_key": "about a planner",

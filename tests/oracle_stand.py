@@ -26,6 +26,9 @@ PHRASES = (
     (r"TO_CHAR\((\S+), 'TM9', 'NLS_NUMERIC_CHARACTERS=''\.,'''\)", r"(\1)::text"),
     (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "clock_timestamp() AT TIME ZONE 'UTC'"),
     (r"SYSDATE - 2 / 86400", "clock_timestamp() - interval '2 seconds'"),
+    (r"\bSYSDATE\b", "stand_now()"),
+    (r"TO_DATE\((:\d+), '[^']*'\)", r"(\1)::timestamp"),
+    (r"^BEGIN DBMS_MVIEW\.REFRESH\(:1, 'F'\); END;$", "SELECT refresh(:1)"),
     (r"\bFF3\b", "MS"),
     (r"\bSYYYY\b", "YYYY"),
     (r"(TABLEOBJ|RESETLOGS_CHANGE)#", r"\1_no"),
@@ -36,6 +39,8 @@ PHRASES = (
 
 _CATALOGUE = """
 CREATE SEQUENCE cdc_rsid_seq;
+CREATE SEQUENCE cdc_rsid_seq2 START 1000000; -- of the second instance
+CREATE SEQUENCE commit_scns START 5000;
 CREATE SEQUENCE object_ids START 100;
 CREATE TABLE dual (dummy text); INSERT INTO dual VALUES ('X');
 CREATE TABLE "v$database" (dbid numeric, resetlogs_change_no numeric); INSERT INTO "v$database" VALUES (4711, 1);
@@ -46,9 +51,12 @@ CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primar
     include_new_values text DEFAULT 'YES', commit_scn_based text DEFAULT 'NO', staging_log text DEFAULT 'NO');
 CREATE TABLE all_tables (owner text, table_name text, num_rows numeric, avg_row_len numeric);
 CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric, data_object_id numeric,
-    last_ddl_time timestamptz DEFAULT clock_timestamp());
+    last_ddl_time timestamptz DEFAULT clock_timestamp(), "timestamp" text DEFAULT nextval('object_ids'));
 CREATE TABLE all_sumdelta (tableobj_no numeric, scn numeric);
-CREATE TABLE all_summap (xid numeric, commit_scn numeric);
+CREATE TABLE all_summap (xid numeric PRIMARY KEY, commit_scn numeric);
+CREATE FUNCTION committed() RETURNS trigger LANGUAGE plpgsql AS $body$ BEGIN
+    IF NOT EXISTS (SELECT 1 FROM all_summap WHERE xid = NEW."XID$$") THEN INSERT INTO all_summap VALUES (NEW."XID$$", nextval('commit_scns')); END IF;
+    RETURN NULL; END $body$;
 CREATE TABLE all_tab_cols (owner text, table_name text, column_name text, data_type text, data_length numeric, char_length numeric,
     data_precision numeric, data_scale numeric, nullable text, virtual_column text DEFAULT 'NO', default_length numeric, hidden_column text
     DEFAULT 'NO', column_id serial);
@@ -56,8 +64,19 @@ CREATE TABLE all_constraints (owner text, table_name text, constraint_name text,
 CREATE TABLE all_cons_columns (owner text, constraint_name text, column_name text, position numeric);
 CREATE TABLE all_indexes (owner text, index_name text, table_owner text, table_name text, uniqueness text);
 CREATE TABLE all_ind_columns (index_owner text, index_name text, column_name text, column_position numeric);
-CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric);
+CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric, mview_last_refresh_time timestamp);
 CREATE TABLE all_registered_mviews (name text, mview_id numeric);
+CREATE TABLE stand_clock (at timestamp);
+CREATE FUNCTION stand_now() RETURNS timestamp LANGUAGE sql AS
+    $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp)) $body$;
+CREATE FUNCTION stamp(of_table text, t timestamp) RETURNS void LANGUAGE plpgsql AS $body$ BEGIN
+    EXECUTE format('UPDATE "BANK".%I SET "SNAPTIME$$" = $1 WHERE "SNAPTIME$$" > $1', 'MLOG$_' || of_table) USING t; END $body$;
+CREATE FUNCTION refresh(view text) RETURNS void LANGUAGE plpgsql AS $body$ DECLARE t timestamp := stand_now(); id numeric; of_table text; BEGIN
+    SELECT b.mview_id, b.master INTO STRICT id, of_table FROM all_base_table_mviews b JOIN all_registered_mviews r USING (mview_id) WHERE r.name = view;
+    PERFORM stamp(of_table, t);
+    UPDATE all_base_table_mviews SET mview_last_refresh_time = t WHERE mview_id = id;
+    EXECUTE format('DELETE FROM "BANK".%I WHERE "SNAPTIME$$" <= (SELECT min(mview_last_refresh_time) FROM all_base_table_mviews WHERE master = $1)',
+        'MLOG$_' || of_table) USING of_table; END $body$;
 CREATE FUNCTION sys_context(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'PDB1' $$;
 CREATE FUNCTION to_char(numeric) RETURNS text LANGUAGE sql AS $$ SELECT $1::text $$;
 """
@@ -187,9 +206,17 @@ class OracleStand:
     def close(self) -> None:
         self.own.close()
 
-    def session(self) -> psycopg.Connection[Any]:
-        """An application's own connection, without autocommit."""
-        return self._connect(autocommit=False)
+    def session(self, instance: str = "") -> psycopg.Connection[Any]:
+        """An application's own connection, without autocommit. `instance`: "2" for the second one of RAC, whose numbers are all above the first one's."""
+        made = self._connect(autocommit=False)
+        if instance:
+            made.execute(b"SELECT set_config('stand.instance', %s, false)", (instance,))
+            made.commit()
+        return made
+
+    def open_instance(self) -> None:
+        """The database is opened by a second instance."""
+        self.do('INSERT INTO "gv$instance" VALUES (2)')
 
     def do(self, sql: str, binds: Sequence[object] = ()) -> list[Any]:
         cursor = self.own.execute(sql.encode(), binds or None)
@@ -231,9 +258,15 @@ class OracleStand:
         self.create_log(table)
 
     def create_log(
-        self, table: str, logged: Collection[str] | None = None, *, new_values: bool = True
+        self,
+        table: str,
+        logged: Collection[str] | None = None,
+        *,
+        new_values: bool = True,
+        commit_scn: bool = False,
     ) -> None:
-        """`logged`: its columns; None: all that a log can hold. Without new values an update is its image before alone."""
+        """`logged`: its columns; None: all that a log can hold. Without new values an update is its image before alone. `commit_scn`: a log WITH
+        COMMIT SCN has no SNAPTIME$$, and ALL_SUMMAP gets a transaction's number when it commits."""
         log = f"MLOG$_{table}"
         lobs = {name for (name,) in self.do(
             "SELECT column_name FROM all_tab_cols WHERE table_name = %s AND data_type LIKE '%%LOB'", (table,))}  # fmt: skip
@@ -243,12 +276,18 @@ class OracleStand:
         images = ", ".join(f'"{name}" {own}' for name, own in columns)
         with self.own.transaction():
             self.do(
-                f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp, "DMLTYPE$$" varchar(1), "OLD_NEW$$" varchar(1), '
-                '"CHANGE_VECTOR$$" bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
+                f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp DEFAULT \'4000-01-01\', "DMLTYPE$$" varchar(1), '
+                '"OLD_NEW$$" varchar(1), "CHANGE_VECTOR$$" bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
             )
+            if commit_scn:
+                self.do(f'ALTER TABLE "{OWNER}"."{log}" DROP COLUMN "SNAPTIME$$"')
+                self.do(
+                    f'CREATE CONSTRAINT TRIGGER committed AFTER INSERT ON "{OWNER}"."{log}" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW '
+                    "EXECUTE FUNCTION committed()"
+                )
             self.do(
-                "INSERT INTO all_mview_logs (log_owner, master, log_table, include_new_values) VALUES (%s, %s, %s, %s)",
-                (OWNER, table, log, "YES" if new_values else "NO"),
+                "INSERT INTO all_mview_logs (log_owner, master, log_table, include_new_values, commit_scn_based) VALUES (%s, %s, %s, %s, %s)",
+                (OWNER, table, log, "YES" if new_values else "NO", "YES" if commit_scn else "NO"),
             )
             self._object(log)
             self.do(
@@ -287,8 +326,8 @@ class OracleStand:
             columns = ", ".join(f'"{name}"' for name in names)
             values = ", ".join(f'{image}."{name}"' for name in names)
             return (
-                f'INSERT INTO "{OWNER}"."MLOG$_{table}" ({columns}, "SNAPTIME$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$", "SEQUENCE$$") '
-                f"VALUES ({values}, '4000-01-01', '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq'));"
+                f'INSERT INTO "{OWNER}"."MLOG$_{table}" ({columns}, "DMLTYPE$$", "OLD_NEW$$", "XID$$", "SEQUENCE$$") '
+                f"VALUES ({values}, '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq' || coalesce(current_setting('stand.instance', true), '')));"
             )
 
         ((new_values,),) = self.do(
@@ -319,20 +358,86 @@ class OracleStand:
 
     # --- statements that are no DML
 
-    def _ddl(self, *names: str) -> None:
+    def _ddl(self, *names: str, columns: bool = False) -> None:
+        """`columns`: the statement is one that moves TIMESTAMP, too."""
+        more = ", \"timestamp\" = nextval('object_ids')" if columns else ""
         for name in names:
             self.do(
-                "UPDATE all_objects SET last_ddl_time = clock_timestamp() WHERE object_name = %s", (name,)
+                f"UPDATE all_objects SET last_ddl_time = clock_timestamp(){more} WHERE object_name = %s",
+                (name,),
             )
 
-    def add_column(self, table: str, name: str, declared: str, own: str) -> None:
-        """Of the table and of its log, without a default."""
+    def grant(self, table: str) -> None:
+        """A statement that changes nothing."""
+        self._ddl(table)
+
+    def add_unique(self, table: str, column: str) -> None:
         with self.own.transaction():
-            for each in (table, f"MLOG$_{table}"):
+            self.do(f'ALTER TABLE "{OWNER}"."{table}" ADD UNIQUE ("{column}") DEFERRABLE INITIALLY IMMEDIATE')
+            self.do(
+                "INSERT INTO all_indexes VALUES (%s, %s, %s, %s, 'UNIQUE')",
+                (OWNER, f"{table}_U", OWNER, table),
+            )
+            self.do("INSERT INTO all_ind_columns VALUES (%s, %s, %s, 1)", (OWNER, f"{table}_U", column))
+            self._ddl(table)
+
+    def add_column(
+        self, table: str, name: str, declared: str, own: str, meanwhile: Sequence[str] = ()
+    ) -> None:
+        """Of the table and of its log, without a default. `meanwhile`: statements between the two."""
+        for each in (table, f"MLOG$_{table}"):
+            with self.own.transaction():
                 self.do(f'ALTER TABLE "{OWNER}"."{each}" ADD COLUMN "{name}" {own}')
                 self._column(each, name, declared, nullable=True)
+                self._ddl(each, columns=True)
+                self._trigger(table)
+            for statement in meanwhile if each == table else ():
+                self.do(statement)
+
+    def drop_column(self, table: str, name: str) -> None:
+        """Of the table and of its log."""
+        with self.own.transaction():
+            for each in (table, f"MLOG$_{table}"):
+                self.do(f'ALTER TABLE "{OWNER}"."{each}" DROP COLUMN "{name}"')
+                self.do("DELETE FROM all_tab_cols WHERE table_name = %s AND column_name = %s", (each, name))
+                self._ddl(each, columns=True)
             self._trigger(table)
-            self._ddl(table, f"MLOG$_{table}")
+
+    # --- other consumers of a log
+
+    def add_view(self, table: str, name: str | None) -> None:
+        """A materialized view that is refreshed from the table's log; None: one of another database that nobody registered here."""
+        ((number,),) = self.do("SELECT nextval('object_ids')")
+        self.do("INSERT INTO all_base_table_mviews VALUES (%s, %s, %s)", (OWNER, table, number))
+        if name is not None:
+            self.do("INSERT INTO all_registered_mviews VALUES (%s, %s)", (name, number))
+
+    def create_view(self, table: str, name: str) -> None:
+        """Register one, at the clock's time; what the log has by then is stamped."""
+        with self.own.transaction():
+            self.add_view(table, name)
+            self.do(
+                "UPDATE all_base_table_mviews SET mview_last_refresh_time = stand_now() WHERE mview_last_refresh_time IS NULL"
+            )
+            self.do("SELECT stamp(%s, stand_now())", (table,))
+
+    def drop_view(self, name: str) -> None:
+        self.do(
+            "DELETE FROM all_base_table_mviews WHERE mview_id = (SELECT mview_id FROM all_registered_mviews WHERE name = %s)",
+            (name,),
+        )
+        self.do("DELETE FROM all_registered_mviews WHERE name = %s", (name,))
+
+    def set_clock(self, second: int) -> None:
+        """Let SYSDATE stand still, so many seconds behind some midnight."""
+        self.do("DELETE FROM stand_clock")
+        self.do(
+            "INSERT INTO stand_clock SELECT '2026-11-25'::timestamp + make_interval(secs => %s)", (second,)
+        )
+
+    def drop_views(self) -> None:
+        self.do("DELETE FROM all_base_table_mviews")
+        self.do("DELETE FROM all_registered_mviews")
 
     def truncate(self, table: str) -> None:
         with self.own.transaction():

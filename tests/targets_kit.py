@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
-import socket
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -315,49 +312,3 @@ def rows_of(session: SqlSession, table: TargetTable) -> list[Row]:
         found += page
         if len(page) < 7:
             return found
-
-
-class CuttingProxy:
-    """Passes bytes to a server; once armed, it passes on what the client says next, then cuts both connections.
-
-    The server has got the statement, the client never gets an answer: the outcome is unknown.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._server_port = port
-        self.armed = False
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> CuttingProxy:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(10)
-
-    def _run(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            with client, socket.create_connection(("127.0.0.1", self._server_port)) as server:
-                self._pass(client, server)
-
-    def _pass(self, client: socket.socket, server: socket.socket) -> None:
-        while True:
-            ready, _, _ = select.select([client, server], [], [], 30)
-            for side in ready:
-                other = server if side is client else client
-                data = side.recv(65536)
-                if not data:
-                    return
-                with contextlib.suppress(OSError):
-                    other.sendall(data)
-                if self.armed and side is client:
-                    server.recv(65536)  # the server is done with it
-                    return

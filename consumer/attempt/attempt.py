@@ -392,7 +392,7 @@ class Attempt:
         elif routed_table(self.spec, table).topic is not None:  # nothing is altered: its readers are told
             since = since_behind(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
             stored = Stored(table, since=since, snapshot=before.snapshot)
-            yield from self._put_in_force(stored, lanes, first=False)
+            yield from self._put_in_force(stored, lanes, first=verdict.rewrite)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
             stored = Stored(table, since=mark[0], snapshot=before.snapshot)
             yield from self._put_in_force(stored, lanes, first=True)
@@ -403,7 +403,7 @@ class Attempt:
     def _put_in_force(self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool) -> Machine[None]:
         """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
 
-        `first`: the target table may have to be made.
+        `first`: every row comes behind it, and the target table may have to be made.
         """
         shared = not self.spec.batches and bool(routed_table(self.spec, stored.table).added)
         if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
@@ -416,7 +416,7 @@ class Attempt:
             [WriteUnit(state)] if first or not shared else [NotLost(), WriteUnit(state)]
         )
         if in_force.target.topic is not None:
-            operations.append(Define(in_force.target, in_force.source))
+            operations.append(Define(in_force.target, in_force.source, anew=first))
         yield from retried(lambda: self._progress.relayout(rows, operations))
         yield from self.begin()
 

@@ -56,10 +56,12 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Define:
-    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source."""
+    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source. `anew`: every
+    row comes anew behind it."""
 
     table: TargetTable
     source: Table
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

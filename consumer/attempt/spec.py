@@ -90,6 +90,10 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
         real=_known(spec, stored),
         debezium=spec.debezium,
     )
+    if not first and found.target.topic is not None:
+        lost = cast(EventTables, session).records_lost(spec.unit, found.target)
+        if lost is not None:
+            raise UnitStoppedError(lost)
     # a target of whole batches lists its keys, all of them: compared range by range, those of later chunks would go (ADR 26)
     return replace(found, ordered=False) if spec.batches else found
 

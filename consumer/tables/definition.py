@@ -97,7 +97,7 @@ def prepare(
     try:
         if routed.topic is not None:
             there, target = wanted, topic_table(wanted, routed, source_name, source)
-            cast(EventTables, session).open_topic(target, create=create)
+            cast(EventTables, session).open_topic(target, create=create, gone=gone)
         else:
             lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
             there = real or _real_table(session, wanted, create, lost)

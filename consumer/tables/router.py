@@ -294,7 +294,11 @@ def key_table(target: TargetTable) -> TargetTable:
 
 
 def told_apart(target: TargetTable) -> TargetTable:
-    """Return `target` with a key of all that tells where its rows are: in a topic a row may stand under a routing key that it has no more."""
+    """Return `target` with a longer key, where it is written to a topic: the primary key's columns, then those of the routing key that are none of it.
+
+    In a topic a row may also stand under a routing key that it had before. By the primary key alone that record would pass for the row as it is now;
+    by the longer key it is another one, which does not live.
+    """
     key, topic = target.table.key, target.topic
     more = () if topic is None else tuple(name for name in topic.options.key if name not in key.columns)
     if not more:

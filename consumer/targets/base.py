@@ -138,11 +138,15 @@ class TargetTables(Protocol):
 class EventTables(Protocol):
     """Stands beside `TargetTables` where tables are written as events: a topic has no definition that could be read."""
 
-    def open_topic(self, table: TargetTable, *, create: bool) -> None:
-        """See that the topic of a table can take its records; `create`: make it where it is missing.
+    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
+        """See that the topic of a table can take its records; `create`: make it where it is missing; `gone`: it was there before, and
+        `records_lost` says what is to be said of one that is missing.
 
         Raises TargetConfigError: it is missing, has another number of partitions, or its format cannot carry a column.
         """
+
+    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
+        """Return why the records that the unit wrote are not in the topic of its table as that is now, with the remedy; None: they are."""
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would, and make nothing."""

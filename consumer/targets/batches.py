@@ -26,10 +26,11 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """The source's table is `source` from here on, as those who read the events of `table` are told."""
+    """The source's table is `source` from here on, as those who read the events of `table` are told. `anew`: every row comes anew behind it."""
 
     table: TargetTable
     source: Table
+    anew: bool = False
 
 
 RowsChange = Clearing | Defined | Reduced
@@ -82,7 +83,11 @@ class BatchTarget(UnitTarget, Protocol):
         copy shows to be gone is found by them."""
 
     def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return what `keys` are among those that `keys()` yields, beside themselves: the very same ones, where values are shown as they were written."""
+        """Return `keys`, and with them each other key under which `keys()` may yield the row of one of them.
+
+        A target that shows values as they were written returns `keys` alone. One that hides some (a masked column of a routing key) adds the key as it is
+        shown: `keys()` yields that one, and the row lives by the key that was asked for.
+        """
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

@@ -70,11 +70,10 @@ class OracleCatalog:
         for group in _groups(names):
             own = [logs[name].log for name in group if name in logs]
             columns = self._columns([*group, *own])
-            constraints, views = self._constraints(group), self._views(group)
+            constraints, views = self._constraints(group), self.views(group)
             for name in group:
-                found[name] = judge(
-                    name, columns, constraints[name], logs.get(name), views[name], several=several
-                )
+                log, others = logs.get(name), views.get(name, ())
+                found[name] = judge(name, columns, constraints[name], log, others, several=several)
         return {name: found.get(name, (MISSING, None)) for name in names}
 
     def segments(
@@ -85,20 +84,29 @@ class OracleCatalog:
         for group in _groups([name for name in names if name in logs]):
             of_logs = {logs[name].log: name for name in group}
             objects = self._session.rows(*sql.objects([*group, *of_logs]))
-            ids = {(owner, name): int(id_) for owner, name, kind, id_, _, _ in objects if kind == "TABLE"}
+            whole = {(row[0], row[1]): row for row in objects if row[2] == "TABLE"}
+            ids = {name: int(row[3]) for name, row in whole.items()}
             loads = self._loads([ids[name] for name in group if name in ids])
             for name in group:
-                if name in ids and logs[name].log in ids:
+                if name in ids and (log := logs[name].log) in ids:
                     own = [row for row in objects if (row[0], row[1]) == name]
                     found[name] = Segments(
-                        ids[name], frozenset(int(row[4]) for row in own if row[4] is not None), max(row[5] for row in own),
-                        ids[logs[name].log], loads.get(ids[name], ""),
+                        ids[name], frozenset(int(row[4]) for row in own if row[4] is not None), max(row[5] for row in [*own, whole[log]]),
+                        ids[log], loads.get(ids[name], ""), f"{whole[name][6]}/{whole[log][6]}",
                     )  # fmt: skip
         return found
 
     def rows_about(self, name: TableName) -> int | None:
         rows = self._session.rows(*sql.rows_about(name))
         return int(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def views(self, names: Collection[TableName]) -> dict[TableName, list[str]]:
+        """Return the materialized views that are refreshed from the logs of tables, registered or not, by table."""
+        found: dict[TableName, list[str]] = defaultdict(list)
+        for group in _groups(names):
+            for owner, table, view, number in self._session.rows(*sql.views(group)):
+                found[owner, table].append(view or f"MVIEW_ID {number}, which is not registered")
+        return dict(found)
 
     # --- inside
 
@@ -133,12 +141,6 @@ class OracleCatalog:
         found: dict[TableName, list[Constraint]] = defaultdict(list)
         for (owner, table, name, kind), columns in parts.items():
             found[owner, table].append(Constraint(name, kind, tuple(dict.fromkeys(columns))))
-        return found
-
-    def _views(self, names: Sequence[TableName]) -> dict[TableName, list[str]]:
-        found: dict[TableName, list[str]] = defaultdict(list)
-        for owner, table, view in self._session.rows(*sql.views(names)):
-            found[owner, table].append(view)
         return found
 
     def _loads(self, ids: Sequence[int]) -> dict[int, str]:

@@ -28,12 +28,24 @@ class OracleDefinitions:
     def at(self, place: Place, name: TableName) -> Proof:
         return self.all_at(place, [name])[name]
 
-    def all_at(self, _place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def all_at(self, place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
         found: dict[TableName, Proof] = {}
         for name in names:
             if (known := self.following.now(name)) is not None:
                 found[name] = Proven(known.table, None)
+        if place.beginning:
+            found |= self._followed_before([name for name in names if name not in found])
         return found | self._taken_up([name for name in names if name not in found])
+
+    def _followed_before(self, names: Collection[TableName]) -> dict[TableName, Proof]:
+        """Return what tables are that the record names, though their topics have lost the definition: the rows of their logs count. What has
+        happened to them since the record tells the first look."""
+        recorded = [name for name in names if name in self.following.tables]
+        surveyed = self._catalog.survey(recorded) if recorded else {}
+        return {
+            name: Proven(logged.table if logged is not None else None, survey.reason)
+            for name, (survey, logged) in surveyed.items()
+        }
 
     def take_up_again(self, tables: Mapping[TableName, Table]) -> None:
         """Follow tables of which a process before has published the definition, and did not come to store that it follows them."""

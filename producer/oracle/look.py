@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from producer.errors import TableStoppedError
-from producer.sources.oracle.catalogue import Logged, Segments, followable, rows_replaced
+from producer.sources.oracle.catalogue import (
+    Logged,
+    Segments,
+    followable,
+    may_have_other_columns,
+    out_of_order,
+    rows_replaced,
+    shared_with,
+)
 from producer.sources.oracle.following import FollowedTable
 from producer.sources.survey import MISSING, Surveyed
 from producer.statements.judgement import StatementVerdict
@@ -19,13 +27,16 @@ from schemas.table.model import Table, same_definition
 class Look(NamedTuple):
     """`new`: tables to take up; `segments`: of tables that are there, with their logs; `surveyed`: those that may have changed.
 
-    `fresh`: a time shortly before the look, as `Segments.ddl` has it.
+    `fresh`: a time shortly before the look, as `Segments.ddl` has it; `views`: refreshed from the logs of followed tables, by table; `several`:
+    instances have the database open.
     """
 
     fresh: str
     new: Sequence[TableName]
     segments: Mapping[TableName, Segments]
     surveyed: Mapping[TableName, tuple[Surveyed, Logged | None]]
+    views: Mapping[TableName, Sequence[str]]
+    several: bool
 
 
 class Altered(NamedTuple):
@@ -50,40 +61,52 @@ def judged(
     """Return what follows for a table; `table` is brought up to date unless it stops. `defined`: as the topic had it at the start."""
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
-    one, again = frozenset([name]), copy_again(*name)
     if survey == MISSING:
         reason = f"{dotted(name)} was captured and is gone (dropped or renamed, or the user may not see it any more)"
-        return TableStoppedError(one, "dropped", reason, gone_remedy(name))
+        return TableStoppedError(frozenset([name]), "dropped", reason, gone_remedy(name))
     if now is not None and (what := rows_replaced(table.segments, now)) is not None:
-        return TableStoppedError(
-            one, "rows-replaced", f"{dotted(name)} {what}, which its log does not show", again
-        )
+        return _stop(name, "rows-replaced", f"{dotted(name)} {what}, which its log does not show")
+    if (unfit := _of_others(name, table, look, logged or table.logged)) is not None:
+        return unfit
     if logged is None or now is None:
         seen, remedy = seen_and_remedy(survey.reason or "" if survey is not None else "")
-        return TableStoppedError(
-            one,
-            "unfit",
-            seen or f"the log of {dotted(name)} is gone",
-            f"{remedy}, then {again}".removeprefix(", then "),
-        )
-    before = table.logged
+        return _stop(name, "unfit", seen or f"the log of {dotted(name)} is gone", remedy)
+    before, altered = table.logged, may_have_other_columns(table.segments, now)
     table.again = now.ddl >= look.fresh
     table.segments, table.logged = now, logged
     if before is None:
-        if defined is None or not same_definition(defined, logged.table):
-            return TableStoppedError(
-                one, "definition", f"{dotted(name)} was altered while it was not captured", again
-            )
+        if altered or defined is None or not same_definition(defined, logged.table):
+            return _stop(name, "definition", f"{dotted(name)} was altered while it was not captured")
         return None
-    if same_definition(before.table, logged.table) and before.log == logged.log:
+    if altered or not followable(before, logged):
+        reason = f"{dotted(name)} was altered, and which rows of its log are of before cannot be told"
+        return _stop(name, "definition", reason)
+    if same_definition(before.table, logged.table):
         return None
-    if not followable(before, logged):
-        return TableStoppedError(
-            one,
-            "definition",
-            f"{dotted(name)} was altered, and which rows of its log are of before cannot be told",
-            again,
-        )
     return Altered(
         f"ALTER TABLE {dotted(name)}, seen in the catalogue", StatementVerdict(name, "kept", "changed")
     )
+
+
+def _of_others(
+    name: TableName, table: FollowedTable, look: Look, logged: Logged | None
+) -> TableStoppedError | None:
+    """Return the stop of a table whose log is not rowlock's alone, or whose rows cannot be put in order, or may be published already."""
+    if views := look.views.get(name):
+        return _stop(name, "log", f"{dotted(name)}: {shared_with(views)}", "drop them")
+    if look.several and logged is not None and not logged.by_commit:
+        reason = f"{dotted(name)}: {out_of_order(logged.log[1])}"
+        return _stop(name, "log", reason, f"{logged.wanted_by_commit} in its place")
+    if table.unsure:
+        reason = (
+            f"events of {dotted(name)} that capture wrote before it ended are gone from its topic (retention), and rows of its log may stand in them: "
+            "they would be published twice"
+        )
+        return _stop(name, "log", reason)
+    return None
+
+
+def _stop(name: TableName, cause: str, reason: str, remedy: str = "") -> TableStoppedError:
+    """`remedy`: what to do before the table is copied."""
+    again = copy_again(*name)
+    return TableStoppedError(frozenset([name]), cause, reason, f"{remedy}, then {again}" if remedy else again)

@@ -44,6 +44,8 @@ from producer.tables import TableName, dotted
 from schemas.findings import copy_again, seen_and_remedy
 from schemas.table.model import Key, Row
 
+MOST_HELD = 50
+"""Polls in which rows of a log may lack their commit SCN."""
 KEYS = 200
 """Rows of a table that are read by their keys at once, and rows of a log that a poll reads where its table has LOBs."""
 
@@ -79,6 +81,8 @@ class LogReader:
             try:
                 raw = self._session.rows(*statement)
                 rows = list(map(log_row_of(logged), raw))
+                if self._waits(name, logged, rows):
+                    continue
                 found[name] = self._part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
                 found[name] = TableStoppedError(
@@ -92,6 +96,18 @@ class LogReader:
             else:
                 more = more or len(raw) >= most
         return found, more
+
+    def _waits(self, name: TableName, logged: Logged, rows: list[LogRow]) -> bool:
+        """Tell whether a log has rows whose place among the others is not known yet: then none of it is read. Raises SourceRefusedError."""
+        table = self._following.tables[name]
+        waits = logged.by_commit and any(not row.scn for row in rows)
+        table.held = table.held + 1 if waits else 0
+        if table.held > MOST_HELD:
+            raise SourceRefusedError(
+                f"ALL_SUMMAP has no commit SCN for rows of {dotted(logged.log)}, and no other thing puts them in order: let the user read it, "
+                f"end what purges it, and {copy_again(*name)}"
+            )
+        return waits
 
     def _part(self, logged: Logged, rows: list[LogRow], *, whole: bool) -> LogPart:
         """Return rows of a log with those of the table that they need: all, where the log does not have all columns, and those that may
@@ -177,8 +193,14 @@ class Looks:
         logs, followed = self._catalog.logs(), self._following.tables
         new = [name for name in logs if name not in followed and self._following.captured(*name)]
         segments = self._catalog.segments([*followed, *new], logs)
+        views = self._catalog.views(followed)
+        by_number = [
+            each.logged for each in followed.values() if each.logged is None or not each.logged.by_commit
+        ]
+        several = bool(by_number) and self._catalog.instances() > 1
         close = [name for name, table in followed.items() if looked_at_closely(table, segments.get(name))]
-        return Look(fresh, new, segments, self._catalog.survey(close) if close else {})
+        surveyed = self._catalog.survey(close) if close else {}
+        return Look(fresh, new, segments, surveyed, views, several)
 
     def statements(self, look: Look, header: TransactionHeader) -> Generator[Change, None, set[TableName]]:
         """Yield what has happened to tables otherwise than by DML; returns those of which nothing is published in this poll."""

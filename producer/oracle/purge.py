@@ -24,13 +24,21 @@ class Purger:
         self._session, self._catalog, self._following = session, catalog, following
 
     def published(self, published: Published) -> None:
-        """Delete what topics had when capture began, and remember it. A process before may have deleted some of it."""
-        logs = self._catalog.logs() if published.rows else {}
+        """Delete what topics had when capture began, and remember it. A process before may have deleted some of it.
+
+        A table that has stopped keeps its log as it is: another consumer may want it. Of one whose topic has lost events nobody can tell
+        which rows of its log stand in them, so it is not to go on, unless the log has none.
+        """
+        logs = self._catalog.logs() if published.rows or published.cut else {}
         for name, rows in published.rows.items():
             places = [LogPlace(*row) for row in rows]
             self._following.published[name] = frozenset(place.sequence for place in places)
-            if name in logs:
+            if name in logs and self._following.captured(*name):
                 self._delete(logs[name].log, places)
+        for name in published.cut:
+            table = self._following.tables.get(name)
+            if table is not None and name in logs:
+                table.unsure = bool(self._session.rows(*sql.log_places(logs[name].log, 1)))
 
     def taken(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
         """Delete what a poll has published. Yield the stops of tables of which rows were gone."""

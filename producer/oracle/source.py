@@ -92,6 +92,7 @@ class OracleSource:
             raise SourceRefusedError(
                 f"the source was captured as another kind of database (it stands in {stored.file}): {START_OVER}"
             )
+        self._following.restore(stored.proof)
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:

@@ -288,7 +288,8 @@ def published(found: dict[str, TopicTails], captured: Captured, era: int, *, aga
     bare = {
         state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
     }
-    return Published(rows, max(here, default=None), again, tables, bare)
+    cut = {name for name in tables if found[captured.topic_of(name)].cut}
+    return Published(rows, max(here, default=None), again, tables, bare, cut)
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"

@@ -115,13 +115,14 @@ class Tail:
 
 @dataclass(slots=True)
 class TopicTails:
-    """The findings of `scan` in one topic. `logged`: rows of a log that is used up, by table."""
+    """The findings of `scan` in one topic. `logged`: rows of a log that is used up, by table; `cut`: events behind the anchors are gone."""
 
     tables: dict[TableName, Tail] = field(default_factory=dict)
     logged: dict[TableName, list[tuple[str, int]]] = field(default_factory=dict)
     highest: Position | None = None
     gen: int = 0
     end: int = 0
+    cut: bool = False
 
     def add(self, offset: int, value: bytes, *, always: bool = False) -> None:
         """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
@@ -173,9 +174,9 @@ def scan(reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]) 
     found, stretches = {}, {}
     for topic, known in topics.items():
         low, high = reader.bounds(topic)
-        found[topic] = TopicTails(end=high)
         anchors = known.values()
-        start = min((anchor.end + 1 for anchor in anchors), default=low)
+        start = min((anchor.end + 1 for anchor in anchors), default=0)
+        found[topic] = TopicTails(end=high, cut=low > start)
         anchored = [(offset, offset + 1) for offset in _anchored(anchors, low, start)]
         stretches[topic] = [*anchored, (max(low, start), high)]
         for anchor in anchors:

@@ -100,14 +100,15 @@ FAULTS: tuple[Callable[[Run], None], ...] = (
 )  # fmt: skip
 
 
-def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]]) -> None:
-    """Await that everybody writes on, and that it reaches each table."""
+def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]], behind: str) -> None:
+    """Await that everybody writes on, and that it reaches each table. `behind`: what was done last."""
     counts = [load.count for load in loads]
     until(lambda: all(load.count > n + 200 for load, n in zip(loads, counts, strict=True)), "load")
     before = seen()
-    until(
-        lambda: all(a != b for a, b in zip(seen(), before, strict=True)), f"it goes on; see {run.log}", 240
-    )  # fmt: skip
+    for at in range(len(before)):
+        until(
+            lambda at=at: seen()[at] != before[at], f"table {at} goes on behind {behind}; see {run.log}", 400
+        )  # type: ignore[misc]
 
 
 def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -157,10 +158,12 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         for thread in (*witnesses, *loads):
             thread.start()
         try:
+            done = "the start"
             for fault in FAULTS:
-                goes_on(run, loads, lambda: [applied(name) for name in sources])
+                goes_on(run, loads, lambda: [applied(name) for name in sources], done)
                 fault(run)
-            goes_on(run, loads, lambda: [applied(name) for name in sources])
+                done = fault.__name__
+            goes_on(run, loads, lambda: [applied(name) for name in sources], done)
         finally:
             for load in loads:
                 load.finish()
@@ -174,8 +177,8 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         assert run.stop() == 0
     for server, database in sources.values():  # nothing runs
         server.execute("UPDATE acct SET version = version + 1", database=database)
-    done = command(config, "run", "--until-caught-up")
-    assert done.returncode == 0, done.stderr[-3000:]
+    last = command(config, "run", "--until-caught-up")
+    assert last.returncode == 0, last.stderr[-3000:]
     assert equal()
     assert reading.connect(oracle_db).cursor().execute(
         "SELECT COUNT(*) FROM rowlock_displaced"

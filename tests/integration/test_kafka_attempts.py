@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace as other
 
 from consumer.ordering.lanes import LaneLimits
@@ -18,10 +19,12 @@ from rowlock.inspect.quarantine import Selection, held_events, resolve_held
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges, Event
 from tests.apply_kit import FakeSource
+from tests.copy_kit import CopyOf
 from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.integration.test_apply_targets import _config as config_of
 from tests.kafka_stand import Cluster
 from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -135,6 +138,45 @@ def altered(source: FakeSource, column: Column) -> Any:
     from msgspec.structs import replace as other
 
     return other(source.table, columns=(*source.table.columns, column))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_it(
+    again: bool, real: Cluster
+) -> None:
+    """Nothing has to come from the source for that. The copy writes into the topic that was made again, or makes one."""
+    unit = unit_of(real)
+    source = unit.source
+    unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
+    assert unit.apply().state == "ok"
+    remove_topic(real.kafka, f"{real.schema}.acct")
+    if again:
+        make_topic(real.kafka, f"{real.schema}.acct", 2)
+        until(lambda: real.session._topics.seen(f"{real.schema}.acct"), "the topic is shown")
+    unit.write([source.put(source.row(3, None, 1))])
+    for _ in range(2):
+        unit.take_over()
+        report = unit.apply()
+        assert report.state == "stopped"
+        assert ("was deleted and made again" if again else "is not there any more") in report.message
+        assert "then rowlock copy bank.acct" in report.message
+    unit.write([])
+    begin = len(unit.topic)
+    CopyOf(source, unit.topic).all()
+    unit.topic[begin - 1 : begin] = []  # what came before the copy began is in the copy, too
+    unit.take_over()
+    report = unit.apply()
+    assert report.state == "ok", report
+    assert unit.rows() == rows_of(source)
+    unit.write([source.put(source.row(4, None, 1))])
+    assert unit.apply().state == "ok", "it goes on"
+    assert unit.rows() == rows_of(source)
+
+
+def remove_topic(kafka: Kafka, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([name])[name].result(15)
+    until(lambda: name not in admin.list_topics(timeout=15).topics, what="the topic is gone")
 
 
 def test_a_worker_that_dies_and_one_that_comes_back_leave_every_event_once(real: Cluster) -> None:

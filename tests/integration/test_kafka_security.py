@@ -16,8 +16,9 @@ from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.ports import pick
 from schemas.config.model import KafkaTargetConfig
 from tests.certificates import Authority, Issued
+from tests.kafka_relays import OldBroker
 from tests.kafka_target_kit import UNIT, Owner, account, messages, table_of, target_config
-from tests.secure_kafka import OldBroker, Right, SecureKafka
+from tests.secure_kafka import PLAIN_PASSWORD, PLAIN_USER, Right, SecureKafka
 
 pytestmark = pytest.mark.timeout(240)
 PASSWORD = "correct-horse"
@@ -86,6 +87,20 @@ def test_a_wrong_password_is_no_broker_that_is_away(broker: SecureKafka, certifi
     assert "nonsense" not in str(caught.value)
 
 
+def test_a_user_of_sasl_plain(broker: SecureKafka, certificate: Issued, unique: str) -> None:
+    broker.allow(PLAIN_USER, *((kind, f"{unique}.", operation) for kind, operation in RIGHTS))
+    options = {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": PLAIN_USER,
+        "sasl.password": PLAIN_PASSWORD, "ssl.ca.location": str(certificate.ca),
+    }  # fmt: skip
+    owner = Owner(config(broker, unique, broker.secure, **options), table_of(unique))
+    assert owner.apply(4, (None, account(1))) == BatchCommitted()
+    assert len(messages(broker, f"{unique}.acct")) == 1
+    options["sasl.password"] = "nonsense"
+    with pytest.raises(TargetConfigError, match=r"does not accept the user: correct .*sasl\.password"):
+        open_target(config(broker, unique, broker.secure, **options), name="test")
+
+
 def test_a_broker_of_an_authority_that_is_not_trusted_is_refused(
     broker: SecureKafka, certificate: Issued, unique: str, tmp_path: Path
 ) -> None:
@@ -100,7 +115,7 @@ def test_nobody_at_the_port_is_a_broker_that_is_away(broker: SecureKafka, unique
 
 
 def test_a_broker_without_transactions_is_refused(broker: SecureKafka, unique: str) -> None:
-    with OldBroker(broker.old_seen, broker.old_port) as old:
+    with OldBroker(broker.relayed_port, broker.seen_port) as old:
         target = KafkaTarget(config(broker, unique, old.bootstrap))
         target.ensure_bookkeeping()
         with pytest.raises(TargetConfigError, match="the broker has no transactions"):

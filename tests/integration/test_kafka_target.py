@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
@@ -26,6 +27,7 @@ from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import ColumnType, Kind
 from tests.apply_kit import account_table
+from tests.integration.test_kafka_attempts import remove_topic
 from tests.kafka_stand import state_of
 from tests.kafka_target_kit import (
     UNIT,
@@ -38,6 +40,7 @@ from tests.kafka_target_kit import (
     table_of,
     target_config,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 PLAIN: dict[str, Any] = {"format": "plain"}
@@ -178,7 +181,7 @@ def hung(owner: Owner) -> None:
     """Leave the transaction of a row open, as a process does that is killed."""
     writer = owner.target._writers[UNIT]
     change = owner.progress(5)
-    records = list(owner.target._records([owner._change(5, (None, account(2, "dead")))], change))
+    records = list(owner.target._records(UNIT, [owner._change(5, (None, account(2, "dead")))], change))
     writer._producer.begin_transaction()
     known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, change, None))
     for record in [*records, *known]:
@@ -311,14 +314,125 @@ def test_an_altered_key_column_or_another_added_value_stops_the_unit_and_nothing
 
 
 def with_id(target: TargetTable, type_: ColumnType) -> TargetTable:
+    return with_type(target, "id", type_)
+
+
+def with_type(target: TargetTable, name: str, type_: ColumnType) -> TargetTable:
     assert target.topic is not None
     table = altered(
         target.table,
         columns=tuple(
-            altered(each, type=type_) if each.name == "id" else each for each in target.table.columns
+            altered(each, type=type_) if each.name == name else each for each in target.table.columns
         ),
     )
     return replace(target, table=table, topic=replace(target.topic, whole=table))
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
+    again: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    """Whether it is made again or not: the rows that were written to it are gone, and the next commit, and the next start, say so."""
+    owner.apply(4, (None, account(1)))
+    remove_topic(kafka, f"{unique}.acct")
+    if again:
+        make_again(owner, kafka, f"{unique}.acct")
+    said = "was deleted and made again" if again else "is not there any more"
+    with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {said}.* then rowlock copy bank\.acct"):  # fmt: skip
+        owner.apply(5, (None, account(2)))
+    other = KafkaTarget(config)
+    assert said in str(other.records_lost(UNIT, owner.table))
+    with closing(other):
+        other.open_topic(owner.table, create=False, gone=True)
+    if again:
+        assert messages(kafka, f"{unique}.acct") == []
+    assert KafkaTarget(config).read(UNIT)[0] == owner.rows, "its progress stays"
+
+
+def test_a_topic_that_is_made_again_is_accepted_where_every_row_comes_anew(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)))
+    remove_topic(kafka, f"{unique}.acct")
+    make_again(owner, kafka, f"{unique}.acct", 3)
+    with pytest.raises(UnitStoppedError, match="was deleted and made again"):
+        owner.apply(5, Defined(owner.table, account_table()))
+    assert owner.apply(5, Defined(owner.table, account_table(), anew=True)) == BatchCommitted()
+    second = Owner(config, owner.table)  # a client that knows the partitions of now
+    assert second.target.records_lost(UNIT, owner.table) is None
+    assert second.apply(6, *((None, account(key)) for key in range(9))) == BatchCommitted()
+    assert {each.partition() for each in messages(kafka, f"{unique}.acct")} == {0, 1, 2}
+    assert second.apply(7, (None, account(9))) == BatchCommitted()
+
+
+def test_a_topic_that_is_given_more_partitions_stops_a_unit_that_runs_and_one_that_starts(
+    owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
+) -> None:
+    owner.apply(4, (None, account(1)))
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_partitions([NewPartitions(f"{unique}.acct", 3)])[f"{unique}.acct"].result(15)
+    until(lambda: owner.target._topics.seen(f"{unique}.acct").partitions == 3, what="3 partitions")  # type: ignore[union-attr]
+    for anew in (False, True):
+        with pytest.raises(
+            UnitStoppedError, match=r"had 1 partitions and has 3.* start over .* with another topic"
+        ):
+            owner.apply(5, Defined(owner.table, account_table(), anew=anew), EveryChange(owner.table, [change(5, None, account(2))]))  # fmt: skip
+    assert "had 1 partitions and has 3" in str(KafkaTarget(config).records_lost(UNIT, owner.table))
+    assert len(messages(kafka, f"{unique}.acct")) == 1
+
+
+def make_again(owner: Owner, kafka: Kafka, name: str, partitions: int = 1) -> None:
+    make_topic(kafka, name, partitions)
+    until(lambda: owner.target._topics.seen(name), what="the topic is shown")
+
+
+OLDER: dict[str, tuple[ColumnType, Any, ColumnType]] = {
+    "debezium": (ColumnType(kind=Kind.DATETIME, fsp=3), "2026-01-02 03:04:05.678", ColumnType(kind=Kind.DATETIME, fsp=6)),
+    "debezium-schemas": (ColumnType(kind=Kind.DECIMAL, precision=9, scale=2), "1.50", ColumnType(kind=Kind.DECIMAL, precision=11, scale=4)),
+    "canal-json": (
+        ColumnType(kind=Kind.ENUM, members=("a", "b"), charset="utf8mb4"), "a", ColumnType(kind=Kind.ENUM, members=("b", "a"), charset="utf8mb4"),
+    ),
+    "rowlock": (
+        ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4"), "YQ==", ColumnType(kind=Kind.VARBINARY, length=9),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", OLDER)
+def test_a_delete_of_a_row_whose_value_was_written_in_another_form_leaves_it_out(
+    word: str, owner: Owner, kafka: Kafka, unique: str
+) -> None:
+    """A worker that begins anew knows it, too: what the value was by its type of then is no value of the type of now."""
+    old, was, new = OLDER[word]
+    owner.table = with_type(table_of(unique, format=word), "opened", old)
+    for key in (1, 2):
+        owner.apply(3 + key, (None, opened(key, was)))
+    owner.table = with_type(table_of(unique, format=word), "opened", new)
+    owner.apply(6, Defined(owner.table, account_table()))
+    owner.apply(6, NetChange(owner.table, deletes=[(1,)]))
+    second = Owner(owner.target._config, owner.table)
+    second.apply(7, NetChange(owner.table, deletes=[(2,)]))
+    befores = [
+        image
+        for _, value in documents(messages(kafka, f"{unique}.acct"))
+        if (image := deleted_image(word, value)) is not None
+    ]
+    assert [(int(each["id"]), each["owner"], each["opened"]) for each in befores] == [(1, "ann", None), (2, "ann", None)]  # fmt: skip
+
+
+def opened(key: int, value: Any) -> Any:
+    row = list(account(key))
+    row[5] = value
+    return tuple(row)
+
+
+def deleted_image(word: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if word == "canal-json":
+        return value["data"][0] if value["type"] == "DELETE" else None
+    event = value.get("payload", value)
+    return event["before"] if event["op"] == "d" else None
 
 
 def test_a_topic_that_is_missing_is_made_only_where_that_is_allowed(owner: Owner, unique: str) -> None:

@@ -7,19 +7,24 @@ log shows. What a person looks at is tests.real_oracle.LOOK_AT.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from producer.oracle.catalog import OracleCatalog
 from producer.oracle.log import PollPace
-from producer.oracle.session import Driver, oracle_driver
+from producer.oracle.session import Driver, OracleSession, Rows, oracle_driver
 from producer.oracle.source import OracleSource
+from producer.sources.oracle import shared
 from schemas.config.model import Config
 from schemas.io.oracle_connection import open_oracle
 from tests.integration import test_sources
+from tests.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
 from tests.oracle_site import PREFIX, OracleSite
 from tests.real_oracle import RealOracle, dsn
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not dsn(), reason="an Oracle of one's own: make test-oracle DSN=…")
 #: A server does not become another one, and tells a TRUNCATE from nothing else that replaces rows.
@@ -28,7 +33,7 @@ ALL = {
     for name, each in vars(test_sources).items()
     if name.startswith("test_") and "become_another" not in inspect.getsource(each)
 }
-del ALL["test_an_emptied_table_is_empty"]
+del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
 globals().update(ALL)
 #: Column → (type, a value in SQL).
 TYPES = {
@@ -136,6 +141,114 @@ def site() -> Iterator[RealSite]:
     site = RealSite(server)
     yield site
     site.real.close()
+
+
+ALTERS = {
+    "add": ['ALTER TABLE "a" ADD ("note" VARCHAR2(10))', 'ALTER MATERIALIZED VIEW LOG ON "a" ADD ("note")'],
+    "longer": ['ALTER TABLE "a" MODIFY ("version" NUMBER(19))'],
+    "rename": [
+        'ALTER TABLE "a" RENAME COLUMN "version" TO "v"',
+        'ALTER TABLE "a" RENAME COLUMN "v" TO "version"',
+    ],
+}
+
+
+@pytest.mark.parametrize("alter", ALTERS)
+def test_an_alter_stops_the_table(site: RealSite, alter: str) -> None:
+    """That ALL_OBJECTS.TIMESTAMP moves with each of them is from memory."""
+    site.put("a", 1, 1)
+    site.run()
+
+    def altered() -> None:
+        for statement in ALTERS[alter]:
+            site.real.do(statement)
+
+    site.run(altered, lambda: None)
+    assert stops(site) == ["definition"]
+
+
+@pytest.mark.parametrize("sql", ['CREATE INDEX "i" ON "a" ("version")', 'GRANT SELECT ON "a" TO PUBLIC'])
+def test_a_statement_on_no_column_stops_nothing(site: RealSite, sql: str) -> None:
+    site.run(lambda: site.real.do(sql), lambda: site.put("a", 1, 1))
+    assert stops(site) == []
+
+
+def test_a_view_that_comes_to_use_the_log_stops_the_table(site: RealSite) -> None:
+    site.run()
+    create = 'CREATE MATERIALIZED VIEW "other" REFRESH FAST ON DEMAND AS SELECT * FROM "a"'
+    try:
+        site.run(lambda: site.real.do(create), lambda: site.put("a", 1, 1), lambda: None)
+        assert stops(site) == ["log"]
+    finally:
+        site.real.do('DROP MATERIALIZED VIEW "other"')
+
+
+def test_a_log_with_commit_scns_is_read_in_their_order(site: RealSite) -> None:
+    site.drop("a")
+    site.real.create("a", {"version": "NUMBER(18)"}, ', COMMIT SCN ("version") INCLUDING NEW VALUES')
+    other = open_oracle(site._server.server())
+    with other.cursor() as cursor:
+        cursor.execute('INSERT INTO "a" VALUES (1, 1)')  # an early number
+    site.run(lambda: site.put("a", 2, 2), lambda: None, other.commit, lambda: site.put("a", 3, 1))
+    other.close()
+    site.run()
+    assert test_sources.captured(site, "a") == site.rows("a") == {1: 3, 2: 2}
+    assert site.real.logged("a") == 0
+
+
+class Between(OracleSession):
+    """A writer commits between every two statements."""
+
+    def __init__(self, driver: Driver, writes: Callable[[], None]) -> None:
+        super().__init__(driver)
+        self._writes = writes
+
+    def rows(self, sql: str, binds: Sequence[object] = ()) -> Rows:
+        self._writes()
+        return super().rows(sql, binds)
+
+    def change_many(self, sql: str, binds: Sequence[Sequence[object]]) -> int:
+        self._writes()
+        return super().change_many(sql, binds)
+
+
+def test_two_views_in_turn_lose_nothing(site: RealSite) -> None:
+    """The rules of producer/sources/oracle/shared.py, with another view that is refreshed meanwhile. Until this has passed, and LOOK_AT been
+    looked at, a log that is shared is refused."""
+    numbers = itertools.count(1)
+    session = Between(site.real.driver(), lambda: site.put("a", next(numbers), next(numbers) % 7))
+    ((_, logged),) = OracleCatalog(session).survey([(site.db, "a")]).values()
+    assert logged is not None
+    topic, names = Acknowledged([]), (*OWN, "OTHER_MV")
+    first = site.rows("a")
+    try:
+        for name in names:
+            site.real.do(f'CREATE MATERIALIZED VIEW "{name}" REFRESH FAST ON DEMAND AS SELECT * FROM "a"')
+        capture = SharedCapture(session, logged, topic)
+        until(lambda: capture.now() > capture.views().high, "the second in which the views were made is over")
+        first = site.rows("a")  # a snapshot
+        for _ in range(20):
+            capture.round()
+            session.change_many(shared.REFRESH, [("OTHER_MV",)])
+        last = capture.views().high
+        quiet = OracleSession(site.real.driver())
+        capture = SharedCapture(quiet, logged, topic)
+
+        def read_on() -> bool:
+            capture.round()
+            return capture.views().low > last
+
+        until(read_on, "both views are refreshed behind the last change", 120)
+        capture.round()
+        quiet.close()
+    finally:
+        session.close()
+        for name in names:
+            site.real.do(f'DROP MATERIALIZED VIEW "{name}"')
+    found = first | {int(id_): int(version) for id_, (version,) in table_of(topic).items()}
+    assert found == site.rows("a")
+    places = topic.places()
+    assert len(places) == len(set(places))
 
 
 def stops(site: RealSite) -> list[str]:

@@ -6,7 +6,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 import pytest
@@ -16,16 +16,17 @@ from producer.capture import run_capture
 from producer.errors import SupersededError, TransientSourceError
 from producer.sources.oracle.sql import NOW
 from schemas.config.model import Config
+from schemas.wire.records import table_topic
 from tests.capture_kit import events, replay, watermarks
 from tests.integration import test_sources
-from tests.oracle_site import NUMBER, WIDE, OracleSite, Step
+from tests.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step
 from tests.oracle_stand import OWNER, KilledError, OracleStand, StandError
 from tests.sim.kafka import Client
 from tests.waiting import until
 
-#: An Oracle tells a TRUNCATE from nothing else that replaces rows: it ends in a copy (below).
+#: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change: both end in a copy (below).
 ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
-del ALL["test_an_emptied_table_is_empty"]
+del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
 globals().update(ALL)
 
 
@@ -77,11 +78,12 @@ def published_twice(site: OracleSite, table: str) -> list[tuple[str, int]]:
 
 
 class Writers:
-    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all."""
+    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all. `instances`: of
+    each session."""
 
-    def __init__(self, stand: OracleStand, seed: int) -> None:
+    def __init__(self, stand: OracleStand, seed: int, instances: Sequence[str] = ("", "", "")) -> None:
         self.rng, self.version = random.Random(seed), 0
-        self.sessions = [stand.session() for _ in range(3)]
+        self.sessions = [stand.session(each) for each in instances]
         self.locked: list[set[int]] = [set(), set(), set()]
 
     def go_on(self) -> None:
@@ -152,10 +154,19 @@ def with_a_lob(site: OracleSite) -> None:
     )
 
 
+def by_commit(site: OracleSite) -> None:
+    """Give the tables logs WITH COMMIT SCN, and the database a second instance."""
+    for table in "ab":
+        site.stand.drop_log(table)
+        site.stand.create_log(table, commit_scn=True)
+    site.stand.open_instance()
+
+
 LOGS: dict[str, Callable[[OracleSite], None]] = {
     "whole": lambda _: None,
     "keys": keys_only,
     "lob": with_a_lob,
+    "commit SCN": by_commit,
 }
 
 
@@ -170,6 +181,9 @@ LOGS: dict[str, Callable[[OracleSite], None]] = {
         ("keys", 5),
         ("lob", 6),
         ("lob", 7),
+        ("commit SCN", 8),
+        ("commit SCN", 9),
+        ("commit SCN", 10),
     ],
 )
 def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(
@@ -177,7 +191,8 @@ def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(
 ) -> None:
     """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of every kind, before and behind
     each COMMIT of a delete, while its messages are on their way."""
-    site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed)
+    instances = ("2", "", "") if log == "commit SCN" else ("", "", "")
+    site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed, instances)
     LOGS[log](site)
     site.put("a", 0, *range(9))
     for _ in range(12):
@@ -368,22 +383,274 @@ def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, 
 
 
 def test_rows_that_were_read_before_a_statement_are_read_again_behind_it(site: OracleSite) -> None:
-    """Between reading a log and looking at the catalogue a column comes, with a value in the row that follows."""
+    """Between reading a log and looking at the catalogue a unique index comes, and a row that follows."""
     site.run()
     waiting = [True]
 
     def before(sql: str) -> None:
         if sql == NOW and waiting and site.stand.logged("a"):
             waiting.clear()
-            site.widen("a")
-            site.stand.do(f'UPDATE "{OWNER}"."a" SET version = 2, note = %s WHERE id = 1', ("x",))
+            site.stand.add_unique("a", "version")
+            site.stand.do(f'UPDATE "{OWNER}"."a" SET version = 2 WHERE id = 1')
 
     site.run(lambda: site.put("a", 1, 1), lambda: None, before=before)
     assert not waiting
     assert stops(site, "a") == []
-    assert [event.after for event in site.events("a") if event.op in "cu"] == [
-        {"id": 1, "version": 1, "note": None}, {"id": 1, "version": 2, "note": "x"},
+    found = [event for event in site.events("a") if event.op in "cum"]
+    assert [len(event.definition.unique) if event.definition else event.after for event in found[-3:]] == [
+        1, {"id": 1, "version": 1}, {"id": 1, "version": 2},
     ]  # fmt: skip
+
+
+def test_a_grant_stops_nothing(site: OracleSite) -> None:
+    site.run(lambda: site.stand.grant("a"), lambda: site.put("a", 1, 1))
+    site.stand.grant("a")
+    site.run(lambda: None)
+    assert stops(site, "a") == []
+    assert test_sources.captured(site, "a") == {1: 1}
+
+
+def _added(site: OracleSite) -> None:
+    """Rows get values of a new column while the log does not have it."""
+    meanwhile = f"UPDATE {OWNER_A} SET note = 'x', version = 2 WHERE id = 1"
+    site.stand.add_column("a", "note", "VARCHAR2(10)", "varchar(10)", [meanwhile])
+
+
+def _added_again(site: OracleSite) -> None:
+    """In the end the column is as it was, and its values are gone."""
+    site.stand.drop_column("a", "extra")
+    site.stand.add_column("a", "extra", "VARCHAR2(10)", "varchar(10)")
+
+
+def _renamed(site: OracleSite) -> None:
+    """One column is gone; it was the other one that was dropped."""
+    stand = site.stand
+    with stand.own.transaction():
+        for each in ("a", "MLOG$_a"):
+            stand.do(f'ALTER TABLE "{OWNER}"."{each}" DROP COLUMN "extra"')
+            stand.do(f'ALTER TABLE "{OWNER}"."{each}" RENAME COLUMN "more" TO "extra"')
+            stand.do("DELETE FROM all_tab_cols WHERE table_name = %s AND column_name = 'more'", (each,))
+            stand._ddl(each, columns=True)
+        stand._trigger("a")
+
+
+def _longer(site: OracleSite) -> None:
+    """Dropped, and added longer."""
+    site.stand.drop_column("a", "more")
+    site.stand.add_column("a", "more", "VARCHAR2(20)", "varchar(20)")
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("alter", [_added, _added_again, _renamed, _longer])
+def test_an_alter_between_two_looks_publishes_no_wrong_value(
+    site: OracleSite, alter: Callable[[OracleSite], None], running: bool
+) -> None:
+    stand, text = site.stand, ("VARCHAR2(10)", "varchar(10)")
+    stand.drop("a")
+    stand.create(
+        "a",
+        {"id": NUMBER, "version": WIDE, "extra": text, "more": text}
+        if alter is not _added
+        else {"id": NUMBER, "version": WIDE},
+    )
+    site.put("a", 1, 1, 2)
+    if alter is not _added:
+        stand.do(f"UPDATE {OWNER_A} SET extra = 'e' || id, more = 'm' || id")
+    site.run()
+
+    def altered() -> None:
+        stand.do(f"UPDATE {OWNER_A} SET version = 2 WHERE id = 2")
+        alter(site)
+
+    if running:
+        site.run(altered, lambda: None)
+    else:
+        altered()
+        site.run(lambda: None)
+    assert stops(site, "a") == ["definition"]
+    seen = [event.after for event in site.events("a") if event.op in "cu"]
+    assert [row for row in seen if row and row["version"] == 2] == []
+    site.run(lambda: site.copy("a"), lambda: site.put("a", 4, 4), until=lambda: copied(site, "a"))
+    last = {event.after["id"]: event.after for event in site.events("a") if event.after is not None}
+    names = list(last[1])
+    rows = stand.do(f"SELECT {', '.join(names)} FROM {OWNER_A} ORDER BY id")
+    assert [list(last[int(row[0])].values()) for row in rows] == [
+        [int(row[0]), int(row[1]), *row[2:]] for row in rows
+    ]
+
+
+@pytest.mark.parametrize("name", ["SALES_MV", None])
+def test_a_view_that_comes_to_use_the_log_stops_the_table(site: OracleSite, name: str | None) -> None:
+    """Nothing of its log is deleted then; behind a copy it goes on."""
+    site.put("b", 1, 1)
+    site.run()
+
+    def come() -> None:
+        site.stand.add_view("a", name)
+        site.put("a", 1, 1, 2)
+
+    site.run(come, lambda: site.put("b", 2, 1))
+    assert stops(site, "a") == ["log"]
+    said = [event.stop.reason for event in site.events("a") if event.stop is not None]
+    assert (name or "which is not registered") in said[0]
+    assert site.stand.logged("a") == 2
+    assert rows_of(site, "b") == {1: 2}
+    site.stand.drop_views()
+    site.run(lambda: site.copy("a"), until=lambda: copied(site, "a"))
+    site.run(lambda: site.put("a", 3, 2))
+    assert rows_of(site, "a") == site.rows("a") == {1: 1, 2: 3}
+    assert published_twice(site, "a") == []
+
+
+def test_a_view_that_came_while_nobody_captured_loses_nothing(site: OracleSite) -> None:
+    """Kafka has rows that are to be deleted at the start: they stay."""
+    site.run()
+    site.run(lambda: site.put("a", 1, 1, 2), before=at_the_first_delete)
+    site.stand.add_view("a", "SALES_MV")
+    site.run(lambda: None)
+    assert stops(site, "a") == ["unfit"]
+    assert site.stand.logged("a") == 2
+
+
+def at_the_first_delete(sql: str) -> None:
+    if sql.startswith("DELETE"):
+        raise KilledError
+
+
+def test_a_second_instance_stops_tables_whose_log_does_not_say_the_order(site: OracleSite) -> None:
+    site.stand.drop_log("b")
+    site.stand.create_log("b", commit_scn=True)
+    site.put("a", 1, 1)
+    site.run()
+
+    def opens() -> None:
+        """Its numbers are higher, and its change is the earlier one."""
+        site.stand.open_instance()
+        other = site.stand.session("2")
+        for version in (2, 3):
+            session = other if version == 2 else site.stand.own
+            session.execute(f"UPDATE {OWNER_A} SET version = {version}".encode())
+            session.commit()
+        other.close()
+
+    site.run(opens, lambda: site.put("b", 1, 1))
+    assert stops(site, "a") == ["log"]
+    assert [event.after for event in site.events("a") if event.op == "u"] == []
+    reason, remedy = next((e.stop.reason, e.stop.remedy) for e in site.events("a") if e.stop is not None)
+    assert "(RAC)" in reason
+    assert remedy.startswith(
+        'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE, COMMIT SCN ("version")'
+    )
+    assert rows_of(site, "b") == {1: 1}
+
+
+def test_commits_put_rows_of_two_instances_in_order(site: OracleSite) -> None:
+    """The second instance's numbers are all above the first one's, so that by numbers a row would go back."""
+    by_commit(site)
+    site.run()
+
+    def in_turn() -> None:
+        sessions = [site.stand.session("2"), site.stand.session()]
+        for version in range(1, 7):
+            session = sessions[version % 2]
+            session.execute(
+                f"INSERT INTO {OWNER_A} VALUES (1, {version}) ON CONFLICT (id) DO UPDATE SET version = {version}".encode()
+            )
+            session.commit()
+        for session in sessions:
+            session.close()
+
+    site.run(in_turn)
+    assert [(event.after or {})["version"] for event in site.events("a") if event.op in "cu"] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
+    assert published_twice(site, "a") == []
+    assert site.stand.logged("a") == 0
+
+
+def test_rows_wait_for_their_commit_scns(site: OracleSite) -> None:
+    """What is behind them waits, too: it may be of the same row."""
+    by_commit(site)
+    site.run()
+    taken: list[tuple[int, int]] = []
+
+    def takes() -> None:
+        site.put("a", 1, 1)
+        taken[:] = site.stand.do("DELETE FROM all_summap RETURNING xid, commit_scn")
+        site.put("a", 2, 1)
+
+    def gives() -> None:
+        assert [event for event in site.events("a") if event.op in "cu"] == []
+        site.stand.do("INSERT INTO all_summap VALUES (%s, %s)", taken[0])
+
+    site.run(takes, lambda: None, lambda: None, gives)
+    assert [(event.after or {})["version"] for event in site.events("a") if event.op in "cu"] == [1, 2]
+    assert stops(site, "a") == []
+
+
+def test_rows_whose_commit_scn_never_comes_stop_their_table(site: OracleSite) -> None:
+    by_commit(site)
+    site.run()
+
+    def takes() -> None:
+        site.put("a", 1, 1)
+        site.stand.do("DELETE FROM all_summap")
+
+    site.run(takes, lambda: site.put("b", 1, 1))
+    assert stops(site, "a") == ["log"]
+    assert site.stand.logged("a") == 1
+    assert rows_of(site, "b") == {1: 1}
+
+
+def test_a_start_behind_the_retention_goes_on(site: OracleSite) -> None:
+    """Capture had ended in good order: its topics have lost definitions, too, and what the logs got since counts."""
+    site.put("a", 1, *range(5))
+    site.run()
+    before = rows_of(site, "a")
+    for table in "ab":
+        site.broker.expire(table_topic(PREFIX, "s", OWNER, table))
+    kept = len(site.events("a"))
+    site.put("a", 2, 1, 7)
+    site.delete("a", 2)
+    site.run(lambda: site.put("a", 3, 3))
+    found = [event for event in site.events("a")[kept:] if event.op in "cud"]
+    assert before == dict.fromkeys(range(5), 1)
+    assert [(event.op, (event.after or event.before or {})["id"]) for event in found] == [
+        ("u", 1), ("c", 7), ("d", 2), ("u", 3),
+    ]  # fmt: skip
+    assert stops(site, "a") == []
+    assert published_twice(site, "a") == []
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_start_behind_the_retention_publishes_nothing_twice(site: OracleSite, deleted: bool) -> None:
+    """Killed between acknowledgement and delete, and then the topic has not kept what would tell. `deleted`: or just behind it."""
+    site.run()
+    seen: list[str] = []
+
+    def before(sql: str) -> None:
+        seen.append(sql)
+        if sql.startswith("DELETE") if not deleted else seen[-2:-1] == ["COMMIT"]:
+            raise KilledError
+
+    site.run(lambda: site.put("a", 1, 1, 2), before=before)
+    assert site.stand.logged("a") == (0 if deleted else 2)
+    assert [event.op for event in site.events("a") if event.op in "cu"] == ["c", "c"]
+    for topic in ("a", "b"):
+        site.broker.expire(table_topic(PREFIX, "s", OWNER, topic))
+    site.run(lambda: site.put("a", 3, 2), lambda: site.put("b", 1, 1))
+    assert published_twice(site, "a") == []
+    assert rows_of(site, "b") == {1: 1}
+    assert stops(site, "a") == ([] if deleted else ["log"])
+    if not deleted:
+        assert site.stand.logged("a") == 4, "nothing is deleted either"
+        site.run(lambda: site.copy("a"), until=lambda: copied(site, "a"))
+    assert rows_of(site, "a") == site.rows("a") == {1: 1, 2: 3}
 
 
 def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
@@ -428,10 +695,6 @@ def test_what_the_log_does_not_show_stops_its_table_until_it_is_copied(site: Ora
         if sql.startswith("DELETE"):
             stand.do(f"DELETE FROM {log} WHERE \"OLD_NEW$$\" = 'U'")
 
-    def not_followed() -> None:
-        stand.add_column("a", "note", "VARCHAR2(10)", "varchar(10)")
-        stand.do("UPDATE all_tab_cols SET default_length = 3 WHERE column_name = 'note'")
-
     def another_log() -> None:
         stand.do(f"DROP TABLE {log}")
         stand.do("DELETE FROM all_mview_logs WHERE master = 'a'")
@@ -443,7 +706,7 @@ def test_what_the_log_does_not_show_stops_its_table_until_it_is_copied(site: Ora
         "truncate": (lambda: site.truncate("a"), "rows-replaced"),
         "load": (lambda: stand.load_directly("a", (20, 1), (21, 1)), "rows-replaced"),
         "purge": (lambda: site.put("a", 2, 1, 2), "log"),
-        "definition": (not_followed, "definition"),
+        "definition": (lambda: site.widen("a"), "definition"),
         "new log": (another_log, "rows-replaced"),
     }
     step, expected = does[cause]
@@ -500,15 +763,14 @@ def test_a_unique_value_that_is_handed_over_is_given_up_first(site: OracleSite) 
 def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     stand = site.stand
     stand.do("UPDATE all_mview_logs SET include_new_values = 'NO' WHERE master = 'a'")
-    stand.do("INSERT INTO all_base_table_mviews VALUES ('BANK', 'b', 1)")
-    stand.do("INSERT INTO all_registered_mviews VALUES ('SALES_MV', 1)")
+    stand.add_view("b", "SALES_MV")
     source = site.source(site.config())
     findings, tables = source.check()
     source.close()
     assert tables == [(OWNER, "a"), (OWNER, "b")]
     assert [(each.place, each.message) for each in findings] == [
         ("source s, table BANK.a", "table BANK.a: its log MLOG$_a lacks INCLUDING NEW VALUES"),
-        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), which would miss what capture deletes"),
+        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), whose refresh purges what capture has not read, and which would miss what capture deletes"),
     ]  # fmt: skip
     assert findings[0].remedy.startswith(
         'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'

@@ -13,7 +13,8 @@ from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, 
 from consumer.ordering.model import ApplyUnit, Held, NetChange, UnitState
 from consumer.targets.base import Session
 from consumer.targets.progress_store import now_ms
-from tests.targets_kit import LAYOUT, CuttingProxy, Lane, Target, as_target, people, rows_of
+from tests.relay import CuttingProxy
+from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
 from tests.waiting import until
 

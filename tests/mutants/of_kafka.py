@@ -16,6 +16,7 @@ _COPIES = ("tests/integration/test_kafka_copies.py",)
 _OWN = ("tests/unit/test_kafka_formats_own.py",)
 _FORMS = ("tests/unit/test_kafka_key_forms.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
+_VALUES = ("tests/unit/test_kafka_value_forms.py",)
 
 
 def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mutant]:
@@ -23,6 +24,14 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 
 MUTANTS = [
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _COPIES,
+        (
+            "        images = self._shaping.change(change.before, change.after)\n",
+            "        images = self._shaping.change(change.before, change.after) or (change.after and (self._shaping.shown(change.after), None))\n",
+        ),
+    ),
     *_of(
         "consumer/tables/shared_topics.py",
         ("tests/unit/test_shared_topics.py",),
@@ -41,7 +50,7 @@ MUTANTS = [
             "            continue",
         ),
         (" or parts[1] not in sources:", ":"),
-        (" or parts[0] != own[0]", ""),
+        ("if len(parts) < 4 or parts[0] != own[0]", "if len(parts) < 4"),
         ("if stored.emptied is not None and offset < stored.emptied:", "if stored.emptied is not None:"),
     ),
     *_of(
@@ -62,6 +71,151 @@ MUTANTS = [
         "rowlock/inspect/check.py",
         ("tests/unit/test_shared_topics.py",),
         ("        yield from _mixed_topic(config, feeding)", "        pass"),
+    ),
+    *_of(
+        f"{_FORMATS}debezium_columns.py",
+        _DEBEZIUM,
+        ('int(value).to_bytes(size, "little")', 'int(value).to_bytes(size, "big")'),
+        ("    size = (type_.length + 7) // 8\n", "    size = (type_.length + 8) // 8\n"),
+        ('return -micros if value.startswith("-") else micros', "return micros"),
+        ("    coarse = type_.fsp <= 3\n", "    coarse = type_.fsp < 3\n"),
+        ("if wide <= 16 else", "if wide <= 17 else"),
+        ("ljust(digits, '0')}\" if digits else whole", "ljust(digits, '0')}\" if fraction else whole"),
+        (
+            "    if type_.kind is Kind.DECIMAL and not type_.precision:\n        return ColumnForm",
+            "    if not type_.fsp and type_.fsp:\n        return ColumnForm",
+        ),
+    ),
+    *_of(
+        f"{_FORMATS}canal_json_columns.py",
+        _CANAL,
+        ('lambda value: f"{value:04d}"', "str"),
+        (
+            '    return text if text in ("NaN", "Infinity", "-Infinity") else float(text)\n',
+            "    return float(text)\n",
+        ),
+        ("return value if isinstance(value, str) else repr(float(value))", "return repr(float(value))"),
+        (
+            "return text if text.startswith(\"0000-00-00\") else f\"{text.replace(' ', 'T')}Z\"",
+            "return f\"{text.replace(' ', 'T')}Z\"",
+        ),
+        ('if value else "0"', 'if value else ""'),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/reading.py",
+        _VERIFY,
+        ('scale=int(value["scale"])', "scale=0"),
+        ('    any_scale = type_.kind == "decimal" and not type_.precision\n', "    any_scale = False\n"),
+        (
+            'return value if value in ("NaN", "Infinity", "-Infinity") else convert(value)',
+            "return convert(value)",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/canal.py",
+        _VERIFY,
+        ('text if text.startswith("0000-00-00") else text.replace', "text.replace"),
+        (
+            'return {"srid": int.from_bytes(raw[:4], "little")',
+            'return {"srid": int.from_bytes(raw[:4], "big")',
+        ),
+        ("    (row,) = message", "    row, *_ = message"),
+    ),
+    *_of(
+        "consumer/targets/kafka/ways.py",
+        _VALUES,
+        ("each.since and offset < each", "each.since and offset <= each"),
+        ("since=since if each.column in other else known[each.column].since", "since=since"),
+        (" or was.form not in (now.form, now.form.removesuffix(UNSIGNED)):", ":"),
+        ("now.form.removesuffix(UNSIGNED)", "now.form"),
+        ("    return not now.labels or now.labels[: len(was.labels)] == was.labels\n", "    return True\n"),
+        ("    if was is None or was.form not", "    if was is not None and was.form not"),
+        ("    if written.topic_id and seen.id and seen", "    if seen.id and seen"),
+        ("    if written.topic_id and seen.id and seen", "    if written.topic_id and seen"),
+        ("            if anew\n", "            if not again\n"),
+        ("    if seen.partitions != written.partitions:\n", "    if seen.partitions < written.partitions:\n"),
+        ("anew and made_again and was is not None and was.topic_id else", "anew and made_again else"),
+        ("anew and made_again and was", "made_again and was"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _FORMS,
+        ("now is not None and (changed := was.reshaped(now)):", "now is not None and (changed := []):"),
+    ),
+    *_of(
+        "consumer/targets/kafka/ways.py",
+        _FORMS,
+        (
+            "        if before.topic_id and now.topic_id and before",
+            "        if before.topic_id is None and before",
+        ),
+    ),
+    *_of(
+        f"{_FORMATS}key_forms.py",
+        _VALUES,
+        (" and type_.bits == 64 and not keyed", " and type_.bits == 64"),
+        ("{chr(0)}{salt}", ""),
+        (
+            "_value_form(word, each, each.name in keys), _labels(word, each.type)",
+            "_value_form(word, each, each.name in keys)",
+        ),
+        ("        if each.name not in masked\n", "        if each.name\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/compacted/topic_contents.py",
+        _VALUES,
+        ("        if state.origin not in (None, self._origin):\n            return state\n", ""),
+        ("        if older & self._primary and any(images):\n", "        if not older:\n"),
+        ("each.items() if name not in older}", "each.items()}"),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _TARGET,
+        ("                del self._tables[topic]\n", "                pass\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _TARGET,
+        (
+            "topic_of(table), anew=anew)\n            if why is not None:\n",
+            "topic_of(table), anew=anew)\n            if not written:\n",
+        ),
+        (
+            "            values = aged(self._known(unit).written, records.written, ends).values or ()\n",
+            "            values = records.written.values or ()\n",
+        ),
+        ("return now and aged(was, now, partial(", "return now or aged(was, now, partial("),
+    ),
+    *_of(
+        "consumer/attempt/spec.py",
+        _ATTEMPTS,
+        (
+            "    if not first and found.target.topic is not None:\n",
+            "    if first and found.target.topic is not None:\n",
+        ),
+    ),
+    *_of(
+        "consumer/attempt/attempt.py",
+        _ATTEMPTS,
+        ("anew=first", "anew=False"),
+    ),
+    *_of(
+        "consumer/attempt/evolution/machine.py",
+        ("tests/unit/test_evolving.py",),
+        ("    elif in_force.stored.emptied != at[0]:\n", "    elif in_force.stored.emptied is None:\n"),
+        ("    elif in_force.stored.emptied != at[0]:\n", "    else:\n"),
+        (
+            "emptied = replace(in_force.stored, emptied=at[0])",
+            "emptied = replace(in_force.stored, emptied=None)",
+        ),
+    ),
+    *_of(
+        "consumer/attempt/transactions.py",
+        ("tests/unit/test_evolving.py",),
+        (
+            "self._transact(Transact(0, rows, operations), None))",
+            "self._transact(Transact(0, rows, operations), rows))",
+        ),
     ),
     *_of(
         f"{_FORMATS}partition.py",
@@ -109,11 +263,10 @@ MUTANTS = [
         ("sorted(map(repr, values))", "list(values)"),
     ),
     *_of(
-        "consumer/targets/kafka/target.py",
+        "consumer/targets/kafka/ways.py",
         _FORMS,
-        ("        _check_written(unit, was, now)\n", "        pass\n"),
-        ("        _check_written(unit, was, wanted)\n", "        pass\n"),
-        ("        if reshaped := was.reshaped(wanted):\n", "        if reshaped := []:\n"),
+        ("was is None else [was, *ways]", "was else ways"),
+        ("        if changes := before.changes(now):", "        if changes := before.changes(before):"),
     ),
     *_of(
         f"{_FORMATS}keyed.py",
@@ -316,9 +469,9 @@ MUTANTS = [
         ("            self._client = None\n            client.poll(0)", "            client.poll(0)"),
     ),
     *_of(
-        "consumer/targets/kafka/target.py",
+        "consumer/targets/kafka/records.py",
         _TARGET,
-        ("            if size_of(record) > self._history.limit:\n", "            if not entry.event:\n"),
+        ("            if size_of(record) > self._facts.limit:\n", "            if not entry.event:\n"),
     ),
     *_of(
         "consumer/targets/kafka/state.py",

@@ -18,9 +18,24 @@ MUTANTS = [
     *_of(
         "producer/sources/oracle/catalogue.py",
         ("    if before.data - now.data:\n", "    if now.data - before.data:\n"),
-        ("    if dropped and added:", "    if False:"),
-        ("each.has_default or not each.nullable for", "not each.nullable for"),
+        ("    return before.altered != now.altered if before.altered else", "    return False if before.altered else"),
+        (" and before.unlogged == now.unlogged", ""),
+        ("and _values(before) == _values(now)", "and bool(before)"),
         tests=_CATALOGUE,
+    ),
+    *_of(
+        "producer/oracle/look.py",
+        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):"),
+        ("        if altered or defined is None or", "        if defined is None or"),
+        ("    if views := look.views.get(name):", "    if views := ():"),
+        ("    if look.several and logged", "    if False and logged"),
+        ("    if table.unsure:", "    if False:"),
+    ),
+    *_of(
+        "producer/sources/oracle/sql.py",
+        ("LEFT JOIN ALL_REGISTERED_MVIEWS", "JOIN ALL_REGISTERED_MVIEWS"),
+        ("LEFT JOIN ALL_SUMMAP", "JOIN ALL_SUMMAP"),
+        ('order = f"s.COMMIT_SCN NULLS FIRST, {order}"', 'order = f"{order}"'),
     ),
     *_of(
         "producer/loop/position.py",
@@ -34,7 +49,16 @@ MUTANTS = [
         ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n"),
     ),
     *_of(
+        "producer/sources/oracle/shared.py",
+        ("now > views.high and not unread", "not unread"),
+        ("now > views.high and not unread", "now > views.high"),
+        ("(low, older), (high, _) = sorted", "(high, _), (low, older) = sorted"),
+        tests=("tests/unit/test_oracle_shared_rules.py",),
+    ),
+    *_of(
         "producer/oracle/purge.py",
+        (" and self._following.captured(*name):", ":"),
+        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True"),
         ("            if deleted != len(places):\n", "            if False:\n"),
     ),
     *_of(
@@ -63,10 +87,17 @@ MUTANTS = [
     ),
     *_of(
         "producer/oracle/poll.py",
+        ("        waits = logged.by_commit and", "        waits = False and"),
+        ("        if table.held > MOST_HELD:", "        if False:"),
         ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n"),
     ),
     *_of(
+        "producer/oracle/definitions.py",
+        ("        if place.beginning:\n            found", "        if False:\n            found"),
+    ),
+    *_of(
         "producer/resume/topic_recovery.py",
+        ("cut=low > start)", "cut=False)"),
         ("        if event.log is not None:\n", "        if False:\n"),
     ),
     *_of(

@@ -44,7 +44,10 @@ class Message:
 
 @dataclass
 class Topic:
+    """`low`: of the first record that the retention has left."""
+
     records: list[Message] = field(default_factory=list)
+    low: int = 0
 
     def slice(self, begin: int, end: int) -> list[tuple[int, bytes | None]]:
         """Return the records [begin, end) as an attempt gets them."""
@@ -67,10 +70,14 @@ class Broker:
         return dict.fromkeys(self.topics, 1)
 
     def bounds(self, topic: str) -> tuple[int, int]:
-        return 0, len(self.topics[topic].records)
+        return self.topics[topic].low, len(self.topics[topic].records)
+
+    def expire(self, topic: str) -> None:
+        """Let the retention take all that a topic has."""
+        self.topics[topic].low = len(self.topics[topic].records)
 
     def read(self, topic: str, start: int, end: int) -> Iterator[Message]:
-        yield from self.topics[topic].records[start:end]
+        yield from self.topics[topic].records[max(start, self.topics[topic].low) : end]
 
     def read_all(self, stretches: Mapping[str, Sequence[tuple[int, int]]]) -> Iterator[tuple[str, Message]]:
         for topic, parts in stretches.items():

@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple
 from producer.oracle.session import Driver
 from tests.oracle_stand import OWNER, KilledError
 
-Kind = Literal["whole", "keys", "lob"]
+Kind = Literal["whole", "keys", "lob", "scn"]
 Rows = list[tuple[Any, ...]]
 TABLE = "a"
 KEYS = 8
+_SECOND = 1 << 30
+"""Of RAC's instances the second one's numbers are all above the first one's."""
 _LOG = f"MLOG$_{TABLE}"
 _HIDDEN = ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")
 
@@ -32,7 +34,7 @@ class ModelError(Exception):
 
 
 class Logged(NamedTuple):
-    """A row of the log. `version`: None where the log has keys only."""
+    """A row of the log. `version`: None where the log has keys only; `scn`: of its transaction's commit, where the log has that."""
 
     sequence: int
     dml: str
@@ -40,6 +42,7 @@ class Logged(NamedTuple):
     xid: int
     id: int
     version: int | None
+    scn: int = 0
 
 
 @dataclass
@@ -63,7 +66,7 @@ class ModelOracle:
         self.rows: dict[int, int] = {}
         self.log: dict[str, Logged] = {}
         self.sessions: list[Session] = []
-        self.version = self.numbers = self.transactions = 0
+        self.version = self.numbers = self.transactions = self.scn = 0
         self.told: Callable[[str], None] = lambda _sql: None
         self.meanwhile: Callable[[], None] = lambda: None
         self.fails: Callable[[], bool] = lambda: False
@@ -121,8 +124,9 @@ class ModelOracle:
                 self.rows.pop(id_, None)
             else:
                 self.rows[id_] = version
+        self.scn += 1
         for row in session.logged:
-            self.log[self._rowid()] = row
+            self.log[self._rowid()] = row._replace(scn=self.scn) if self.kind == "scn" else row
             self.committed.add(row.sequence)
 
     def settle(self) -> None:
@@ -133,7 +137,8 @@ class ModelOracle:
     def _log(self, session: Session, dml: str, old_new: str, id_: int, version: int) -> None:
         self.numbers += self.rng.randint(1, 3)
         known = None if self.kind == "keys" else version
-        session.logged.append(Logged(self.numbers, dml, old_new, session.xid, id_, known))
+        of_instance = _SECOND if self.kind == "scn" and session.xid % 2 else 0
+        session.logged.append(Logged(self.numbers + of_instance, dml, old_new, session.xid, id_, known))
 
     def _rowid(self) -> str:
         if self._free and self.rng.random() < 0.8:
@@ -168,17 +173,19 @@ class ModelOracle:
         return rows + [(OWNER, _LOG, name, "NUMBER", 22, 0, None, None, "Y", "NO", None) for name in _HIDDEN]
 
     def options(self) -> Rows:
-        return [(OWNER, TABLE, _LOG, "YES", "YES", "NO" if self.kind == "keys" else "YES", "NO", "NO")]
+        new, scn = ("NO" if self.kind == "keys" else "YES", "YES" if self.kind == "scn" else "NO")
+        return [(OWNER, TABLE, _LOG, "YES", "YES", new, scn, "NO")]
 
     def log_rows(self, limit: int) -> Rows:
-        found = sorted(self.log.items(), key=lambda each: each[1].sequence)[:limit]
+        found = sorted(self.log.items(), key=lambda each: (each[1].scn, each[1].sequence))[:limit]
         values = (
             (lambda row: (str(row.id),))
             if self.kind == "keys"
             else (lambda row: (str(row.id), str(row.version)))
         )
         return [
-            (rowid, row.sequence, row.dml, row.old_new, str(row.xid), 0, *values(row)) for rowid, row in found
+            (rowid, row.sequence, row.dml, row.old_new, str(row.xid), row.scn, *values(row))
+            for rowid, row in found
         ]
 
     def places(self) -> Rows:
@@ -197,10 +204,10 @@ class ModelOracle:
 _ANSWERS: list[tuple[str, Callable[[ModelOracle, re.Match[str], Sequence[Any]], Rows]]] = [
     (r"FROM V\$DATABASE", lambda *_: [("4711", "1", "PDB1")]),
     (r"FROM PRODUCT_COMPONENT", lambda *_: [("19.0.0.0.0",)]),
-    (r"FROM GV\$INSTANCE", lambda *_: [(1,)]),
+    (r"FROM GV\$INSTANCE", lambda o, *_: [(2 if o.kind == "scn" else 1,)]),
     (r"SYSTIMESTAMP", lambda *_: [("2026-11-25T12:00:00.000", "2026-11-25T11:59:58")]),
     (r"FROM ALL_MVIEW_LOGS", lambda o, *_: o.options()),
-    (r"FROM ALL_OBJECTS", lambda *_: [(OWNER, name, "TABLE", i, 10 + i, "2026-11-01T00:00:00") for i, name in enumerate((TABLE, _LOG))]),
+    (r"FROM ALL_OBJECTS", lambda *_: [(OWNER, name, "TABLE", i, 10 + i, "2026-11-01T00:00:00", "2026") for i, name in enumerate((TABLE, _LOG))]),
     (r"FROM ALL_SUMDELTA", lambda *_: []),
     (r"FROM ALL_TAB_COLS", lambda o, *_: o.columns()),
     (r"FROM ALL_CONSTRAINTS", lambda *_: [(OWNER, TABLE, "PK", "P", "id")]),

@@ -182,6 +182,8 @@ class Target:
                 txn.unit, txn.ids = unit, set(operation.ids)
             case fx.CloseHeldBefore():
                 txn.closed_before = (unit, operation.offset)
+            case fx.SupersedeDisplaced():
+                pass  # a mark on rows that made room: nothing follows from it
             case fx.WriteProgress():
                 txn.progress |= {(unit, row.lane): row for row in operation.rows}
             case fx.WriteUnit():

@@ -21,7 +21,7 @@ from producer.oracle.chunks import ChunksBehindTheLog
 from producer.oracle.poll import LogReader
 from producer.oracle.purge import Purger
 from producer.resume.positions import PositionStore
-from producer.sources.oracle import sql
+from producer.sources.oracle import mlog, sql
 from producer.sources.oracle.following import Following
 from producer.sources.oracle.mlog import LogPlace, LogRow
 from producer.tables import TableName
@@ -30,7 +30,7 @@ from tests.sim.oracle_life import judged
 from tests.sim.seeds import over_seeds
 
 SEEDS, MANY = 25, 500
-KINDS: tuple[Kind, ...] = ("whole", "keys", "lob")
+KINDS: tuple[Kind, ...] = ("whole", "keys", "lob", "scn")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,6 +112,14 @@ def _read_at_once(self: Following, name: TableName, *more: Any) -> None:
     self.tables[name].recorded = True
 
 
+def _by_number() -> AbstractContextManager[Any]:
+    """Rows of two instances are put in the order of their numbers."""
+    return mock.patch.multiple(
+        mlog, _order=lambda row: (0, row.sequence),
+        _by_transaction=lambda found: [change for _, change in sorted(found, key=lambda each: each[0].sequence)],
+    )  # fmt: skip
+
+
 def _every_key(logged: Any) -> list[Any]:
     width = len(logged.columns)
     return [LogRow("", 0, "", "", None, 0, (str(id_), *[None] * (width - 1))) for id_ in range(KEYS)]
@@ -127,6 +135,7 @@ SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
     "by ROWID and number": ("whole", lambda: mock.patch.object(Purger, "_delete", _by_rowid)),
     "a poll's number is above all": ("whole", lambda: mock.patch.object(log_module, "next_number", lambda stored, *_, **__: stored)),
     "a chunk waits for the whole log": ("whole", lambda: mock.patch.object(ChunksBehindTheLog, "_waits", return_value=False)),
+    "commits put rows in order": ("scn", _by_number),
     "a log is read once the record names its table": ("lob", lambda: mock.patch.object(Following, "take_up", _read_at_once)),
     "rows are read behind the log (keys)": ("keys", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),
     "rows are read behind the log (LOBs)": ("lob", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),

@@ -50,12 +50,12 @@ class Journal(threading.Thread):
         return len(self.history.steps)
 
     def prepare(self) -> None:
-        """Make the tables, with rows for the snapshot."""
+        """Make the tables, with rows for the snapshot: every other one has an owner."""
         with contextlib.closing(self._server.connect(self._db)) as connection, connection.cursor() as cursor:
             for table in self._tables:
                 cursor.execute(DDL.format(name=table))
             for key in range(0, KEYS, 2):
-                self._put(cursor, None, self._row(key, owner=None))
+                self._put(cursor, None, self._row(key, owner=OWNERS[key // 4] if key % 4 else None))
             cursor.execute("COMMIT")
         self._open.clear()
         self.history.first = list(self._rows.values())

@@ -10,15 +10,16 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from consumer.errors import UnitStoppedError
-from consumer.ordering.model import ApplyUnit, EveryChange, RowChange, TopicOptions, UnitState
+from consumer.errors import TransientError, UnitStoppedError
+from consumer.ordering.model import ApplyUnit, EveryChange, RowChange, TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.state import Known, ProgressRecord, Written
-from consumer.targets.kafka.target import _check_known, _one_way
+from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.target import tell_reshaped
 from consumer.targets.kafka.topics import TopicFacts
+from consumer.targets.kafka.ways import one_way
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 WORDS = tuple(sorted(FORMATS))
@@ -180,18 +181,19 @@ def test_a_changed_value_of_an_added_column_is_noticed(word: str) -> None:
 def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
     was, now = (records_of("plain", id_of(decimal(12, scale))).written for scale in (2, 4))
     with pytest.raises(UnitStoppedError) as found:
-        _check_known(UNIT, known(was), now)
+        one_way(UNIT, was, [now])
     assert (
         "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)
     )  # fmt: skip
     assert "start over (docs/how-to/start-over.md) with another topic" in str(found.value)
-    _check_known(UNIT, known(was), was)
-    _check_known(UNIT, known(None), now)
+    assert one_way(UNIT, was, [was]) == was
+    assert one_way(UNIT, None, [now]) == now
+    assert one_way(UNIT, was, []) == was
     with pytest.raises(
         UnitStoppedError,
         match=r": format was plain, now rowlock; partitions was 1, now 2\. ",
     ):
-        _check_known(UNIT, known(was), replace(was, format="rowlock", partitions=2))  # fmt: skip
+        one_way(UNIT, was, [replace(was, format="rowlock", partitions=2)])
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,10 @@ def test_another_filter_or_mask_is_told_once_and_stops_nothing(
     of: dict[str, Any] = {"where": (("note", ("a", "b")),)}
     was, now = (records_of("plain", id_of(INT), **each).written for each in (of, of | options))
     with structlog.testing.capture_logs() as said:
-        _check_known(UNIT, known(replace(was, shape=None)), now)  # an older rowlock's
-        _check_known(UNIT, known(was), now)
-        _check_known(UNIT, known(now), now)
+        assert one_way(UNIT, was, [now]) == now
+        tell_reshaped(UNIT, replace(was, shape=None), now)  # an older rowlock's
+        for before in (None, was, now):
+            tell_reshaped(UNIT, before, now)
     assert [each["changed"] for each in said] == ([changed] if changed else [])
     assert all("rowlock copy" in each["do"] for each in said)
 
@@ -240,16 +243,19 @@ def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_co
     assert msgspec.json.decode(msgspec.json.encode(was), type=Written) == was
 
 
+def test_a_topic_that_is_made_again_behind_a_look_is_looked_at_once_more() -> None:
+    was, now = (replace(records_of("plain", id_of(INT)).written, topic_id=each) for each in ("a", "b"))
+    with pytest.raises(TransientError, match="is being made again in this moment"):
+        one_way(UNIT, was, [now])
+    assert one_way(UNIT, replace(was, topic_id=""), [now]) == now, "an older rowlock did not know it"
+
+
 def test_a_definition_in_the_middle_of_a_commit_is_noticed() -> None:
     """The rows before it and those behind it would be one transaction."""
     number, wider, other = (
         records_of("plain", id_of(each)).written for each in (INT, integer(64), decimal(12, 2))
     )
-    assert _one_way(UNIT, []) is None
-    assert _one_way(UNIT, [number, wider]) == wider
+    assert one_way(UNIT, None, []) is None
+    assert one_way(UNIT, None, [number, wider]) == wider
     with pytest.raises(UnitStoppedError, match="key column id was written as number, now as decimal"):
-        _one_way(UNIT, [number, other, other])
-
-
-def known(written: Written | None) -> Known:
-    return Known(ProgressRecord((), UnitState("d", None, None), written))
+        one_way(UNIT, None, [number, other, other])

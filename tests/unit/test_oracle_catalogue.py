@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from producer.sources.oracle import sql
@@ -17,8 +18,10 @@ from producer.sources.oracle.catalogue import (
     Segments,
     followable,
     judge,
+    may_have_other_columns,
     rows_replaced,
 )
+from producer.sources.oracle.following import proof_of, recorded
 from producer.sources.oracle.types import _FORMS, OracleColumn, form_of
 from schemas.errors import UnsupportedTypeError
 from schemas.table.oracle_ddl import oracle_type
@@ -159,11 +162,7 @@ def test_a_log_that_gets_columns_ends_in_a_copy() -> None:
     assert whole is not None
     assert not followable(keys, whole)
     assert not followable(whole, keys)
-    _, with_lob = judged(KEY, NAMED, LOB, logged=[KEY, NAMED])
-    assert with_lob is not None
-    assert followable(whole, with_lob)
-    assert followable(with_lob, whole)
-    assert not followable(with_lob, whole._replace(columns=with_lob.columns, table=with_lob.table))
+    assert not followable(whole._replace(unlogged=frozenset(["NAME"])), whole)
 
 
 @pytest.mark.parametrize("declared", ["BINARY_DOUBLE", "ROWID"])
@@ -181,7 +180,7 @@ def test_virtual_columns_are_left_out() -> None:
 
 # --- what has happened to a table
 
-HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "")
+HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
 
 
 @pytest.mark.parametrize(("now", "says"), [
@@ -194,24 +193,44 @@ def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> Non
     assert found is None if says is None else says in str(found)
 
 
+@pytest.mark.parametrize(("before", "now", "says"), [
+    (HERE, HERE._replace(ddl="2027-01-01T00:00:00"), False),  # a grant, an index, a partition
+    (HERE, HERE._replace(altered="2026:1/2025:1"), True),
+    (HERE, HERE._replace(altered="2025:1/2026:1"), True),  # of the log
+    (HERE._replace(altered=""), HERE, False),
+    (HERE._replace(altered=""), HERE._replace(ddl="2027-01-01T00:00:00"), True),
+])  # fmt: skip
+def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_specification(
+    before: Segments, now: Segments, says: bool
+) -> None:
+    assert may_have_other_columns(before, now) is says
+
+
+def test_a_record_keeps_what_was_seen_of_a_table() -> None:
+    proof = proof_of(NAME, HERE)
+    assert recorded([proof]) == {NAME: HERE}
+    older = msgspec.structs.replace(proof, digest=proof.digest.rpartition(";")[0])
+    assert recorded([older]) == {NAME: HERE._replace(altered="")}
+
+
 WIDE = column("NAME", "VARCHAR2", 30)
 MORE = column("NOTE", "VARCHAR2", 5)
 
 
 @pytest.mark.parametrize(("now", "expected"), [
-    ([KEY, NAMED, MORE], True),
-    ([KEY, WIDE], True),
-    ([KEY], True),
+    ([KEY, NAMED], True),
     ([KEY, NAMED._replace(nullable=False)], True),
+    ([KEY, NAMED._replace(has_default=True)], True),
+    ([KEY, NAMED, MORE], False),  # the log lacks its values of before
+    ([KEY, MORE, NAMED], False),
+    ([KEY], False),  # another one may have its name now
+    ([KEY, MORE], False),  # dropped and added, or renamed
+    ([NAMED, KEY], False),
+    ([KEY, WIDE], False),  # or dropped, and added longer
     ([KEY, column("NAME", "VARCHAR2", 10)], False),
     ([KEY, column("NAME", "RAW", 20)], False),
-    ([KEY, MORE, NAMED], False),  # not at the end: one may have got another's name
-    ([KEY, MORE], False),  # dropped and added, or renamed
-    ([KEY, NAMED, MORE._replace(has_default=True)], False),
-    ([KEY, NAMED, MORE._replace(nullable=False)], False),
-    ([column("ID", size=12), NAMED], True),
+    ([column("ID", size=12), NAMED], False),
     ([column("ID", scale=2), NAMED], False),
-    ([column("ID", scale=None), NAMED], False),
 ])  # fmt: skip
 def test_only_definitions_under_which_rows_mean_the_same_are_followed(
     now: list[OracleColumn], expected: bool
@@ -221,6 +240,14 @@ def test_only_definitions_under_which_rows_mean_the_same_are_followed(
     assert before is not None
     assert after is not None
     assert followable(before, after) is expected
+
+
+def test_another_unique_index_is_followed() -> None:
+    _, before = judged(KEY, NAMED)
+    _, after = judged(KEY, NAMED, constraints=[PRIMARY, Constraint("U", "U", ("NAME",))])
+    assert before is not None
+    assert after is not None
+    assert followable(before, after)
 
 
 def test_another_primary_key_is_not_followed() -> None:
@@ -284,7 +311,7 @@ def test_the_rows_of_a_log_are_asked_for_in_the_order_of_commits_where_it_has_th
     scn, _ = sql.log_rows(LOG, ['l."ID"'], ("XID$$", "COMMIT_SCN"), 5)
     assert scn == (
         'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", TO_CHAR(l."XID$$"), s.COMMIT_SCN, l."ID" '
-        'FROM "BANK"."MLOG$_ACCT" l JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN, l."SEQUENCE$$" '
+        'FROM "BANK"."MLOG$_ACCT" l LEFT JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN NULLS FIRST, l."SEQUENCE$$" '
         "FETCH FIRST 5 ROWS ONLY"
     )
 

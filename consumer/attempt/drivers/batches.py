@@ -230,7 +230,7 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
             case fx.Truncate():
                 changes.append(Clearing(operation.table, operation.where))
             case fx.Define():
-                changes.append(Defined(operation.table, operation.source))
+                changes.append(Defined(operation.table, operation.source, operation.anew))
             case fx.Hold():
                 held += operation.entries
             case fx.CloseHeld():

@@ -125,17 +125,10 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
         )
 
 
-class SeenUnits:
-    """Reads units without taking one."""
+class UnitsInTopic:
+    """The units of which a progress topic tells (consumer.targets.base.EventTables)."""
 
     _progress: ProgressTopic
-
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
-        known = self._progress.refresh().unit(unit)
-        return list(known.lanes) if lanes else [], None if known.record is None else known.state
-
-    def held(self, unit: ApplyUnit) -> list[Held]:
-        return _sorted(self._progress.refresh().unit(unit))
 
     def topics(self, pipeline: str) -> list[str]:
         return self._progress.refresh().topics(pipeline)
@@ -150,7 +143,7 @@ class SeenUnits:
         return self._progress.refresh().writers(unit, topic)
 
 
-class KafkaProgress(SeenUnits):
+class KafkaProgress(UnitsInTopic):
     """See consumer.targets.base.ProgressStore."""
 
     def __init__(
@@ -208,6 +201,13 @@ class KafkaProgress(SeenUnits):
 
         known = self._changed(unit, begun, epoch)
         return list(known.lanes), known.state, _sorted(known)
+
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        known = self._progress.refresh().unit(unit)
+        return list(known.lanes) if lanes else [], None if known.record is None else known.state
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        return _sorted(self._progress.refresh().unit(unit))
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable, TargetTopic
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity
 from consumer.targets.kafka.formats import FORMATS
-from consumer.targets.kafka.formats.key_forms import key_forms
+from consumer.targets.kafka.formats.key_forms import key_forms, value_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
-from consumer.targets.kafka.progress import check_size
+from consumer.targets.kafka.progress import check_size, size_of
 from consumer.targets.kafka.shaping import Shaping, shape_of
-from consumer.targets.kafka.state import Written
-from consumer.targets.kafka.topics import TopicFacts
+from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
+from consumer.targets.kafka.topics import GONE_S, TargetTopics, TopicFacts, TopicSeen
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Key, Row
 
@@ -58,6 +60,8 @@ class TableRecords:
             options.partitioner,
             key_forms(options.format, shaped, self._key, hidden, salt),
             topic.added,
+            facts.id,
+            value_forms(options.format, shaped, dict(options.masks), salt),
             shape_of(options, salt),
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
@@ -78,10 +82,9 @@ class TableRecords:
     def _change(self, change: RowChange) -> Iterator[Outgoing]:
         place = Place(change.position, change.gen, change.ts_ms, change.snapshot)
         images = self._shaping.change(change.before, change.after)
-        if images is None and change.snapshot and change.after is not None:
-            # it was read in a place that the filter leaves out: what the topic may have of it is of before
-            images = self._shaping.shown(change.after), None
-        if images is not None:
+        if (
+            images is not None
+        ):  # of a row outside the filter nothing is told, whoever read it: its key may be that of others
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
@@ -147,6 +150,71 @@ class TableRecords:
     def _row(self, row: StateRow) -> Row:
         values: Row = tuple(row.get(name) for name in self._names)  # type: ignore[misc]
         return values
+
+
+class ClosedHistory:
+    """The topic of what has left the quarantine: nothing reads it, and a cluster forgets of it as it likes."""
+
+    def __init__(self, topics: TargetTopics, prefix: str) -> None:
+        self._topics, self._name = topics, f"{prefix}.rowlock_quarantine_closed"
+        self._facts: TopicFacts | None = None
+
+    def records(self, entries: Iterable[ClosedEntry]) -> Iterator[Outgoing]:
+        """Yield the records of entries. One that is too large goes there without its event, for it keeps nothing from going on."""
+        for entry in entries:
+            if self._facts is None:
+                self._facts = self._topics.facts(self._name) or self._topics.made(self._name, 1, {})
+            record = Outgoing(self._name, 0, *closed_pair(entry))
+            if size_of(record) > self._facts.limit:
+                record = Outgoing(self._name, 0, *closed_pair(replace(entry, event="")))
+            yield record
+
+
+class OpenedTopics:
+    """The topics that tables are written to, as they were when they were opened."""
+
+    def __init__(self, topics: TargetTopics, salt: str) -> None:
+        self._topics, self._salt = topics, salt
+        self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
+
+    def open(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
+        """See consumer.targets.base.EventTables.open_topic."""
+        topic = topic_of(table)
+        facts = self._topics.facts(topic.name)
+        if facts is None and not gone:
+            self._records(table, None, create=create)  # what cannot be written needs no topic
+            facts = self._topics.made(topic.name, topic.options.partitions or 1, {})
+        if facts is not None:
+            self._tables[topic] = self._records(table, facts, create=create), facts
+
+    def judge(self, table: TargetTable, *, create: bool) -> None:
+        self._records(table, self._topics.facts(topic_of(table).name), create=create)
+
+    def of(self, table: TargetTable) -> tuple[TableRecords, TopicFacts]:
+        topic = topic_of(table)
+        if topic not in self._tables:
+            self.open(table, create=False)
+        return self._tables[topic]
+
+    def seen(self, table: TargetTable) -> TopicSeen | None:
+        """Return which topic there is now. One that is not as it was when it was opened is opened anew when it is needed."""
+        topic = topic_of(table)
+        seen = self._topics.seen(topic.name, GONE_S)
+        if topic in self._tables:
+            facts = self._tables[topic][1]
+            if seen is None or (facts.id, facts.partitions) != (seen.id, seen.partitions):
+                del self._tables[topic]
+        return seen
+
+    def _records(self, table: TargetTable, facts: TopicFacts | None, *, create: bool) -> TableRecords:
+        """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
+        topic = topic_of(table)
+        if facts is None and not create:
+            raise TargetConfigError(
+                f"the target has no topic {topic.name}: make it, or set `create_tables: true`"
+            )
+        wanted = TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
+        return TableRecords(table, facts or wanted, self._salt)
 
 
 def topic_of(target: TargetTable) -> TargetTopic:

@@ -9,7 +9,7 @@ import msgspec
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.batches import ProgressChange
-from consumer.targets.kafka.formats.key_forms import KeyForm
+from consumer.targets.kafka.formats.key_forms import KeyForm, ValueForm
 
 VERSION = 1
 EventId = tuple[int, int]
@@ -18,8 +18,9 @@ EventId = tuple[int, int]
 class Written(msgspec.Struct, frozen=True):
     """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
 
-    `forms`: of the key's columns; `added`: the values of added columns; `shape`: digests of the route's options about rows, which may change. None: an
-    older rowlock wrote it, nothing is compared.
+    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
+    own, by which a topic that was deleted and made again is told; "": nobody knows it. `values`: the forms of all columns' values, which may change: then
+    those of older records are not read. `shape`: digests of the route's options about rows, which may change, too.
     """
 
     topic: str
@@ -29,6 +30,8 @@ class Written(msgspec.Struct, frozen=True):
     partitioner: str
     forms: tuple[KeyForm, ...] | None = None
     added: tuple[tuple[str, str], ...] | None = None
+    topic_id: str = ""
+    values: tuple[ValueForm, ...] | None = None
     shape: tuple[tuple[str, str], ...] | None = None
 
     def changes(self, now: Written) -> list[str]:
@@ -81,6 +84,10 @@ class Known:
     @property
     def lanes(self) -> tuple[LaneProgress, ...]:
         return () if self.record is None else self.record.lanes
+
+    @property
+    def written(self) -> Written | None:
+        return None if self.record is None else self.record.written
 
     @property
     def commits(self) -> int:
@@ -202,8 +209,9 @@ def committed(known: Known, change: ProgressChange, written: Written | None) -> 
     held = {each: entry for each, entry in known.held.items() if each[0] >= before and each not in closed} | {
         (entry.offset, entry.part): entry for entry in change.held
     }
-    old = None if known.record is None else known.record.written
-    return Known(ProgressRecord(tuple(change.rows), change.state or known.state, written or old), held)
+    return Known(
+        ProgressRecord(tuple(change.rows), change.state or known.state, written or known.written), held
+    )
 
 
 def counted(known: Known, after: Known) -> Known:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -22,18 +22,33 @@ from consumer.targets.kafka.errors import kafka_error, translated
 from schemas.io.kafka_clients import OnError
 
 NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
+GONE_S = 2.0
+"""Seconds after which a topic that was there and is not shown is gone."""
 SHOWN_EVERY_S = 0.1
 """Seconds between looks for a topic that was just made."""
 
 
+NO_ID = "A" * 22
+"""The id of every topic of a broker that gives them none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """The identity of a topic, by which it is told from another of its name. `id`: Kafka's own; "": the broker gives topics none."""
+
+    id: str
+    partitions: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key."""
+    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key. `id`: see TopicSeen."""
 
     name: str
     partitions: int
     limit: int
     compacted: bool
+    id: str = ""
 
 
 class TargetTopics:
@@ -79,6 +94,27 @@ class TargetTopics:
         except KafkaException as error:
             raise translated(error, "the Kafka cluster of the target does not answer") from error
 
+    def seen(self, name: str, patience_s: float = 0.0) -> TopicSeen | None:
+        """Return which topic there is by this name; None: none, and none has come within `patience_s`: a broker may not know yet of one."""
+        until = time.monotonic() + patience_s
+        while (found := self._seen(name)) is None and time.monotonic() < until:
+            time.sleep(SHOWN_EVERY_S)
+        return found
+
+    def _seen(self, name: str) -> TopicSeen | None:
+        try:
+            with self._asked() as admin:
+                found = admin.describe_topics(TopicCollection([name]), request_timeout=CALL_S)[name].result(
+                    CALL_S
+                )
+        except KafkaException as error:
+            said = kafka_error(error)
+            if said is not None and said.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise translated(error, f"topic {name} of the target cannot be looked at") from error
+        id_ = str(found.topic_id)
+        return TopicSeen("" if id_ == NO_ID else id_, len(found.partitions))
+
     def facts(self, name: str) -> TopicFacts | None:
         """Return what is known of a topic; None: it is not there."""
         try:
@@ -96,11 +132,15 @@ class TargetTopics:
             if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise translated(error, f"topic {name} of the target cannot be looked at") from error
+        now = self.seen(name)
+        if now is None:
+            return None
         return TopicFacts(
             name,
-            len(found.partitions),
+            now.partitions,
             int(settings["max.message.bytes"].value),
             "compact" in settings["cleanup.policy"].value,
+            now.id,
         )
 
     def made(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:

@@ -14,7 +14,7 @@ from producer.sources.oracle.sql import TableName, quoted
 from producer.sources.oracle.types import OracleColumn, can_be_logged, form_of
 from producer.sources.survey import MISSING, Surveyed
 from schemas.errors import UnsupportedTypeError
-from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 
 TableColumns = Mapping[TableName, Sequence[OracleColumn]]
 XID, COMMIT_SCN = "XID$$", "COMMIT_SCN"
@@ -50,8 +50,9 @@ class Segments(NamedTuple):
     """The place where a table and its partitions are kept, and the statements by which it may have changed.
 
     `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
-    or taken away otherwise than by DML; `ddl`: time of the last DDL (a grant counts); `log_id`: OBJECT_ID of the log; `load`: SCN of the
-    last direct-path load, "" without one.
+    or taken away otherwise than by DML; `ddl`: time of the last DDL of it or of its log (a grant counts); `log_id`: OBJECT_ID of the log;
+    `load`: SCN of the last direct-path load, "" without one; `altered`: TIMESTAMP of the table and of its log, which only statements move
+    that may change columns; "": a record of before does not say.
     """
 
     id: int
@@ -59,6 +60,7 @@ class Segments(NamedTuple):
     ddl: str
     log_id: int
     load: str
+    altered: str = ""
 
 
 class Logged(NamedTuple):
@@ -74,6 +76,17 @@ class Logged(NamedTuple):
     columns: tuple[OracleColumn, ...]
     unlogged: frozenset[str] = frozenset()
     keys_only: bool = False
+
+    @property
+    def by_commit(self) -> bool:
+        """Tell whether its log puts transactions in the order of their commits, whoever wrote them."""
+        return COMMIT_SCN in self.extra
+
+    @property
+    def wanted_by_commit(self) -> str:
+        """Return the statement that makes a log which does."""
+        wanted = _wanted(self.columns, self.table.key.columns)
+        return wanted_log((self.table.db, self.table.name), wanted, ", COMMIT SCN")
 
     @property
     def remark(self) -> tuple[str, str] | None:
@@ -124,8 +137,7 @@ def judge(
     if several and COMMIT_SCN not in extra:
         return Surveyed(
             None,
-            f"{place}: several instances (RAC) write its log {log.table}, and only commit SCNs put their rows in order: "
-            f"{wanted_log(name, _wanted(kept, key.columns), ', COMMIT SCN')} in its place",
+            f"{place}: {out_of_order(log.table)}: {wanted_log(name, _wanted(kept, key.columns), ', COMMIT SCN')} in its place",
         ), None
     return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept), unlogged, keys_only)
 
@@ -224,11 +236,22 @@ def log_refusal(
     if log.commit_scn and XID not in names:
         return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {wanted} in its place"
     if views:
-        return (
-            f"materialized views are refreshed from its log too ({', '.join(sorted(views))}), which would miss what capture deletes: "
-            "drop them, or exclude the table (a log that is shared is not supported yet)"
-        )
+        return f"{shared_with(views)}: drop them, or exclude the table (a log that is shared is not supported yet)"
     return None
+
+
+def shared_with(views: Sequence[str]) -> str:
+    """Return what is wrong with a log from which materialized views are refreshed."""
+    listed = ", ".join(sorted(views))
+    return (
+        f"materialized views are refreshed from its log too ({listed}), whose refresh purges what capture has not read, and which would miss what "
+        "capture deletes"
+    )
+
+
+def out_of_order(log: str) -> str:
+    """Return what is wrong with a log without commit SCNs where several instances have the database open."""
+    return f"several instances (RAC) write its log {log}, and only commit SCNs put their rows in order"
 
 
 def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
@@ -253,35 +276,22 @@ def rows_replaced(before: Segments, now: Segments) -> str | None:
     return None
 
 
+def may_have_other_columns(before: Segments, now: Segments) -> bool:
+    """Tell whether a statement on the table, or on its log, may have changed columns."""
+    return before.altered != now.altered if before.altered else before.ddl != now.ddl
+
+
 def followable(before: Logged, now: Logged) -> bool:
-    """Tell whether rows of the log mean the same under both definitions, so that the table is gone on with.
+    """Tell whether rows of the log mean the same under both definitions, of which no statement on columns stands between.
 
-    Proven are: another unique index or nullability; text and numbers that got longer; columns that were dropped; or else columns added at the
-    end that may be NULL and have no default, of which a row of before has NULL. All else ends in a copy.
+    Behind such a statement nothing is proven, whatever the columns look like: of a column that came, rows of the log lack values that it has
+    by then; one that got longer, and one that has not changed, may have been dropped and added again, or have been given another's name.
+    Another unique index is followed, and another nullability.
     """
-    if before.table.key != now.table.key or before.log != now.log or before.keys_only != now.keys_only:
-        return False
-    old, new = {each.name: each for each in before.columns}, {each.name: each for each in now.columns}
-    dropped = [name for name in old if name not in new]
-    added = [each for each in now.columns if each.name not in old]
-    if dropped and added:  # one may be the other by another name
-        return False
-    kept = [name for name in old if name in new]
-    if any((name in before.unlogged) != (name in now.unlogged) for name in kept):
-        return False
-    if [each.name for each in now.columns] != [*kept, *(each.name for each in added)]:
-        return False
-    if any(each.has_default or not each.nullable for each in added):
-        return False
-    return all(_same_values(old[name], new[name]) for name in kept)
+    same = before.table.key == now.table.key and before.log == now.log and before.unlogged == now.unlogged
+    return same and before.keys_only == now.keys_only and _values(before) == _values(now)
 
 
-def _same_values(before: OracleColumn, now: OracleColumn) -> bool:
-    was, is_ = form_of(before).type, form_of(now).type
-    if was == is_:
-        return True
-    if was.kind is not is_.kind or was.scale != is_.scale or was.fsp != is_.fsp:
-        return False
-    if was.kind is Kind.DECIMAL:
-        return 0 < was.precision <= is_.precision
-    return was.kind in (Kind.VARCHAR, Kind.VARBINARY) and was.length <= is_.length
+def _values(logged: Logged) -> list[OracleColumn]:
+    """Return the columns by what matters to their values."""
+    return [each._replace(nullable=True, has_default=False) for each in logged.columns]

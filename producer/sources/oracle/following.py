@@ -21,7 +21,8 @@ TableName = tuple[str, str]
 class FollowedTable:
     """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
     `recorded`: whether it does, and its log is read; `brought`: the number before which stands all that its log held when the last poll
-    began that brought all of it, 0: there was none; `again`: whether it is to be looked at closely the next time.
+    began that brought all of it, 0: there was none; `again`: whether it is to be looked at closely the next time; `unsure`: whether its log
+    may hold rows that the topic had, in events which are gone; `held`: polls, one behind the other, that found rows without their commit SCN.
 
     `logged` is None as long as only the record of a process before is known (`segments`).
     """
@@ -33,6 +34,8 @@ class FollowedTable:
     recorded: bool = True
     brought: int = 0
     again: bool = True
+    unsure: bool = False
+    held: int = 0
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ def proof_of(name: TableName, segments: Segments) -> LogProof:
         file="\0".join(name),
         start=segments.id,
         end=segments.log_id,
-        digest=f"{data};{segments.load};{segments.ddl}",
+        digest=f"{data};{segments.load};{segments.ddl};{segments.altered}",
     )
 
 
@@ -112,7 +115,7 @@ def recorded(proofs: Iterable[LogProof]) -> Mapping[TableName, Segments]:
     found = {}
     for proof in proofs:
         owner, _, table = proof.file.partition("\0")
-        data, load, ddl = proof.digest.split(";", 2)
+        data, load, ddl, altered = (proof.digest + ";").split(";")[:4]
         ids = frozenset(int(each) for each in data.split(",") if each)
-        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load)
+        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load, altered)
     return found

@@ -17,7 +17,7 @@ from schemas.table.model import Key, Row
 
 
 class LogRow(NamedTuple):
-    """A row of a log. `scn`: commit SCN, 0 where the log has none; `xid`: XID$$ as text, None where the log has none.
+    """A row of a log. `scn`: commit SCN, 0 where the log has none, or where it is not known; `xid`: XID$$ as text, None where the log has none.
 
     `image`: wire values of the table's columns, in their order.
     """

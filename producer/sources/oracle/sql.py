@@ -28,7 +28,7 @@ LOGS = (
 """A table and its log have the same owner."""
 TABLES = "SELECT OWNER, TABLE_NAME FROM ALL_TABLES"
 _OBJECTS = (
-    "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, 'YYYY-MM-DD\"T\"HH24:MI:SS') "
+    "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, 'YYYY-MM-DD\"T\"HH24:MI:SS'), TIMESTAMP "
     "FROM ALL_OBJECTS WHERE OBJECT_TYPE IN ('TABLE', 'TABLE PARTITION', 'TABLE SUBPARTITION') AND"
 )
 _LOADS = "SELECT TABLEOBJ#, TO_CHAR(MAX(SCN)) FROM ALL_SUMDELTA WHERE TABLEOBJ# IN ({}) GROUP BY TABLEOBJ#"
@@ -61,7 +61,8 @@ def _of(names: Sequence[TableName], owner: str, table: str) -> Statement:
 
 
 def objects(names: Sequence[TableName]) -> Statement:
-    """Rows: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, time of the last DDL in whole seconds; of tables and of their partitions."""
+    """Rows: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, times of the last DDL and of the last one that changed columns, in whole seconds; of
+    tables and of their partitions."""
     condition, binds = _of(names, "OWNER", "OBJECT_NAME")
     return f"{_OBJECTS} {condition}", binds
 
@@ -89,11 +90,11 @@ def indexes(names: Sequence[TableName]) -> Statement:
 
 
 def views(names: Sequence[TableName]) -> Statement:
-    """Rows: owner of a table, table, name of a materialized view that is refreshed from its log."""
+    """Rows: owner of a table, table, name of a materialized view that is refreshed from its log (NULL: it is not registered here), its number."""
     condition, binds = _of(names, "B.OWNER", "B.MASTER")
     return (
-        "SELECT B.OWNER, B.MASTER, R.NAME FROM ALL_BASE_TABLE_MVIEWS B "
-        f"JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE {condition}"
+        "SELECT B.OWNER, B.MASTER, R.NAME, B.MVIEW_ID FROM ALL_BASE_TABLE_MVIEWS B "
+        f"LEFT JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE {condition}"
     ), binds
 
 
@@ -116,13 +117,14 @@ def quoted(*names: str) -> str:
 def log_rows(log: TableName, expressions: Sequence[str], extra: Collection[str], limit: int) -> Statement:
     """Return the SELECT of the first `limit` rows of a log: ROWID, SEQUENCE$$, DMLTYPE$$, OLD_NEW$$, XID$$, commit SCN, then the images.
 
-    `extra`: which of XID$$ and COMMIT_SCN the log has. The table is `l`.
+    `extra`: which of XID$$ and COMMIT_SCN the log has. The table is `l`. Rows whose commit SCN is not known (NULL) come first: they must not be
+    passed over.
     """
     xid = 'TO_CHAR(l."XID$$")' if "XID$$" in extra else "NULL"
     scn, join, order = "0", "", 'l."SEQUENCE$$"'
     if "COMMIT_SCN" in extra:
-        scn, join = "s.COMMIT_SCN", ' JOIN ALL_SUMMAP s ON s.XID = l."XID$$"'
-        order = f"s.COMMIT_SCN, {order}"
+        scn, join = "s.COMMIT_SCN", ' LEFT JOIN ALL_SUMMAP s ON s.XID = l."XID$$"'
+        order = f"s.COMMIT_SCN NULLS FIRST, {order}"
     values = "".join(f", {each}" for each in expressions)
     return (
         f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", {xid}, {scn}{values} '

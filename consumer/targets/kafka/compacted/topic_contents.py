@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from consumer.errors import UnitStoppedError
+from consumer.ordering.model import TargetTopic
 from consumer.targets.kafka.compacted.row_store import RowStore
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
-from consumer.targets.kafka.formats.model import Format
+from consumer.targets.kafka.formats.key_forms import ValueForm
+from consumer.targets.kafka.formats.model import Format, State
 from consumer.targets.kafka.reader import CommittedReader
+from consumer.targets.kafka.ways import older_columns
 from schemas.errors import EnvelopeError
 from schemas.table.model import Key
 
@@ -28,9 +32,17 @@ class TopicContents:
     consumer.errors."""
 
     def __init__(
-        self, reader: CommittedReader, form: Format, identity: RowIdentity, columns: Sequence[str]
+        self,
+        reader: CommittedReader,
+        form: Format,
+        identity: RowIdentity,
+        columns: Sequence[str],
+        values: Sequence[ValueForm] = (),
     ) -> None:
+        """`values`: since when the table's columns have the forms of now: older values are left out, for they would be read as something else."""
         self._reader, self._form, self._columns = reader, form, tuple(columns)
+        self._origin, self._primary = identity.origin, frozenset(identity.primary)
+        self._values = [each for each in values if each.since]
         self._store = RowStore()
         self.broken = False
         self._rows = TopicRows(identity, self._store, self._columns, _whole)
@@ -75,7 +87,12 @@ class TopicContents:
         try:
             for message in self._reader.to_end():
                 key = message.key()
-                self._rows.take(message.partition(), key, self._form.state(key, message.value()))
+                state = self._form.state(key, message.value())
+                if self._values and state is not None:
+                    state = self._of_today(
+                        state, older_columns(self._values, message.partition(), message.offset())
+                    )
+                self._rows.take(message.partition(), key, state)
         except (EnvelopeError, msgspec.MsgspecError) as error:
             self.broken = True
             raise UnitStoppedError(
@@ -85,6 +102,39 @@ class TopicContents:
         except BaseException:
             self.broken = True
             raise
+
+    def _of_today(self, state: State, older: set[str]) -> State:
+        """Return what a record leaves without the columns whose values it has in an older form. Raises EnvelopeError: they say which row it is."""
+        images = state.values, state.gone
+        if state.origin not in (None, self._origin):
+            return state
+        if older & self._primary and any(images):
+            raise EnvelopeError(
+                f"column {', '.join(sorted(older & self._primary))} is of the key, and a record has it in the form of another type or mask"
+            )
+        values, gone = (
+            None if each is None else {name: value for name, value in each.items() if name not in older}
+            for each in images
+        )
+        return replace(state, values=values, gone=gone)
+
+
+class FollowedTopics:
+    """Contents of topics, each followed from when it was asked for until it is forgotten."""
+
+    def __init__(self) -> None:
+        self._topics: dict[TargetTopic, TopicContents] = {}
+
+    def of(self, topic: TargetTopic, opened: Callable[[], TopicContents]) -> TopicContents:
+        if topic in self._topics and self._topics[topic].broken:
+            self._topics.pop(topic).close()
+        if topic not in self._topics:
+            self._topics[topic] = opened()
+        return self._topics[topic]
+
+    def forget(self) -> None:
+        while self._topics:
+            self._topics.popitem()[1].close()
 
 
 def _whole(_partition: int, _key: bytes | None, values: Values) -> bytes:

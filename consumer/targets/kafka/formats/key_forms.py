@@ -16,6 +16,8 @@ from schemas.table.model import Column, ColumnType, Kind, Table
 
 _LONGEST = 200
 _DIGITS = 16
+UNSIGNED = ", unsigned"
+"""The end of the form of numbers that may be negative where they are large; smaller ones are as in the form without it."""
 
 
 class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +35,39 @@ class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
         if (self.column, self.form) != (now.column, now.form):
             return False
         return not now.labels or now.labels[: len(self.labels)] == self.labels
+
+
+class ValueForm(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """The form of a column's values. `since`: of each partition, the offset from which on records have it; none: all of them do."""
+
+    column: str
+    form: str
+    labels: tuple[str, ...] = ()
+    since: tuple[int, ...] = ()
+
+
+def value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: str) -> tuple[ValueForm, ...]:
+    """Return the forms of all columns in the values of format `word`: two of one form say the same by the same bytes.
+
+    `shown`: the table as its topic has it; `masked`: what is written in place of a column's values, or how.
+    """
+    keys = frozenset(shown.key.columns)
+    return tuple(
+        ValueForm(each.name, _value_form(word, each, each.name in keys), _labels(word, each.type))
+        if each.name not in masked
+        else ValueForm(each.name, f"mask of digest {_digest(f'{masked[each.name]}{chr(0)}{salt}')}")
+        for each in shown.columns
+    )
+
+
+def _value_form(word: str, column: Column, keyed: bool) -> str:
+    """The schema of a record of `debezium-schemas` is no part of the value. A BIGINT UNSIGNED is negative from 2^63 on in Debezium's forms: of a key's
+    column no other type could hold such a value."""
+    if not word.startswith("debezium"):
+        return _FORMS[word](column)
+    type_, form = column.type, _in_debezium(column)
+    wide = type_.kind is Kind.INT and type_.unsigned and type_.bits == 64 and not keyed
+    return f"{form}{UNSIGNED}" if wide else form
 
 
 def key_forms(

@@ -1,0 +1,103 @@
+"""The way in which a unit's records are written, and where: what must not change while records are there, and since when values have their form. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from consumer.errors import TransientError, UnitStoppedError
+from consumer.ordering.model import ApplyUnit, TargetTopic
+from consumer.targets.kafka.formats.key_forms import UNSIGNED, ValueForm
+from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.topics import TopicSeen
+from schemas.findings import START_OVER, copy_again
+
+Ends = Callable[[], Mapping[int, int]]
+"""Asks for partition → where a topic ends."""
+
+
+def one_way(unit: ApplyUnit, was: Written | None, ways: Sequence[Written]) -> Written | None:
+    """Return the way in which the records of a commit are written, behind those that are there (`was`; None: there are none).
+
+    Raises UnitStoppedError: records would be written in another way than those before them; TransientError: the topic is made again behind our look.
+    """
+    every = ways if was is None else [was, *ways]
+    for before, now in pairwise(every):
+        if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
+            raise TransientError(f"topic {now.topic} of the target is being made again in this moment")
+        if changes := before.changes(now):
+            raise UnitStoppedError(
+                f"{unit.topic}: records in the topic {before.topic} are there already, and rows would stand under two keys: {'; '.join(changes)}. If "
+                f"that comes from the configuration, set the route back, or `mask_salt`; if it is wanted, or the source's definition has changed, "
+                f"{START_OVER} with another topic"
+            )
+    return every[-1] if every else None
+
+
+def misplaced(
+    written: Written | None, seen: TopicSeen | None, topic: TargetTopic, *, anew: bool = False
+) -> str | None:
+    """Return why the records that were written are not in the topic as it is now, with the remedy; None: they are, as far as is known.
+
+    `written`: of the unit (None: there are none); `topic`: where its table is written now; `anew`: every row is written once more, and so it may be
+    another topic.
+    """
+    if written is None or written.topic != topic.name:
+        return None
+    name = topic.name
+    again = f"{copy_again(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
+    if seen is None:
+        return (
+            f"topic {name} of the target is not there any more, with the records that were written to it: find out who deleted it, then {again}, which "
+            "makes it anew where `create_tables` allows it; readers that kept offsets of the old one begin anew"
+        )
+    if written.topic_id and seen.id and seen.id != written.topic_id:
+        return (
+            None
+            if anew
+            else (
+                f"topic {name} of the target was deleted and made again (its id was {written.topic_id} and is {seen.id}): the records that were written "
+                f"to it are gone: find out who did that, then {again}, which writes all rows to the new one; readers that kept offsets of the old one begin anew"
+            )
+        )
+    if seen.partitions != written.partitions:
+        return (
+            f"topic {name} of the target had {written.partitions} partitions and has {seen.partitions}: keys would change their partitions, and a row's "
+            f"later changes stand beside its earlier ones: Kafka takes no partition back, so {START_OVER} with another topic"
+        )
+    return None
+
+
+def accepted(was: Written | None, now: Sequence[Written], *, anew: bool) -> Written | None:
+    """Return what the way `now` is to be compared with. Where every row comes anew, in a topic that was made again, nothing of before is there."""
+    made_again = was is not None and any(each.topic_id != was.topic_id for each in now)
+    return None if anew and made_again and was is not None and was.topic_id else was
+
+
+def aged(was: Written | None, now: Written, ends: Ends) -> Written:
+    """Return `now` with what is known of the age of its values' forms. `was`: as the last commit left it; None: nothing is there."""
+    if was is None or was.values is None or now.values is None:
+        return now
+    known = {each.column: each for each in was.values}
+    other = [each.column for each in now.values if not _goes_on(known.get(each.column), each)]
+    found = ends() if other else {}
+    since = tuple(found[each] for each in sorted(found))
+    values = (
+        replace(each, since=since if each.column in other else known[each.column].since)
+        for each in now.values
+    )
+    return replace(now, values=tuple(values))
+
+
+def _goes_on(was: ValueForm | None, now: ValueForm) -> bool:
+    """A column that was not written until now counts as another one: one of its name may have been there long before."""
+    if was is None or was.form not in (now.form, now.form.removesuffix(UNSIGNED)):
+        return False
+    return not now.labels or now.labels[: len(was.labels)] == was.labels
+
+
+def older_columns(values: Iterable[ValueForm], partition: int, offset: int) -> set[str]:
+    """Return the columns of which the record there may have a value in another form than today's."""
+    return {each.column for each in values if each.since and offset < each.since[partition]}
