@@ -72,6 +72,7 @@ TYPES: dict[str, KeyType] = {
     "double": KeyType(ColumnType(kind=Kind.DOUBLE), [0.1, 1.0, -2.5, 1e100], [0.2, 3.0]),
     "float": KeyType(ColumnType(kind=Kind.FLOAT), [0.5, 0.10000000149011612, -2.5], [1.5, 0.20000000298023224]),
     "varchar": KeyType(text(Kind.VARCHAR), ["a", "A", "é", "E", "b b", "Z", "ß"], ["e", "z", "É", "ss"]),
+    "varchar with blanks at its end": KeyType(text(Kind.VARCHAR), ["a ", "b", "B  ", " c", "c d "], ["d ", "D", "e"]),
     "varchar ci": KeyType(text(Kind.VARCHAR, **CI), ["a", "É", "Zz", "b b"], ["c", "D", "ö"]),
     "char": KeyType(text(Kind.CHAR, 8), ["a", "A", "é", "bb"], ["B", "e"]),
     "char ci": KeyType(text(Kind.CHAR, 8, **CI), ["a", "É", "Bb"], ["c", "D"]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +15,8 @@ from msgspec.structs import replace as other
 from consumer.ordering.lanes import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
+from consumer.targets.kafka import records
+from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import Selection, held_events, resolve_held
 from schemas.table.model import Column, ColumnType, Kind, Table
@@ -24,6 +27,7 @@ from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.integration.test_apply_targets import _config as config_of
 from tests.kafka_stand import Cluster
 from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from tests.topics.forms import FORMS
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -64,6 +68,65 @@ def test_a_truncate_and_added_columns(real: Cluster) -> None:
     assert unit.apply().state == "ok"
     assert real.ops() == "mctc"
     assert unit.rows() == rows_of(source, "branch1")
+
+
+class _KilledError(BaseException):
+    """The worker is gone."""
+
+
+ROW_BY_ROW = ["plain", "rowlock", "debezium-schemas", "canal-json"]
+
+
+@pytest.mark.parametrize("way", ["killed", "paused"])
+@pytest.mark.parametrize("at", [1, 2, 4])
+@pytest.mark.parametrize("form", ROW_BY_ROW)
+def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
+    form: str, at: int, way: str, real: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction has all of its rows. In the middle of it the worker dies, or another one has the unit when it comes back: each row is
+    deleted once."""
+    monkeypatch.setattr(records, "CLEARED", 3)
+    topic = f"{unique}.acct"
+    make_topic(real.kafka, topic, 2, **({} if form == "plain" else {"cleanup_policy": "compact"}))
+    unit = unit_of(real, topic={"format": form})
+    source = unit.source
+    unit.write([source.put(source.row(key, None, 1)) for key in range(10)])
+    assert unit.apply().state == "ok"
+    unit.write([source.truncate(), source.put(source.row(4, None, 2))])
+    worker, commits, sizes = real.get(0), [0], list[int]()
+
+    def paused() -> None:
+        commits[0] += 1
+        if commits[0] == at:
+            unit.take_over()
+            if way == "killed":
+                raise _KilledError
+
+    write = UnitWriter.commit
+
+    def sized(self: UnitWriter, all_of: Sequence[Outgoing]) -> None:
+        sizes.append(sum(each.topic == topic and each.value is None for each in all_of))
+        write(self, all_of)
+
+    worker.paused = paused
+    monkeypatch.setattr(UnitWriter, "commit", sized)
+    if way == "killed":
+        with pytest.raises(_KilledError):
+            unit.apply(11)
+    else:
+        assert unit.apply(11).state == "fenced"
+    real.drop(0)
+    report = unit.apply(11)
+    assert report.state == "ok", report
+    assert max(sizes) == 3
+    found = [(each.key(), FORMS[form].said(each.value())) for each in messages(real.kafka, topic)]
+    rows = [(int(FORMS[form].key(key)["id"]), said) for key, said in found if key is not None]
+    gone = Counter(key for key, said in rows if said.kind == "-")
+    assert gone == dict.fromkeys(range(10), 1), "each once"
+    assert [int(said.after["version"]) for key, said in rows if key == 4 and said.after] == [1, 2]
+    assert [said.kind for key, said in rows if key == 7][1:] == (["-"] if form == "plain" else ["d", "-"])
+    (row,), _ = real.session.read(unit.unit)
+    assert row.offset == 12
 
 
 def test_a_route_chooses_rows_columns_and_what_is_hidden(real: Cluster) -> None:

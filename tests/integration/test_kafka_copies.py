@@ -132,7 +132,7 @@ def test_a_copy_of_a_topic_that_does_not_fit_into_memory(
         del unit.source.rows[key]
     copied(unit)
     assert verified(unit, config, key=("owner",)).equal
-    assert real.get(0)._states == {}, "what it held is let go at the end"
+    assert real.get(0)._followed._topics == {}, "what it held is let go at the end"
 
 
 @pytest.mark.parametrize("form", ["rowlock", "plain", "debezium", "canal-json"])

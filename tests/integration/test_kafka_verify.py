@@ -82,7 +82,7 @@ def test_a_topic_of_several_partitions_is_compared_with_its_source(
 def test_what_is_not_committed_is_not_there(config: KafkaTargetConfig, unique: str) -> None:
     owner = Owner(config, table_of(unique, format="plain"))
     owner.apply(1, (None, account(1)))
-    (record,) = owner.target._of(owner.table)[0].of(
+    (record,) = owner.target._tables.of(owner.table)[0].of(
         EveryChange(owner.table, [change(2, None, account(2))]), None, ()
     )  # type: ignore[arg-type]
     with closing(_Open(config, record)):

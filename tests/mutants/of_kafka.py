@@ -13,6 +13,7 @@ _WRITER = ("tests/unit/test_kafka_writer.py",)
 _SECURITY = ("tests/integration/test_kafka_security.py",)
 _VERIFY = ("tests/unit/test_verify_topics.py",)
 _COPIES = ("tests/integration/test_kafka_copies.py",)
+_RECORDS = ("tests/unit/test_kafka_records.py",)
 _OWN = ("tests/unit/test_kafka_formats_own.py",)
 _FORMS = ("tests/unit/test_kafka_key_forms.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
@@ -24,6 +25,52 @@ def _of(file: str, tests: tuple[str, ...], *changes: tuple[str, str]) -> list[Mu
 
 
 MUTANTS = [
+    *_of(
+        "consumer/targets/kafka/target.py",
+        ("tests/unit/test_kafka_commits.py",),
+        (
+            "                if begun or number is None:\n",
+            "                if begun or number is not None:\n",
+        ),
+        ("                if begun or number is None:\n", "                if number is None:\n"),
+        ("                begun = False\n", "                begun = number is not None\n"),
+        ("TransientError(why) if number is None else CommitUnknownError(why)", "TransientError(why)"),
+        ("TransientError(why) if number is None else CommitUnknownError(why)", "CommitUnknownError(why)"),
+    ),
+    *_of(
+        f"{_FORMATS}canal_json.py",
+        _RECORDS,
+        (
+            "            image = {} if self._of_another(said) else self._values(said)\n",
+            "            image = self._values(said)\n",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _RECORDS,
+        ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
+        ("tuple(row.get(name, given) for", "tuple(row.get(name) for"),
+        ("options.tombstones, topic.added\n", "options.tombstones\n"),
+        ("        given = self._shaping.shown(", "        given = tuple("),
+        (
+            "            if count >= CLEARED or size >= CLEARED_BYTES:",
+            "            if size >= CLEARED_BYTES:",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _ATTEMPTS,
+        (
+            "        for following in pages:\n",
+            "        for following in [[each for more in pages for each in more]]:\n",
+        ),
+        ("ways, page, rest)", "ways, page, progress)"),
+        ("            if isinstance(part, BatchFenced):\n                return part\n", ""),
+        (
+            "            page = following\n        outcome",
+            "            page = [*page, *following]\n        outcome",
+        ),
+    ),
     *_of(
         "consumer/targets/kafka/records.py",
         _COPIES,
@@ -318,6 +365,7 @@ MUTANTS = [
         _DEBEZIUM,
         ("            if name not in image:", "            if not name:"),
         ("                if keyed:", "                if not name:"),
+        ("                value = None\n", "                continue\n"),
         ("keys = {*routed.key_at, *routed.primary_at}", "keys = {*routed.primary_at}"),
         ("                    write(value)", "                    pass"),
         ("struct.error, *CONVERSION)", "*CONVERSION)"),

@@ -82,6 +82,8 @@ class SchemasForm(DebeziumForm):
 
 
 def _as_its_schema(schema: Any, value: Any) -> None:
+    """As Connect's JsonConverter reads it, which takes a NULL only where the schema allows it, or has a default for it."""
+    assert value is not None or schema["optional"] or "default" in schema, schema
     if schema["type"] == "struct" and value is not None:
         assert [each["field"] for each in schema["fields"]] == list(value), (schema, value)
         for each in schema["fields"]:

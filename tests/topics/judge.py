@@ -137,7 +137,9 @@ def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable
             last[at].pop(primary, None)
         else:
             last[at][primary] = each.said.after
-    got = Counter(json.dumps(row, sort_keys=True) for kept in last.values() for row in kept.values())
+    # a row that was not written since a column was added has the column's default, which is NULL
+    added = dict.fromkeys(name for each in map(json.loads, want) for name in each)
+    got = Counter(json.dumps({**added, **row}, sort_keys=True) for kept in last.values() for row in kept.values())  # fmt: skip
     yield from (f"a row that no source has: {row}" for row in list(got - want)[:SHOWN])
     yield from (f"a row that the topic lacks: {row}" for row in list(want - got)[:SHOWN])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any, cast
 
 import pytest
@@ -105,7 +106,7 @@ class World:
 
     def truncate(self) -> None:
         self.rows.clear()
-        self.emit(self.records().cleared(self.pair.routed.where, Place((0, 1, 9, 0), 1, 1), nothing))
+        self.emit(chain(*self.records().cleared(self.pair.routed.where, Place((0, 1, 9, 0), 1, 1), nothing)))
 
     def define(self) -> None:
         self.emit(self.records().defined(Place((0, 1, 9, 0), 1, 1)))

@@ -236,6 +236,11 @@ class KafkaProgress(UnitsInTopic):
 
     # --- the writer of a unit
 
+    def _known(self, unit: ApplyUnit) -> Known:
+        """Return the unit as its writer knows it, or else as it is read: no transaction is awaited that a new writer would end."""
+        had = self._writers.get(unit)
+        return self._progress.refresh(stable=True).unit(unit) if had is None else had.known
+
     def _changed(self, unit: ApplyUnit, change: Change, epoch: int | None) -> Known:
         """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
         a new producer's begin."""

@@ -19,8 +19,11 @@ from consumer.targets.kafka.shaping import Shaping, shape_of
 from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
 from consumer.targets.kafka.topics import GONE_S, TargetTopics, TopicFacts, TopicSeen
 from consumer.targets.kafka.writer import Outgoing
+from schemas.table.fills import fill_of
 from schemas.table.model import Key, Row
 
+CLEARED, CLEARED_BYTES = 5_000, 4 << 20
+"""Rows, and bytes of their records, that are deleted in one transaction where a table is emptied row by row: it must end in its time."""
 Rows = Callable[[], TopicContents]
 """Opens what the topic holds of the table: it is read where keys alone are known."""
 
@@ -48,7 +51,7 @@ class TableRecords:
         origin = Origin(topic.source, topic.connector, topic.db, topic.table)
         primary = shaped.indexes_of(shaped.key.columns)
         routed = RoutedTable(
-            shaped, shaped.indexes_of(self._key), primary, topic.name, origin, options.tombstones
+            shaped, shaped.indexes_of(self._key), primary, topic.name, origin, options.tombstones, topic.added
         )
         self.format: Format = FORMATS[options.format](routed)
         hidden = {name: table.column(name) for name, _ in options.masks}
@@ -65,7 +68,10 @@ class TableRecords:
             shape_of(options, salt),
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
-        self._names, self._primary = shaped.column_names, shaped.key.columns
+        fills = [fill_of(column) for column in table.columns]
+        given = self._shaping.shown(tuple(None if each is None else each.value for each in fills))
+        self._given = list(zip(shaped.column_names, given, strict=True))
+        self._primary = shaped.key.columns
         self._key_at = table.indexes_of(table.key.columns)
         self._partition = PARTITIONERS[options.partitioner]
 
@@ -82,9 +88,7 @@ class TableRecords:
     def _change(self, change: RowChange) -> Iterator[Outgoing]:
         place = Place(change.position, change.gen, change.ts_ms, change.snapshot)
         images = self._shaping.change(change.before, change.after)
-        if (
-            images is not None
-        ):  # of a row outside the filter nothing is told, whoever read it: its key may be that of others
+        if images is not None:  # of a row outside the filter nothing is told: its key may be others', too
             yield from self._placed(self.format.change(*images, place))
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
@@ -105,14 +109,21 @@ class TableRecords:
             if old is not None or shaped is not None:
                 yield from self._placed(self.format.change(old, shaped, place))
 
-    def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Outgoing]:
-        """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each."""
-        records = [] if self._facts.compacted else self.format.cleared(where, place)
-        if records:
-            yield from self._placed(records)
+    def cleared(self, where: dict[str, str] | None, place: Place, rows: Rows) -> Iterator[Sequence[Outgoing]]:
+        """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each, as many at a time as a transaction
+        takes, the last of them maybe none. What a page deletes is not there for who begins again."""
+        if records := [] if self._facts.compacted else self.format.cleared(where, place):
+            yield list(self._placed(records))
             return
+        page, count, size = list[Outgoing](), 0, 0
         for row in rows().all(where or {}):
-            yield from self._placed(self.format.change(self._row(row), None, place))
+            gone = list(self._placed(self.format.change(self._row(row), None, place)))
+            page += gone
+            count, size = count + 1, size + sum(map(size_of, gone))
+            if count >= CLEARED or size >= CLEARED_BYTES:
+                yield page
+                page, count, size = [], 0, 0
+        yield page
 
     def defined(self, place: Place) -> Iterator[Outgoing]:
         """Yield the records of a definition event; none where the topic takes no record without a key."""
@@ -148,7 +159,8 @@ class TableRecords:
         return tuple(self._shaping.shown_value(name, value) for name, value in zip(names, key, strict=True))
 
     def _row(self, row: StateRow) -> Row:
-        values: Row = tuple(row.get(name) for name in self._names)  # type: ignore[misc]
+        """Return a row as it is to be deleted: a column that its record is older than has what the source gave it then."""
+        values: Row = tuple(row.get(name, given) for name, given in self._given)  # type: ignore[misc]
         return values
 
 

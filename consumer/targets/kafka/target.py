@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from consumer.errors import TransientError, UnitStoppedError
+from consumer.errors import CommitUnknownError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.batches import (
     BatchCommitted,
@@ -82,12 +82,41 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         ways = self._ways(unit, changes)
-        records = list(self._records(unit, changes, progress))
+        match changes:
+            case [Clearing(table=table, where=where)]:
+                rows = partial(self._state, unit, table)
+                pages = self._tables.of(table)[0].cleared(where, _place(progress), rows)
+            case _:
+                pages = iter([list(self._records(unit, changes, progress))])
+        page = next(pages)
+        for following in pages:
+            # who begins again, or takes the unit over, finds less to delete: so nothing but rows is written
+            rest = ProgressChange(progress.guards, progress.guards)
+            part = self._committed(unit, changes, ways, page, rest)
+            if isinstance(part, BatchFenced):
+                return part
+            page = following
+        outcome = self._committed(unit, changes, ways, page, progress)
+        if isinstance(outcome, BatchCommitted) and not any(isinstance(each, NetChange) for each in changes):
+            self._followed.forget()
+        return outcome
+
+    def _committed(
+        self,
+        unit: ApplyUnit,
+        changes: Sequence[RowsChange],
+        ways: Sequence[Written],
+        records: Sequence[Outgoing],
+        progress: ProgressChange,
+    ) -> BatchCommitted | BatchFenced:
+        """Write records of `changes` and progress in one transaction."""
         batch = min((self._tables.of(each.table)[1].limit - OVERHEAD for each in changes), default=BATCH)
         number: int | None = None
         for _ in range(FENCES):
             try:
+                begun = False
                 writer = self._current(unit, progress, max(1, min(BATCH, batch)))
+                begun = True  # whether the last commit happened is known from here on
                 if number is not None and writer.known.commits == number:
                     break  # it happened, and its answer alone was lost
                 written = self._written(unit, writer.known, ways, changes)
@@ -103,14 +132,15 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                 return BatchFenced(str(found.known.lanes))
             except WriterFencedError:
                 taken_back(self._config, unit)
+            except TransientError as error:
+                if begun or number is None:
+                    raise
+                raise CommitUnknownError(f"nobody knows whether the last commit happened: {error}") from error
             else:
                 break
         else:
-            raise TransientError(
-                f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
-            )
-        if not any(isinstance(each, NetChange) for each in changes):
-            self._followed.forget()
+            why = f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+            raise TransientError(why) if number is None else CommitUnknownError(why)
         return BatchCommitted()
 
     def _current(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
@@ -138,6 +168,8 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
 
     def _ways(self, unit: ApplyUnit, changes: Sequence[RowsChange]) -> list[Written]:
         """Return the ways in which changes are written. Raises UnitStoppedError: what was written before is not in the topic as it is now."""
+        if not changes:
+            return []
         written, anew = self._known(unit).written, _anew(changes)
         for table in dict.fromkeys(each.table for each in changes):
             why = misplaced(written, self._tables.seen(table), topic_of(table), anew=anew)
@@ -153,21 +185,16 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         tell_reshaped(unit, was, now)
         return now and aged(was, now, partial(self._topics.ends, now.topic, range(now.partitions)))
 
-    def _known(self, unit: ApplyUnit) -> Known:
-        """Return the unit as its writer knows it, or else as it is read: no transaction is awaited that a new writer would end."""
-        had = self._writers.get(unit)
-        return self._progress.refresh(stable=True).unit(unit) if had is None else had.known
-
     def _records(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> Iterator[Outgoing]:
-        row = progress.rows[0]
-        place = Place(row.position, row.gen, row.commit_ts_ms)
+        place = _place(progress)
         for change in changes:
             table = self._tables.of(change.table)[0]
             match change:
                 case Clearing():
-                    yield from table.cleared(change.where, place, partial(self._state, unit, change.table))
+                    for page in table.cleared(change.where, place, partial(self._state, unit, change.table)):
+                        yield from page
                 case Defined():
                     yield from table.defined(place)
                 case _:
@@ -232,3 +259,8 @@ def tell_reshaped(unit: ApplyUnit, was: Written | None, now: Written | None) -> 
 def _anew(changes: Sequence[RowsChange]) -> bool:
     """Tell whether every row comes anew behind these changes."""
     return any(isinstance(each, Defined) and each.anew for each in changes)
+
+
+def _place(progress: ProgressChange) -> Place:
+    row = progress.rows[0]
+    return Place(row.position, row.gen, row.commit_ts_ms)

@@ -8,6 +8,7 @@ is not emptied by the TRUNCATE of one: that is a DELETE of its rows, which names
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -93,7 +94,7 @@ class CanalJson(KeyedRecords):
     def state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
-        Columns that the table does not have now are left out; one that the record does not have yet, or has in an older type, is missing.
+        Of a record with other values of added columns nothing is read. Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
         """
         if value is None:
             return State(key)
@@ -102,13 +103,18 @@ class CanalJson(KeyedRecords):
             kind = message["type"]
             if message["isDdl"]:
                 return self._cleared_state(kind, message["sql"])
-            image = self._values(message["data"][0])
+            said = message["data"][0]
+            # nothing else of a record says whose it is: one of another table has values of that one's types
+            image = {} if self._of_another(said) else self._values(said)
             return State(key, gone=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
                 "nothing else may write to the topic, and another format needs another topic"
             ) from error
+
+    def _of_another(self, said: Mapping[str, object]) -> bool:
+        return any(said.get(name, value) != value for name, value in self.routed.added)
 
     def _cleared_state(self, kind: str, sql: str) -> State | None:
         if kind == "TRUNCATE":

@@ -86,7 +86,7 @@ class Debezium(KeyedRecords):
     def state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
-        Columns that the table does not have now are left out; one that the record does not have yet, or has in an older type, is missing.
+        Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
         """
         if value is None:
             return State(key)

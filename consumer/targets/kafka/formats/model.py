@@ -28,6 +28,7 @@ class RoutedTable:
 
     `table`: the columns that are written (renamed table, added columns last; its db and name make the topic). `key_at`: ordinals of the
     routing key's columns; `primary_at`: of the primary key's. `topic`: the topic's name. `tombstones`: a null value follows each delete.
+    `added`: the values of added columns, which are of the primary key.
     """
 
     table: Table
@@ -36,6 +37,7 @@ class RoutedTable:
     topic: str
     origin: Origin
     tombstones: bool = True
+    added: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

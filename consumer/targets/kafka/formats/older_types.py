@@ -39,7 +39,7 @@ class ImageReader:
         ]
 
     def __call__(self, image: Mapping[str, object]) -> dict[str, object]:
-        """Return column → wire value, as far as the record has it in the column's type. Raises EnvelopeError: a column of the key has another."""
+        """Return column → wire value of the columns that the record has; None: it is of another type. Raises EnvelopeError: it is of the key, too."""
         found: dict[str, object] = {}
         for name, keyed, read, write in self._columns:
             if name not in image:
@@ -53,6 +53,6 @@ class ImageReader:
             except UNREAD as error:
                 if keyed:
                     raise EnvelopeError(f"topic {self._topic}: {older_key(name, error)}") from error
-                continue
+                value = None
             found[name] = value
         return found

@@ -1,0 +1,89 @@
+"""A commit whose answer is not known is told as such: who took it for a "no" would write again what must not be written twice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.errors import CommitUnknownError, TransientError
+from consumer.ordering.model import LaneProgress, UnitState
+from consumer.targets.batches import BatchCommitted, ProgressChange
+from consumer.targets.kafka.errors import WriterFencedError
+from consumer.targets.kafka.state import Known, ProgressRecord
+from consumer.targets.kafka.target import KafkaTarget
+from schemas.wire.position import ZERO
+from tests.kafka_target_kit import UNIT, target_config
+
+LANE = LaneProgress(0, 1, 1, "id", 4, ZERO, 1, "{}")
+NOBODY = TransientError("no broker answers")
+FENCED = WriterFencedError("another producer has it")
+
+
+class Steps:
+    """A target without a broker: what beginning a producer and committing come to, one after another; None: it goes well."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, Exception | None]) -> None:
+        self.left = list(steps)
+        self.known = Known(ProgressRecord((LANE,), UnitState(None, None, None), commits=7))
+        self.target = KafkaTarget(target_config(SimpleNamespace(bootstrap="nowhere:1"), "feed"))
+        monkeypatch.setattr(self.target, "_current", self._begin)
+        monkeypatch.setattr(self.target, "_commit", self._commit)
+
+    def _begin(self, *_: object) -> Any:
+        self._take("begin")
+        return SimpleNamespace(known=self.known)
+
+    def _commit(self, _unit: object, _writer: object, after: Known, _records: object) -> None:
+        self._take("commit")
+        self.known = after
+
+    def _take(self, what: str) -> None:
+        wanted, error = self.left.pop(0)
+        assert wanted == what
+        if error is not None:
+            raise error
+
+    def apply(self) -> object:
+        return self.target.apply(UNIT, [], ProgressChange([LANE], [LANE]))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("begin", None), ("commit", FENCED), ("begin", NOBODY)],
+        [("begin", None), ("commit", FENCED), ("begin", FENCED), ("begin", NOBODY)],
+        [("begin", None), ("commit", FENCED)] * 8,
+    ],
+    ids=["no broker", "fenced at its begin, too", "again and again"],
+)
+def test_who_was_fenced_in_a_commit_and_learns_nothing_does_not_know_whether_it_happened(
+    steps: list[tuple[str, Exception | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommitUnknownError):
+        Steps(monkeypatch, *steps).apply()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("begin", NOBODY)],
+        [("begin", FENCED)] * 8,
+        [("begin", None), ("commit", NOBODY)],
+        [("begin", None), ("commit", FENCED), ("begin", None), ("commit", NOBODY)],
+    ],
+    ids=["no broker", "always fenced before", "not committed", "it is seen that the first did not happen"],
+)
+def test_what_did_not_happen_is_tried_again(
+    steps: list[tuple[str, Exception | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TransientError) as raised:
+        Steps(monkeypatch, *steps).apply()
+    assert not isinstance(raised.value, CommitUnknownError)
+
+
+def test_a_commit_that_is_fenced_and_tried_again_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(monkeypatch, ("begin", None), ("commit", FENCED), ("begin", None), ("commit", None))
+    assert steps.apply() == BatchCommitted()
+    assert (steps.left, steps.known.commits) == ([], 8)

@@ -1,0 +1,186 @@
+"""The records that delete what the topic has of a table: which rows, in which pages, and what they say: judged by the formats' readers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from consumer.ordering.model import TopicOptions
+from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.targets.kafka import records
+from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
+from consumer.targets.kafka.formats.model import Place, Record
+from consumer.targets.kafka.reader import CommittedReader
+from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.topics import TopicFacts
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from tests.topics.forms import FORMS
+
+INT, WORD = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
+ID = Column(name="id", type=INT, nullable=False)
+Added = tuple[tuple[str, str], ...]
+PLACE = Place((0, 1, 4, 0), 1, 1_000)
+TELLING = ["rowlock", "debezium", "debezium-schemas", "canal-json"]
+
+
+def records_of(
+    word: str, *columns: Column, id_: Column = ID, name: str = "acct", added: Added = (), **options: Any
+) -> TableRecords:
+    key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
+    table = Table(db="bank", name=name, columns=(id_, *columns), key=key)
+    routed = Routed(
+        "head", "acct", added, topic=TopicOptions(format=word, kinds=(("b1", "mysql"),), **options)
+    )
+    target = topic_table(wanted_table(table, routed), routed, "b1", table)
+    return TableRecords(target, TopicFacts("head.acct", 1, 1_000_000, compacted=True), "salt")
+
+
+@dataclass
+class Contents:
+    """A topic with one row, as a record of `was` has it, read by the definition that is in force now."""
+
+    was: TableRecords
+    row: Row
+    now: TableRecords
+
+    def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
+        (record,) = self.was.format.change(None, self.row, PLACE)
+        state = self.now.format.state(record.key, record.value)
+        assert state is not None
+        assert state.values is not None
+        yield state.values
+
+    def emptied(self) -> Any:
+        """The row as its delete says it was."""
+        (page,) = self.now.cleared(None, PLACE, lambda: cast(TopicContents, self))
+        deleted, tombstone = page
+        assert tombstone.value is None
+        return FORMS[self.now.written.format].said(deleted.value).before
+
+
+ADDED = {
+    "not null": (Column(name="n", type=INT, nullable=False), {}, 0),
+    "with a default": (Column(name="n", type=INT, nullable=False, default="7"), {}, 7),
+    "null": (Column(name="n", type=INT), {}, None),
+    "masked": (Column(name="n", type=INT, nullable=False), {"masks": (("n", "***"),)}, "***"),
+    "hashed": (
+        Column(name="n", type=INT, nullable=False),
+        {"masks": (("n", "sha256"),)},
+        hashlib.sha256(b"salt0").hexdigest(),
+    ),
+}
+
+
+@pytest.mark.parametrize("word", TELLING)
+@pytest.mark.parametrize(("column", "options", "wanted"), ADDED.values(), ids=ADDED)
+def test_a_column_that_a_record_is_older_than_has_what_the_source_gave_it(
+    word: str, column: Column, options: dict[str, Any], wanted: object
+) -> None:
+    """A null where the column is NOT NULL would break who reads by the schema."""
+    topic = Contents(records_of(word), (1,), records_of(word, column, **options))
+    form = FORMS[word]
+    assert topic.emptied() == {"id": form.spell(1), "n": form.spell(wanted)}
+
+
+@pytest.mark.parametrize("word", ["debezium", "debezium-schemas", "canal-json"])
+def test_a_value_of_an_older_type_is_not_known(word: str) -> None:
+    """The default is not what was there."""
+    was, now = (
+        (Column(name="n", type=INT), 5) if word != "canal-json" else (Column(name="n", type=WORD), "five"),
+        Column(name="n", type=WORD if word != "canal-json" else INT, default="7"),
+    )
+    topic = Contents(records_of(word, was[0]), (1, was[1]), records_of(word, now))
+    assert topic.emptied() == {"id": FORMS[word].spell(1), "n": None}
+
+
+@dataclass
+class Many:
+    """A topic with rows of these numbers."""
+
+    numbers: range
+
+    def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
+        yield from ({"id": number, "n": "x" * 50} for number in self.numbers)
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "size", "wanted"),
+    [(0, 3, 1 << 20, [0]), (2, 3, 1 << 20, [2]), (3, 3, 1 << 20, [3, 0]), (7, 3, 1 << 20, [3, 3, 1]), (3, 9, 1500, [2, 1])],
+)  # fmt: skip
+def test_a_table_is_emptied_row_by_row_in_pages(
+    count: int, rows: int, size: int, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many rows, or bytes; there is one page at least, and a delete and its tombstone are of one."""
+    monkeypatch.setattr(records, "CLEARED", rows)
+    monkeypatch.setattr(records, "CLEARED_BYTES", size)
+    made = records_of("rowlock", Column(name="n", type=WORD))
+    pages = list(made.cleared(None, PLACE, lambda: cast(TopicContents, Many(range(count)))))
+    assert [[each.value is None for each in page] for page in pages] == [
+        [False, True] * each for each in wanted
+    ]
+    assert [each.key for page in pages for each in page[::2]] == [
+        b'{"id":%d}' % each for each in range(count)
+    ]
+
+
+@dataclass
+class Message:
+    record: Record
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+
+@dataclass
+class Reader:
+    """Reads a topic once."""
+
+    records: list[Record]
+
+    def to_end(self) -> Iterator[Message]:
+        while self.records:
+            yield Message(self.records.pop(0))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("key", [("t", "id"), ("t",)], ids=str)
+@pytest.mark.parametrize("word", ["canal-json", "plain"])
+def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
+    word: str, key: tuple[str, ...]
+) -> None:
+    """Two tables of one topic, told apart by an added column of the key: their own keys are of other types. Neither format names the table."""
+    mine = records_of(word, name="a", added=(("t", "a"),), key=key)
+    theirs = records_of(
+        word, name="b", added=(("t", "b"),), key=key, id_=Column(name="id", type=WORD, nullable=False)
+    )
+    written = [
+        *mine.format.change(None, (1, "a"), PLACE),
+        *theirs.format.change(None, ("x1", "b"), PLACE),
+        *theirs.format.change(("x1", "b"), None, PLACE),
+        *theirs.format.change(None, ("x2", "b"), PLACE),
+        *mine.format.change(None, (2, "a"), PLACE),
+    ]
+    with closing(contents(mine, written)) as rows:
+        (page,) = mine.cleared({"t": "a"}, PLACE, lambda: rows)
+    gone = [each for each in page if each.value is None]
+    assert [json.loads(each.key or b"")["t"] for each in gone] == ["a"] * 2
+
+
+def contents(of: TableRecords, written: list[Record]) -> TopicContents:
+    return TopicContents(cast(CommittedReader, Reader(written)), of.format, of.identity, of.apart)
