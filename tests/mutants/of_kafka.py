@@ -185,6 +185,11 @@ MUTANTS = [
         ("anew and made_again and was", "made_again and was"),
     ),
     *_of(
+        "consumer/targets/kafka/target.py",
+        _FORMS,
+        ("now is not None and (changed := was.reshaped(now)):", "now is not None and (changed := []):"),
+    ),
+    *_of(
         "consumer/targets/kafka/ways.py",
         _FORMS,
         (
@@ -285,6 +290,24 @@ MUTANTS = [
         _FORMS,
         ("                if not was.goes_on_as(other)\n", "                if was.column != other.column\n"),
         ("dict(self.added) != dict(now.added)", "len(self.added) != len(now.added)"),
+        (
+            "for name, digest in now.shape if was.get(name) != digest]",
+            "for name, digest in now.shape if name not in was]",
+        ),
+        (
+            "        if self.shape is None or now.shape is None:\n            return []\n        was = dict(self.shape)",
+            "        was = dict(self.shape or ())",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/shaping.py",
+        _FORMS,
+        (
+            "hashed = salt if any(mask == SHA256 for _, mask in options.masks) else",
+            "hashed = salt if options.masks else",
+        ),
+        ("(sorted(options.masks), hashed)", "sorted(options.masks)"),
+        ("sorted(map(repr, values))", "list(values)"),
     ),
     *_of(
         "consumer/targets/kafka/ways.py",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from msgspec.structs import replace
 
 from consumer.errors import TransientError, UnitStoppedError
@@ -16,6 +17,7 @@ from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.target import tell_reshaped
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.ways import one_way
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
@@ -194,11 +196,46 @@ def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
         one_way(UNIT, was, [replace(was, format="rowlock", partitions=2)])
 
 
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({"where": (("note", ("b", "a")),)}, []),
+        ({"where": (("note", ("a",)),)}, ["where"]),
+        ({"where": (("note", ("a", "b", None)),)}, ["where"]),
+        ({"masks": (("note", "x"),)}, ["masks"]),
+        ({"columns": ("id",)}, ["columns"]),
+        ({"columns": ("id", "note"), "where": ()}, ["columns", "where"]),
+    ],
+)
+def test_another_filter_or_mask_is_told_once_and_stops_nothing(
+    options: dict[str, Any], changed: list[str]
+) -> None:
+    of: dict[str, Any] = {"where": (("note", ("a", "b")),)}
+    was, now = (records_of("plain", id_of(INT), **each).written for each in (of, of | options))
+    with structlog.testing.capture_logs() as said:
+        assert one_way(UNIT, was, [now]) == now
+        tell_reshaped(UNIT, replace(was, shape=None), now)  # an older rowlock's
+        for before in (None, was, now):
+            tell_reshaped(UNIT, before, now)
+    assert [each["changed"] for each in said] == ([changed] if changed else [])
+    assert all("rowlock copy" in each["do"] for each in said)
+
+
+def test_another_salt_is_another_mask_only_where_one_hashes() -> None:
+    for mask, changed in ("sha256", ["masks"]), ("x", []):
+        one, two = (
+            records_of("plain", id_of(INT), salt=salt, masks=(("note", mask),)).written for salt in "ab"
+        )
+        assert one.reshaped(two) == changed
+
+
 def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_completes_it() -> None:
     was, now = (records_of("plain", id_of(each), add=(("b", "1"),)).written for each in (INT, decimal(12, 2)))
     raw = msgspec.json.decode(msgspec.json.encode(was))
     older = msgspec.json.decode(
-        msgspec.json.encode({name: value for name, value in raw.items() if name not in ("forms", "added")}),
+        msgspec.json.encode(
+            {name: value for name, value in raw.items() if name not in ("forms", "added", "shape")}
+        ),
         type=Written,
     )
     assert older.changes(now) == []

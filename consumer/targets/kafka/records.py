@@ -15,7 +15,7 @@ from consumer.targets.kafka.formats.key_forms import key_forms, value_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.progress import check_size, size_of
-from consumer.targets.kafka.shaping import Shaping
+from consumer.targets.kafka.shaping import Shaping, shape_of
 from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
 from consumer.targets.kafka.topics import GONE_S, TargetTopics, TopicFacts, TopicSeen
 from consumer.targets.kafka.writer import Outgoing
@@ -65,6 +65,7 @@ class TableRecords:
             topic.added,
             facts.id,
             value_forms(options.format, shaped, dict(options.masks), salt),
+            shape_of(options, salt),
         )
         self._facts, self._origin = facts, (origin.source, origin.db, origin.table)
         fills = [fill_of(column) for column in table.columns]

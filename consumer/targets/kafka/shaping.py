@@ -78,6 +78,18 @@ class Shaping:
         return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
 
 
+def shape_of(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
+    """Return (option, digest) of what a route says of rows: others leave rows in the topic as they were. No text of it is in a digest."""
+    hashed = salt if any(mask == SHA256 for _, mask in options.masks) else ""
+    where = sorted((name, sorted(map(repr, values))) for name, values in options.where)
+    said = (
+        ("columns", sorted(options.columns)),
+        ("where", where),
+        ("masks", (sorted(options.masks), hashed)),
+    )
+    return tuple((name, hashlib.sha256(repr(each).encode()).hexdigest()[:16]) for name, each in said)
+
+
 def _check(table: Table, options: ShapeOptions) -> None:
     there = set(table.column_names)
     place = f"{table.db}.{table.name}"

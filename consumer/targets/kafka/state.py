@@ -20,7 +20,7 @@ class Written(msgspec.Struct, frozen=True):
 
     `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
     own, by which a topic that was deleted and made again is told; "": nobody knows it. `values`: the forms of all columns' values, which may change: then
-    those of older records are not read.
+    those of older records are not read. `shape`: digests of the route's options about rows, which may change, too.
     """
 
     topic: str
@@ -32,6 +32,7 @@ class Written(msgspec.Struct, frozen=True):
     added: tuple[tuple[str, str], ...] | None = None
     topic_id: str = ""
     values: tuple[ValueForm, ...] | None = None
+    shape: tuple[tuple[str, str], ...] | None = None
 
     def changes(self, now: Written) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
@@ -49,6 +50,13 @@ class Written(msgspec.Struct, frozen=True):
         if self.added is not None and now.added is not None and dict(self.added) != dict(now.added):
             found.append(f"the columns of `add` were {dict(self.added)}, now {dict(now.added)}")
         return found
+
+    def reshaped(self, now: Written) -> list[str]:
+        """Return the options of the route that `now` has otherwise: rows keep their keys, and stay as they are until they are written again."""
+        if self.shape is None or now.shape is None:
+            return []
+        was = dict(self.shape)
+        return [name for name, digest in now.shape if was.get(name) != digest]
 
 
 def _said(value: object) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+import structlog
+
 from consumer.errors import CommitUnknownError, TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.batches import (
@@ -34,6 +36,8 @@ from consumer.targets.kafka.state import (
 from consumer.targets.kafka.ways import accepted, aged, misplaced, one_way
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.table.model import Key, Table
+
+log = structlog.get_logger(__name__)
 
 
 class _NotOursError(Exception):
@@ -178,6 +182,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     ) -> Written | None:
         was = accepted(known.written, ways, anew=_anew(changes))
         now = one_way(unit, was, ways)
+        tell_reshaped(unit, was, now)
         return now and aged(was, now, partial(self._topics.ends, now.topic, range(now.partitions)))
 
     def _records(
@@ -239,6 +244,16 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
     def close(self) -> None:
         self._followed.forget()
         super().close()
+
+
+def tell_reshaped(unit: ApplyUnit, was: Written | None, now: Written | None) -> None:
+    """Say that the rows of a topic are as its route was before. It is said once, for the commit keeps `now`."""
+    if was is not None and now is not None and (changed := was.reshaped(now)):
+        log.warning(
+            "rows of the topic are as its route was before: those that enter are missing, those that leave and what is to be hidden are still there",
+            pipeline=unit.pipeline, topic=unit.topic, written=now.topic, changed=changed,
+            do="rowlock copy of the table writes all its rows, and deletes those that the filter leaves out",
+        )  # fmt: skip
 
 
 def _anew(changes: Sequence[RowsChange]) -> bool:
