@@ -87,7 +87,7 @@ POINTS = (
         "e": (f"{_MORE}::test_a_log_that_others_refresh_from_is_refused", f"{_REAL}::test_rows_that_another_hand_deletes_are_missed"),
     }),
     Point("3", "shared mode: its rules alone, nothing of the product leads there", {
-        "d": ("unit/test_oracle_shared_rules.py::test_no_view_is_refreshed_while_rows_are_unread_or_may_still_get_its_time",),
+        "d": ("unit/test_oracle_shared_rules.py::test_no_view_is_refreshed_while_rows_may_still_get_the_time_of_the_last_one",),
         "e": (f"{_REAL}::test_two_views_in_turn_lose_nothing",),
     }),
     Point("4", "TRUNCATE, partitions, direct path, another log", {
