@@ -148,7 +148,7 @@ MUTANTS = [
         ("        gone = [] if logged.keys_only else deleted_last(rows, key)\n", "        gone: list[Key] = []\n"),
         ("                if LogPlace(row.rowid, row.sequence) not in read_:\n", "                if False:\n"),
         ("    return with_kept(changes, part.kept, key_of(logged))\n", "    return changes\n"),
-        tests=("tests/integration/test_oracle_stand.py::test_keys_that_one_statement_hands_on",),
+        tests=("tests/unit/test_oracle_poll.py", "tests/integration/test_oracle_stand.py::test_keys_that_one_statement_hands_on"),
     ),
     *_of(
         "producer/sources/oracle/sql.py",
