@@ -114,7 +114,7 @@ def _versions(written: Written, found: Sequence[Found]) -> Iterator[str]:
 def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable[Image]]) -> Iterator[str]:
     """What a compacted topic comes to is what the sources have; full comparison."""
     want = Counter(
-        json.dumps(written.shown(source, row), sort_keys=True)
+        _not_null(written.shown(source, row))
         for source, each in rows.items()
         for row in each
         if written.inside(row)
@@ -137,11 +137,14 @@ def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable
             last[at].pop(primary, None)
         else:
             last[at][primary] = each.said.after
-    # a row that was not written since a column was added has the column's default, which is NULL
-    added = dict.fromkeys(name for each in map(json.loads, want) for name in each)
-    got = Counter(json.dumps({**added, **row}, sort_keys=True) for kept in last.values() for row in kept.values())  # fmt: skip
+    got = Counter(_not_null(row) for kept in last.values() for row in kept.values())
     yield from (f"a row that no source has: {row}" for row in list(got - want)[:SHOWN])
     yield from (f"a row that the topic lacks: {row}" for row in list(want - got)[:SHOWN])
+
+
+def _not_null(row: Image) -> str:
+    """A row that was not written since a column was added lacks it, where the source has NULL. What each record says is compared as it is."""
+    return json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
 
 
 def _of_others(rows: Mapping[str, Image], source: str | None) -> dict[str, Image]:

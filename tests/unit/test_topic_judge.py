@@ -132,6 +132,16 @@ def test_a_filter_and_a_mask_are_expected() -> None:
     assert [each.partition(":")[0] for each in seen] == ["not of the source"], seen
 
 
+def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() -> None:
+    """Another source of the topic may not have the column at all."""
+    two = {"b1": History([row(1, 1)]), "b2": History([row(2, 2)])}
+    found = [DEFINED, said("r", None, row(1, 1), 0), said("r", None, row(2, 2), 1)]
+    added = {"b1": [{**row(1, 1), "note": None}], "b2": [row(2, 2)]}
+    assert judge(WRITTEN, found, two, added) == []
+    seen = judge(WRITTEN, found, two, {**added, "b1": [{**row(1, 1), "note": "x"}]})
+    assert any("a row that the topic lacks" in each for each in seen), seen
+
+
 def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
     history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
     cleared = Record(0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode())  # fmt: skip
