@@ -1,7 +1,7 @@
 """A log from which other materialized views are refreshed, too: which of its rows are read, and when a view of our own is refreshed. Pure.
 
 **Nothing of the product leads here yet**: such a log is refused until `make test-oracle` has shown that a server keeps to what follows (R5 of
-docs/adr/0028). Played are these rules in tests/sim/test_oracle_shared_log.py.
+docs/adr/0028). Played are these rules in tests/sim/test_oracle_shared_log.py, and on stand (a).
 
 A refresh at a time t stamps the rows that nobody has stamped by then (SNAPTIME$$), and purges those up to the oldest of the last refreshes of all
 views. So two views are registered as rowlock's, and refreshed in turn: at any time rows up to the older one's time may be gone, and all of
