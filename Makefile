@@ -48,7 +48,9 @@ test-mutants: $(STAMP) ## small wrong changes of the product: does a test find e
 
 test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_test/password@host:port/service; its user's tables are dropped)
 	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m tests.real_oracle
-	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py tests/integration/test_oracle_real_source.py $(ARGS)
+	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m pytest tests/integration/test_oracle_target.py \
+	  tests/integration/test_oracle_real_source.py tests/integration/test_oracle_real_points.py \
+	  "tests/integration/test_oracle_values.py::test_each_value_is_held_or_refused[oracle]" $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/ruff check .

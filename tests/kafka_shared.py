@@ -14,6 +14,7 @@ SHARED = ("test_apply_targets", "test_targets_session", "test_targets_apply", "t
 LEFT_OUT = {
     "test_a_stretch_read_again_after_the_lanes_came_apart": _LANES,
     "test_drift_is_displaced_whole": _UNIQUE,
+    "test_a_copy_marks_the_rows_that_had_made_room_before_it_began": _UNIQUE,
     "test_status_counts_the_displaced_rows_that_are_there": _UNIQUE,
     "test_rows_of_one_snapshot_that_collide_at_the_target_are_all_kept_somewhere": _UNIQUE,
     "test_the_table_in_the_target_keeps_its_own_unique_index": _UNIQUE,

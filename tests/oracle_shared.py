@@ -39,24 +39,23 @@ class SharedCapture:
         rows = self._session.rows(*shared.refreshed(self._table, OWN))
         return shared.own_views([(name, time) for name, time in rows])
 
-    def publish(self, views: shared.OwnViews) -> bool:
-        """Bring what Kafka does not have; returns whether there was any."""
+    def publish(self, views: shared.OwnViews) -> None:
+        """Bring what Kafka does not have, and await that it has it."""
         logged = self._logged
         raw = self._session.rows(
             *shared.stamped(logged.log, log_expressions(logged), sorted(logged.extra), _ALL, views)
         )
-        known = set(self._topic.places())
-        rows = [row for row in map(log_row_of(logged), raw) if LogPlace(row.rowid, row.sequence) not in known]
+        known = {place.sequence for place in self._topic.places()}  # a stamp moves rows on stand (a)
+        rows = [row for row in map(log_row_of(logged), raw) if row.sequence not in known]
         self._topic.changes.extend(read(rows, key_of(logged), whole=True).changes)
-        return bool(rows)
 
     def refresh(self, view: str) -> None:
         self._session.change_many(shared.REFRESH, [(view,)])
 
     def round(self) -> None:
         now, views = self.now(), self.views()
-        unread = self.publish(views)
-        if (view := shared.to_refresh(views, now, unread=unread)) is not None:
+        self.publish(views)
+        if (view := shared.to_refresh(views, now)) is not None:
             self.refresh(view)
 
 
@@ -69,3 +68,46 @@ def table_of(topic: Acknowledged) -> dict[Any, Any]:
         if change.after is not None:
             rows[change.after[0]] = change.after[1:]
     return rows
+
+
+# --- rules that are switched off
+
+
+def _before_the_acknowledgement(self: SharedCapture) -> None:
+    now, views = self.now(), self.views()
+    if (view := shared.to_refresh(views, now)) is not None:
+        self.refresh(view)
+    self.publish(views)
+
+
+def _within_the_second(views: shared.OwnViews, now: str) -> str | None:
+    return views.older
+
+
+def _the_newer_one(views: shared.OwnViews, now: str) -> str | None:
+    (newer,) = set(OWN) - {views.older}
+    return newer if now > views.high else None
+
+
+def _clock_behind_the_rows(self: SharedCapture) -> None:
+    views = self.views()
+    self.publish(views)
+    if (view := shared.to_refresh(views, self.now())) is not None:
+        self.refresh(view)
+
+
+def _one_view(self: SharedCapture) -> None:
+    """What R5 is against: one view, refreshed when Kafka has all that was there a moment ago."""
+    self.publish(self.views()._replace(high="4000-01-02 00:00:00"))
+    for name in OWN:
+        self.refresh(name)
+
+
+#: Rule → where it stands, its name, what stands there instead.
+SWITCHED_OFF: dict[str, tuple[Any, str, Any]] = {
+    "refreshed when Kafka has all": (SharedCapture, "round", _before_the_acknowledgement),
+    "the last look is behind the second": (shared, "to_refresh", _within_the_second),
+    "in turn": (shared, "to_refresh", _the_newer_one),
+    "the clock is asked before the rows": (SharedCapture, "round", _clock_behind_the_rows),
+    "two views": (SharedCapture, "round", _one_view),
+}

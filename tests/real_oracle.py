@@ -18,6 +18,9 @@ from schemas.io.oracle_connection import open_oracle
 
 #: What ADR 28 and 29 have from memory and no test decides.
 LOOK_AT = (
+    "revoke each grant that `rowlock check` prints, one at a time: check names that very one (point 1)",
+    "a user of another schema's tables: which of ALL_TABLES, ALL_MVIEW_LOGS, ALL_SUMMAP and ALL_SUMDELTA it sees (points 1, 4)",
+    "a whole `rowlock run` from and into it under your load, and `rowlock verify` behind it (all points)",
     "a LOB that is empty (EMPTY_CLOB()): what the driver gives for it, NULL or ''",
     "a change through a locator (DBMS_LOB.WRITE): whether the log has a row for it",
     "ALL_SUMDELTA after INSERT /*+ APPEND */ into a table without a materialized view",
@@ -67,8 +70,10 @@ class RealOracle:
         )  # fmt: skip
 
     def empty(self) -> None:
-        """Drop the user's tables."""
+        """Drop the user's tables and materialized views."""
         with open_oracle(self.server()) as connection, connection.cursor() as cursor:
+            for (view,) in cursor.execute("SELECT mview_name FROM user_mviews").fetchall():
+                cursor.execute(f'DROP MATERIALIZED VIEW "{view}"')
             logs = {row[0] for row in cursor.execute("SELECT log_table FROM user_mview_logs").fetchall()}
             names = [row[0] for row in cursor.execute("SELECT table_name FROM user_tables").fetchall()]
             for name in names:

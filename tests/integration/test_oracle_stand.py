@@ -116,9 +116,13 @@ class Writers:
             session.execute(sql.encode(), (other, self.version, one))
             locked |= {one, other}
 
-    def end(self) -> None:
+    def settle(self) -> None:
         for session in self.sessions:
             session.commit()
+
+    def end(self) -> None:
+        self.settle()
+        for session in self.sessions:
             session.close()
 
 

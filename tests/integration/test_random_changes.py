@@ -278,3 +278,64 @@ def _plain(value: Value) -> Value:
     if isinstance(value, str) and re.fullmatch(r"(-?\d+|[-\d]{10}[ T][:\d]{8})\.\d+", value):
         return value.rstrip("0").removesuffix(".")
     return value
+
+
+#: Table → statements at the source, of which each is captured and applied before the next one; "…" at the target; and whether a copy is needed.
+COMES_BACK: dict[str, tuple[tuple[str, ...], bool]] = {
+    "h0": (("ALTER TABLE h0 RENAME COLUMN v TO w", "UPDATE h0 SET w = 'new' WHERE id = 1", "ALTER TABLE h0 RENAME COLUMN w TO v"), True),
+    "h1": (("ALTER TABLE h1 DROP COLUMN v", "UPDATE h1 SET n = 5 WHERE id = 1", "ALTER TABLE h1 ADD COLUMN v VARCHAR(10) DEFAULT 'd'"), True),
+    "h2": (("ALTER TABLE h2 ADD COLUMN c INT DEFAULT 7", "UPDATE h2 SET c = 8 WHERE id = 1", "… ADD COLUMN c INT"), True),
+    "h3": (("ALTER TABLE h3 DROP COLUMN v", "ALTER TABLE h3 ADD COLUMN w VARCHAR(10)", "ALTER TABLE h3 RENAME COLUMN w TO v"), True),
+    "h4": (("ALTER TABLE h4 ADD COLUMN c INT", "ALTER TABLE h4 DROP COLUMN c", "ALTER TABLE h4 ADD COLUMN c INT DEFAULT 7"), False),
+    "h5": (("ALTER TABLE h5 ADD COLUMN c INT", "ALTER TABLE h5 RENAME COLUMN c TO d", "UPDATE h5 SET d = 3, v = 'w' WHERE id = 2"), False),
+}  # fmt: skip
+
+
+def test_a_column_that_leaves_what_is_written_and_comes_back_has_the_values_of_the_source(
+    kafka: Kafka, database: Any, db: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Under `ignore` nothing is altered, and what was left out comes back with old values in rows that have not changed since: they are copied."""
+    play = Play(kafka, database, db, tmp_path, 1)
+    for name in COMES_BACK:
+        values = ", ".join(f"({key}, 'old{key}', {key}, 1)" for key in range(1, 7))
+        database.execute(f"INSERT INTO {db}.{name} (id, v, n, version) VALUES {values}")
+    with contextlib.ExitStack() as stack:
+        real = stack.enter_context(contextlib.closing(Real(stack.enter_context(fresh("postgres", request)))))
+        units = {name: PlayedUnit(real, play, name, "ignore") for name in COMES_BACK}
+        with play.capture() as unit:
+            reports: dict[str, Report] = {}
+            for step in range(3):
+                for name, (texts, _) in COMES_BACK.items():
+                    if texts[step].startswith("…"):
+                        real.execute(f"ALTER TABLE {units[name].place[1]} {texts[step][2:]}")
+                    else:
+                        with (
+                            contextlib.closing(database.connect(db)) as connection,
+                            connection.cursor() as cursor,
+                        ):
+                            cursor.execute(texts[step])
+                            connection.commit()
+                play.ran.append(str(step))
+                play.captured(unit)
+                for name, each in units.items():
+                    each.take_over()
+                    reports[name] = report = each.apply()
+                    assert report.state == "ok" or step == 2, (name, report.message)
+            needed = {name: report for name, report in reports.items() if report.state == "stopped"}
+            assert set(needed) == {name for name, (_, copied) in COMES_BACK.items() if copied}
+            for name, report in needed.items():
+                assert report.copy is not None, (name, report.message)
+                play.ask(name, units[name].tended(report), "ignore")
+            until(
+                lambda: all(begun(play, units[name], report.copy.after) for name, report in needed.items() if report.copy),
+                f"copies begin; {unit.says()[-3000:]}", 300,
+            )  # fmt: skip
+            play.captured(unit)
+            for each in units.values():
+                each.take_over()
+                report = each.apply()
+                assert report.state == "ok", (each.name, report.message)
+                why = differs(play, each)
+                assert why is None, why
+            assert in_common(units["h2"], ["c"]) == ["c"]
+            assert in_common(units["h4"], ["c"]) == []

@@ -213,7 +213,7 @@ MUTANTS = [
         _VALUES,
         ("        if state.origin not in (None, self._origin):\n            return state\n", ""),
         ("        if older & self._primary and any(images):\n", "        if not older:\n"),
-        ("each.items() if name not in older}", "each.items()}"),
+        ("{name: None if name in older else value for", "{name: value for"),
     ),
     *_of(
         "consumer/targets/kafka/records.py",

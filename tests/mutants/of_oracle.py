@@ -50,10 +50,9 @@ MUTANTS = [
     ),
     *_of(
         "producer/sources/oracle/shared.py",
-        ("now > views.high and not unread", "not unread"),
-        ("now > views.high and not unread", "now > views.high"),
+        ("if now > views.high else None", "if now >= views.high else None"),
         ("(low, older), (high, _) = sorted", "(high, _), (low, older) = sorted"),
-        tests=("tests/unit/test_oracle_shared_rules.py",),
+        tests=("tests/unit/test_oracle_shared_rules.py", "tests/sim/test_oracle_shared_log.py"),
     ),
     *_of(
         "producer/oracle/purge.py",
@@ -149,6 +148,7 @@ MUTANTS = [
         ("        gone = [] if logged.keys_only else deleted_last(rows, key)\n", "        gone: list[Key] = []\n"),
         ("                if LogPlace(row.rowid, row.sequence) not in read_:\n", "                if False:\n"),
         ("    return with_kept(changes, part.kept, key_of(logged))\n", "    return changes\n"),
+        tests=("tests/unit/test_oracle_poll.py", "tests/integration/test_oracle_stand.py::test_keys_that_one_statement_hands_on"),
     ),
     *_of(
         "producer/sources/oracle/sql.py",

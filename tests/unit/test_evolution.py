@@ -460,7 +460,10 @@ def test_a_column_that_is_there_already_is_not_taken_for_filled() -> None:
     with pytest.raises(CopyNeededError, match="column n already"):
         planned(new, columns, "ignore", there=there)
     assert steps(new, columns, "ignore", there=there, rewrite=True) == []
-    assert steps(new, columns, "ignore") == []
+    left_out = planned(new, columns, "ignore")
+    assert (left_out.alter, left_out.stored.unwritten) == (None, ("n",))
+    assert planned(new, columns, "lenient").stored.unwritten == ()
+    assert decode_stored(left_out.stored.encode()) == left_out.stored
 
 
 def test_a_column_that_gets_the_name_of_one_that_was_kept_is_not_taken_for_renamed() -> None:
@@ -468,6 +471,8 @@ def test_a_column_that_gets_the_name_of_one_that_was_kept_is_not_taken_for_renam
     new, columns = FOLLOWED["rename"]
     with pytest.raises(CopyNeededError, match="column remark already"):
         planned(new, columns, "lenient", there=added(real(), column("remark")))
+    with pytest.raises(CopyNeededError, match="column remark already"):
+        planned(new, columns, "ignore", there=added(real(), column("remark")))
     assert steps(new, columns, "lenient", there=real(new)) == [], "the statement ran before a crash"
 
 

@@ -904,6 +904,25 @@ def test_under_stop_the_unit_goes_on_at_a_copy_once_a_person_has_altered_the_tar
     assert alterations(tale) == 0
 
 
+def test_an_attempt_that_is_given_the_copy_goes_on_with_it_though_the_target_fits_what_comes_then_alone() -> (
+    None
+):
+    tale = story("stop")
+    tale.statement(renamed(without(TABLE, "note"), "owner", "holder"), None)
+    assert tale.bench.apply().state == "stopped"
+    tale.rows = {key: {**row, "holder": f"h{key}"} for key, row in tale.rows.items()}
+    new = tale.source.table
+    tale.copy(new)
+    tale.bench.target.state.tables["public.acct"] = replace(new, db="public")
+    tale.bench.target.state.rows["public.acct"] = {}
+    tale.bench.take_over()
+    tale.bench.tables.clear()
+    report = tale.bench.apply()
+    assert (report.state, report.offset) == ("ok", len(tale.bench.topic) - 1), report.message
+    assert tale.equal()
+
+
+@pytest.mark.timeout(120)
 def test_an_attempt_that_is_given_nothing_of_the_copy_in_front_of_which_it_stands_ends() -> None:
     """It looked for the copy's begin again and again, and found it each time."""
     tale = story("stop")

@@ -13,6 +13,7 @@ from msgspec import structs
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
+from consumer.targets.kafka.formats.debezium_columns import form_of
 from consumer.targets.kafka.formats.model import Format, Record
 from schemas.errors import EnvelopeError
 from schemas.table.equality import wire_equal
@@ -203,6 +204,7 @@ def test_a_type_that_debezium_has_no_form_for_is_refused_at_once(word: str) -> N
     [
         (ColumnType(kind=Kind.INT, bits=8), "5", 5),
         (ColumnType(kind=Kind.DECIMAL, precision=5, scale=2), "1.5", "AJY="),
+        (ColumnType(kind=Kind.DECIMAL, precision=5, scale=2), "2", "AMg="),
         (ColumnType(kind=Kind.DOUBLE), "1.5", 1.5),
         (ColumnType(kind=Kind.BIT, length=1), "1", True),
         (ColumnType(kind=Kind.VARCHAR, length=5), "", ""),
@@ -312,3 +314,14 @@ def test_a_key_of_an_older_type_is_said(keys: tuple[str, ...]) -> None:
     form = Debezium(replace(now, table=table, key_at=table.indexes_of(keys)))
     with pytest.raises(EnvelopeError, match=f"column {keys[-1]} .*of an older type"):
         form.state(record.key, record.value)
+
+
+@pytest.mark.parametrize(
+    ("bits", "signed", "unsigned"),
+    [(8, "int16", "int16"), (16, "int16", "int32"), (24, "int32", "int32"), (32, "int32", "int64"), (64, "int64", "int64")],
+)  # fmt: skip
+def test_an_integer_has_the_type_of_connect_that_holds_all_of_it(
+    bits: int, signed: str, unsigned: str
+) -> None:
+    found = (form_of(ColumnType(kind=Kind.INT, bits=bits, unsigned=each)) for each in (False, True))
+    assert [each and each.schema for each in found] == [{"type": signed}, {"type": unsigned}]

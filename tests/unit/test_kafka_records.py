@@ -15,6 +15,7 @@ from consumer.ordering.model import TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
+from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place, Record
 from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import TableRecords
@@ -182,5 +183,15 @@ def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
     assert [json.loads(each.key or b"")["t"] for each in gone] == ["a"] * 2
 
 
-def contents(of: TableRecords, written: list[Record]) -> TopicContents:
-    return TopicContents(cast(CommittedReader, Reader(written)), of.format, of.identity, of.apart)
+def contents(of: TableRecords, written: list[Record], *values: ValueForm) -> TopicContents:
+    return TopicContents(cast(CommittedReader, Reader(written)), of.format, of.identity, of.apart, values)
+
+
+@pytest.mark.parametrize("word", TELLING)
+def test_a_value_in_a_form_of_before_is_not_known(word: str) -> None:
+    """It would be read as something else, and the default is not what was there."""
+    made = records_of(word, Column(name="n", type=INT, default="7"))
+    written = made.format.change(None, (1, 5), PLACE)
+    with closing(contents(made, written, ValueForm("n", "number", since=(1,)))) as rows:
+        (page,) = made.cleared(None, PLACE, lambda: rows)
+    assert FORMS[word].said(page[0].value).before == {"id": FORMS[word].spell(1), "n": None}

@@ -189,7 +189,7 @@ def test_a_row_that_was_written_before_has_nothing_where_its_value_would_be_anot
     with_age = aged(old.written, new.written, lambda: {0: 1, 1: 0})
     topic = contents(new, with_age, *made)
     assert sorted(topic.rows([(1,), (2,)]), key=str) == [
-        {"id": 1},
+        {"id": 1, "value": None},
         {"id": 2, "value": "2026-01-02 03:04:05.678901"},
     ]
     topic.close()

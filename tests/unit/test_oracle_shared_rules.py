@@ -1,5 +1,5 @@
-"""A log that others are refreshed from, too: when a view of rowlock's own is refreshed, and which rows are read. Played on stand (a) in
-tests/integration/test_oracle_shared.py."""
+"""A log that others are refreshed from, too: when a view of rowlock's own is refreshed, and which rows are read. Played in
+tests/sim/test_oracle_shared_log.py."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ EARLY, LATE, NOW = "2026-11-25 10:00:00", "2026-11-25 10:00:07", "2026-11-25 10:
 def test_the_older_view_is_refreshed_next(rows: list[tuple[str, str]]) -> None:
     views = shared.own_views(rows)
     assert views == shared.OwnViews("A", EARLY, LATE)
-    assert shared.to_refresh(views, NOW, unread=False) == "A"
+    assert shared.to_refresh(views, NOW) == "A"
 
 
-def test_no_view_is_refreshed_while_rows_are_unread_or_may_still_get_its_time() -> None:
-    views = shared.OwnViews("A", EARLY, LATE)
-    assert shared.to_refresh(views, NOW, unread=True) is None
-    assert shared.to_refresh(views, LATE, unread=False) is None
+def test_no_view_is_refreshed_while_rows_may_still_get_the_time_of_the_last_one() -> None:
+    assert shared.to_refresh(shared.OwnViews("A", EARLY, LATE), LATE) is None
 
 
 @pytest.mark.parametrize("rows", [[], [("A", EARLY)]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -25,22 +25,18 @@ class CommittedReader:
 
     def __init__(self, config: KafkaTargetConfig, topics: TargetTopics, name: str, partitions: int) -> None:
         self._topics, self._name = topics, name
-        self._at = dict.fromkeys(range(partitions), 0)
         self._consumer = consumer_of(config)
-        self._consumer.assign([TopicPartition(name, each, 0) for each in self._at])
-        starts = self._starts()
-        self.cut = any(starts.values())
-        if any(starts.values()):  # records below are deleted
-            self._at = starts
-            self._consumer.assign([TopicPartition(name, each, at) for each, at in starts.items()])
+        self._at = self._starts(range(partitions))
+        self.cut = any(self._at.values())  # records below are deleted: whoever began there would get an error, late
+        self._consumer.assign([TopicPartition(name, each, at) for each, at in self._at.items()])
 
-    def _starts(self) -> dict[int, int]:
+    def _starts(self, partitions: Iterable[int]) -> dict[int, int]:
         try:
             return {
                 each: self._consumer.get_watermark_offsets(TopicPartition(self._name, each), timeout=READ_S)[
                     0
                 ]
-                for each in self._at
+                for each in partitions
             }
         except KafkaException as error:
             self.close()

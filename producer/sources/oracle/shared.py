@@ -1,7 +1,7 @@
 """A log from which other materialized views are refreshed, too: which of its rows are read, and when a view of our own is refreshed. Pure.
 
 **Nothing of the product leads here yet**: such a log is refused until `make test-oracle` has shown that a server keeps to what follows (R5 of
-docs/adr/0028). Played are these rules on stand (a), tests/integration/test_oracle_shared.py.
+docs/adr/0028). Played are these rules in tests/sim/test_oracle_shared_log.py.
 
 A refresh at a time t stamps the rows that nobody has stamped by then (SNAPTIME$$), and purges those up to the oldest of the last refreshes of all
 views. So two views are registered as rowlock's, and refreshed in turn: at any time rows up to the older one's time may be gone, and all of
@@ -41,12 +41,12 @@ def own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
     return OwnViews(older, low, high)
 
 
-def to_refresh(views: OwnViews, now: str, *, unread: bool) -> str | None:
-    """Return the view that may be refreshed; None: none may be yet.
+def to_refresh(views: OwnViews, now: str) -> str | None:
+    """Return the view that may be refreshed once Kafka has all rows of `stamped`; None: none may be yet.
 
-    `now`: asked before the rows were read the last time; `unread`: whether they had any that Kafka does not have.
+    `now`: asked before those were read.
     """
-    return views.older if now > views.high and not unread else None
+    return views.older if now > views.high else None
 
 
 def refreshed(table: TableName, views: Sequence[str]) -> Statement:

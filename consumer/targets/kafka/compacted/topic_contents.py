@@ -104,7 +104,7 @@ class TopicContents:
             raise
 
     def _of_today(self, state: State, older: set[str]) -> State:
-        """Return what a record leaves without the columns whose values it has in an older form. Raises EnvelopeError: they say which row it is."""
+        """Return what a record leaves, None in the columns whose values it has in an older form. Raises EnvelopeError: they say which row it is."""
         images = state.values, state.gone
         if state.origin not in (None, self._origin):
             return state
@@ -113,7 +113,7 @@ class TopicContents:
                 f"column {', '.join(sorted(older & self._primary))} is of the key, and a record has it in the form of another type or mask"
             )
         values, gone = (
-            None if each is None else {name: value for name, value in each.items() if name not in older}
+            None if each is None else {name: None if name in older else value for name, value in each.items()}
             for each in images
         )
         return replace(state, values=values, gone=gone)

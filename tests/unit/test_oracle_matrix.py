@@ -1,0 +1,52 @@
+"""README's matrix of Oracle says what there is: each mark has tests, each test is there, and where it says."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.apply_kit import ROOT
+from tests.oracle_matrix import POINTS, STANDS, rows
+
+
+def test_readme_has_the_matrix_as_it_is() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert "\n".join(rows()) in text, "python -m tests.oracle_matrix prints it"
+
+
+def functions(file: str) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse((ROOT / "tests" / file).read_text())) if isinstance(node, ast.FunctionDef)}  # fmt: skip
+
+
+NODES = sorted({node for point in POINTS for nodes in point.tests.values() for node in nodes})
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_a_test_that_the_matrix_names_is_there(node: str) -> None:
+    file, _, name = node.partition("::")
+    assert name in functions(file)
+
+
+def test_every_mark_has_tests_of_its_stand() -> None:
+    own = {
+        "a": ("test_oracle_stand", "test_oracle_view", "test_oracle_source"), "b": ("test_oracle_seekdb",), "sim": ("sim/",),
+        "c": ("test_oracle_target", "test_oracle_statements", "test_oracle_values"), "d": ("unit/", "test_oracle_values"),
+    }  # fmt: skip
+    command = (ROOT / "Makefile").read_text().partition("test-oracle:")[2].partition("\nlint:")[0]
+    own["e"] = tuple(re.findall(r"integration/(\w+)\.py", command))
+    for point in POINTS:
+        assert point.tests.keys() <= set(STANDS)
+        for stand, nodes in point.tests.items():
+            assert nodes
+            for node in nodes:
+                assert any(file in node for file in own[stand]), (stand, node)
+
+
+def test_what_is_run_on_a_server_of_ones_own_is_not_skipped_there() -> None:
+    """A case that needs H2 (test_oracle_target.ON_H2_ALONE) is none of stand (e)."""
+    source = (ROOT / "tests" / "integration" / "test_oracle_target.py").read_text()
+    alone = set(re.findall(r'"(test_\w+)"', source.partition("ON_H2_ALONE = {")[2].partition("}")[0]))
+    assert alone
+    assert not alone & {node.partition("::")[2] for point in POINTS for node in point.tests.get("e", ())}

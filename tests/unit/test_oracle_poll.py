@@ -1,0 +1,63 @@
+"""A poll of a log whose last word on a key is that it is gone, while the table has it: what the log has behind the poll decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from producer.oracle.poll import LogPart, LogReader
+from producer.sources.oracle.catalogue import Constraint, MlogOptions, Segments, judge
+from producer.sources.oracle.following import FollowedTable, Following
+from producer.sources.oracle.types import OracleColumn
+
+NAME = ("BANK", "A")
+LOG = MlogOptions(NAME, "MLOG$_A", True, True, True, False, False)
+COLUMNS = [OracleColumn(each, "NUMBER", 22, 0, 10, 0, False, False, False) for each in ("ID", "V")]
+OWN = [COLUMNS[0]._replace(name=name) for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
+#: SET id = id + 1 of (1, 10) and (2, 20): the key 2 is deleted behind its new row.
+SHIFT = [
+    ("R1", 1, "D", "O", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"),
+    ("R3", 3, "D", "O", None, 0, "2", "20"), ("R4", 4, "I", "N", None, 0, "3", "20"),
+]  # fmt: skip
+
+
+class Session:
+    """Answers with the log, then the table's rows of the keys, then the log's rows of those that are there."""
+
+    def __init__(self, *behind: tuple[object, ...]) -> None:
+        self.asked: list[Sequence[object]] = []
+        self._behind = behind
+
+    def rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        if "ORDER BY" in sql:
+            return SHIFT
+        self.asked.append([int(str(each)) for each in binds])
+        return [("2", "30")] if "MLOG$_A" not in sql else [*SHIFT[1:3], *self._behind]
+
+
+def part(session: Session) -> LogPart:
+    survey, logged = judge(NAME, {NAME: COLUMNS, LOG.log: [*COLUMNS, *OWN]}, [Constraint("PK", "P", ("ID",))], LOG)  # fmt: skip
+    assert logged is not None, survey
+    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""), logged)
+    reader: Any = LogReader(session, Following({NAME: table}), 4)  # type: ignore[arg-type]
+    found, _ = reader.logged()
+    assert isinstance(found[NAME], LogPart)
+    return found[NAME]
+
+
+def test_a_row_of_which_the_log_has_nothing_more_is_kept() -> None:
+    session = Session()
+    assert dict(part(session).kept) == {("2",): ("2", "30")}
+    assert session.asked == [[1, 2], [2]], "keys that are deleted last, then those that are there"
+
+
+@pytest.mark.parametrize("images", [("U", "O"), ("D", "O")])
+def test_a_row_of_which_the_log_has_more_is_left_to_what_comes(images: tuple[str, str]) -> None:
+    """Its row in the table is newer than what the log says behind this poll: said now, it would go back then."""
+    assert dict(part(Session(("R5", 5, *images, None, 0, "2", "10"))).kept) == {}
+
+
+def test_a_row_is_known_by_both_of_its_numbers() -> None:
+    assert dict(part(Session(("R3", 9, "U", "O", None, 0, "2", "10"))).kept) == {}
