@@ -54,7 +54,7 @@ ELSEWHERE = {
     "test_target_trouble": "about changes that are made to tables; to topics: test_kafka_attempts.py",
     "test_shared_tables": _DEFINITION + ", and of each of its sources by itself",
     "test_killed_changes": _DEFINITION,
-    "test_killed_copies": "its moments are statements of SQL; copies into a topic: test_kafka_copies.py",
+    "test_killed_copies": "its moments are statements of SQL; those of commits into a topic: test_kafka_kills.py",
     "test_copied_keys": "about the order of a table's keys: what a copy shows to be gone is found in a topic by reading it whole: test_kafka_copies.py",
     "test_schema_changes": _DEFINITION,
     "test_oracle_target": "another target that runs these tests",

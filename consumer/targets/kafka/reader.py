@@ -27,7 +27,8 @@ class CommittedReader:
         self._topics, self._name = topics, name
         self._consumer = consumer_of(config)
         self._at = self._starts(range(partitions))
-        self.cut = any(self._at.values())  # records below are deleted: whoever began there would get an error, late
+        # Records below are deleted: who assigned 0 first and that later would get the broker's refusal of 0 in between.
+        self.cut = any(self._at.values())
         self._consumer.assign([TopicPartition(name, each, at) for each, at in self._at.items()])
 
     def _starts(self, partitions: Iterable[int]) -> dict[int, int]:
