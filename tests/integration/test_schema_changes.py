@@ -7,6 +7,7 @@ reads both ends whole, in wire values.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tests.capture_kit import messages
 from tests.capturing import Capturing
 from tests.integration.test_apply_targets import Real, RealUnit
 from tests.targets_kit import KINDS, Target
-from tools.docs.schema_changes import CREATE, STATEMENTS, Statement, cell, decided
+from tools.docs.schema_changes import STATEMENTS, Statement, cell, decided
 
 ROWS = (
     (1, "'one'", 10, "'u1'", "'é1'", "'a'"),
@@ -39,13 +40,14 @@ def told(statement: Statement, server: str) -> bool:
     return "(mariadb)" not in statement.sql or server == "mariadb"
 
 
+def of_table(text: str, name: str) -> str:
+    """A text about `t` and others whose names begin with `t_`, of table `name`."""
+    return re.sub(r"\bt(_\w+)?\b", lambda found: name + (found[1] or ""), text)
+
+
 def on(statement: Statement, name: str) -> str:
     """The statement, of table `name`."""
-    return (
-        statement.sql.removesuffix(" (mariadb)")
-        .replace("TABLE t", f"TABLE {name}", 1)
-        .replace("TO gone", f"TO {name}_gone")
-    )
+    return of_table(statement.sql.removesuffix(" (mariadb)"), name).replace("TO gone", f"TO {name}_gone")
 
 
 class Played:
@@ -57,16 +59,20 @@ class Played:
         inserts = [
             f"INSERT INTO {name} VALUES ({', '.join(map(str, row))})" for name in self.names for row in ROWS
         ]
-        creates = [CREATE.format(name=name) for name in self.names]
+        creates = [each.create.format(name=name) for name, each in self.names.items()]
         capturing.change(*creates)
         capturing.run(*inserts)
         changes: list[str] = []
         for name, statement in self.names.items():
-            changes += [on(statement, name), *behind(statement, name)]
+            changes += [*(of_table(each, name) for each in statement.first), on(statement, name)]
+            changes += behind(statement, name + statement.makes)
         capturing.run(*changes)
         self.raw = {
-            name: [(m.offset(), m.value()) for m in messages(capturing.kafka.bootstrap, self.topic(name))]
-            for name in self.names
+            name + of.makes: [
+                (m.offset(), m.value())
+                for m in messages(capturing.kafka.bootstrap, self.topic(name + of.makes))
+            ]
+            for name, of in self.names.items()
         }
 
     def topic(self, name: str) -> str:
@@ -149,7 +155,7 @@ class TopicUnit(RealUnit):
 
 def test_capture_says_of_each_statement_what_the_page_rests_on(played: Played) -> None:
     for name, statement in played.names.items():
-        found = [decode_event(raw) for _, raw in played.raw[name] if raw is not None]
+        found = [decode_event(raw) for _, raw in played.raw[name + statement.makes] if raw is not None]
         defined = [event for event in found if event.op == "m" and event.ddl is not None]
         stops = [event.stop.cause for event in found if event.stop is not None]
         if statement.stop is not None:
@@ -187,9 +193,10 @@ def test_each_statement_under_each_policy(played: Played, real: Real) -> None:
     wrong = []
     for policy in ("lenient", "evolve", "ignore", "stop"):
         for name, statement in played.names.items():
-            unit = TopicUnit(real, played, name, policy)  # type: ignore[arg-type]
+            made = name + statement.makes
+            unit = TopicUnit(real, played, made, policy)  # type: ignore[arg-type]
             report = unit.apply()
-            why = outcome(played, unit, name, statement, policy, report)  # type: ignore[arg-type]
+            why = outcome(played, unit, made, statement, policy, report)  # type: ignore[arg-type]
             if why is not None:
                 wrong.append(f"{statement.sql} under {policy}: {why}")
     assert not wrong, "\n".join(wrong)

@@ -95,7 +95,8 @@ def changed(table: Table, column: str, **more: Any) -> Table:
 @dataclass(frozen=True, slots=True)
 class Statement:
     """`sql`: as a user writes it. `columns`, `effect`: what capture says of it; `after`: the definition behind it. `stop`: the cause with
-    which capture stops the table instead; `truncates`: it is data."""
+    which capture stops the table instead; `truncates`: it is data. `create`, `before`: another table than the usual one, of which `of` says
+    what it is like; `first`: statements that make others before. `makes`: the name behind `t` of the table that it makes, which is what the row is of."""
 
     sql: str
     after: Table = TABLE
@@ -103,12 +104,35 @@ class Statement:
     effect: str | None = None
     stop: str | None = None
     truncates: bool = False
+    create: str = CREATE
+    before: Table = TABLE
+    of: str = ""
+    first: tuple[str, ...] = ()
+    makes: str = ""
 
 
 _adds = ColumnChanges(added=("w",))
 _of = ColumnChanges
 _modified: Callable[..., ColumnChanges] = lambda *names: ColumnChanges(modified=names)  # noqa: E731
 _kept = partial(Statement, effect="kept", columns=ColumnChanges())
+#: A table that is partitioned: each of its unique indexes would need the column by which it is.
+PARTITIONED = (
+    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
+    "e ENUM('a', 'b')) CHARACTER SET utf8mb4 PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN (1000))"
+)
+_PLAIN = replace(TABLE, unique=())
+_parted = partial(
+    Statement, create=PARTITIONED, before=_PLAIN, after=_PLAIN, of="of a table that is partitioned by RANGE"
+)
+_OTHER = ("CREATE TABLE t_x LIKE t", "INSERT INTO t_x SELECT * FROM t WHERE id < 2")
+
+
+def moved(column: str, at: int) -> Table:
+    """Return the table with a column at another place."""
+    rest = [each for each in TABLE.columns if each.name != column]
+    return replace(TABLE, columns=(*rest[:at], TABLE.column(column), *rest[at:]))
+
+
 STATEMENTS: tuple[Statement, ...] = (
     Statement("ALTER TABLE t ADD w INT", added(TABLE), _adds),
     Statement("ALTER TABLE t ADD w INT DEFAULT 7", added(TABLE, default="7"), _adds),
@@ -151,7 +175,29 @@ STATEMENTS: tuple[Statement, ...] = (
     _kept("ALTER TABLE t COMMENT = 'x'"),
     _kept("ALTER TABLE t FORCE"),
     Statement("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)", replace(TABLE, key=_unique("PRIMARY", "id", "n")), _of()),
+    Statement("ALTER TABLE t MODIFY n INT NOT NULL FIRST", moved("n", 0), _modified("n")),
+    Statement("ALTER TABLE t MODIFY u VARCHAR(20) AFTER id", moved("u", 1), _modified("u")),
+    Statement("ALTER TABLE t ADD w INT INVISIBLE", added(TABLE), _adds),
+    Statement("ALTER TABLE t MODIFY v VARCHAR(20) INVISIBLE", TABLE, _modified("v")),
     Statement("TRUNCATE TABLE t", truncates=True),
+    _parted("ALTER TABLE t ADD PARTITION (PARTITION p2 VALUES LESS THAN (2000))", effect="kept", columns=_of()),
+    _parted(
+        "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (50), PARTITION p2 VALUES LESS THAN (1000))",
+        effect="kept", columns=_of(),
+    ),
+    _parted("ALTER TABLE t REMOVE PARTITIONING", effect="kept", columns=_of()),
+    _parted("ALTER TABLE t TRUNCATE PARTITION p0", stop="rows-replaced"),
+    _parted("ALTER TABLE t DROP PARTITION p0", stop="rows-replaced"),
+    _parted(
+        "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE t_x", stop="rows-replaced",
+        first=("CREATE TABLE t_x LIKE t", "ALTER TABLE t_x REMOVE PARTITIONING"),
+    ),
+    _kept("CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY)"),
+    Statement("CREATE OR REPLACE TABLE t LIKE t_x (mariadb)", stop="rows-replaced", first=_OTHER),
+    Statement("CREATE TABLE t_2 LIKE t", makes="_2"),
+    Statement("CREATE TABLE t_2 (PRIMARY KEY (id)) SELECT * FROM t", _PLAIN, makes="_2"),
+    Statement("RENAME TABLE t TO t_old, t_x TO t", stop="rows-replaced", first=_OTHER),
+    Statement("RENAME TABLE t TO t_tmp, t_x TO t, t_tmp TO t_x", stop="rows-replaced", first=_OTHER),
     Statement("DROP TABLE t", stop="dropped"),
     Statement("RENAME TABLE t TO gone", stop="dropped"),
     Statement("ALTER IGNORE TABLE t ADD UNIQUE (v) (mariadb)", stop="rows-replaced"),
@@ -183,14 +229,14 @@ def event_of(statement: Statement) -> Event:
 
 def decided(statement: Statement, policy: Policy) -> Verdict:
     """Return what the code decides for a statement."""
-    return decide(TABLE, event_of(statement), policy)
+    return decide(None if statement.makes else statement.before, event_of(statement), policy)
 
 
 def steps(statement: Statement, policy: Policy, verdict: Adopt) -> Sequence[Alteration]:
     """Return what the target table gets."""
     routed = Routed("d", "t", policy=policy)
-    change = TableChange(Stored(TABLE), statement.after, policy, verdict.columns, verdict.rewrite)
-    found = plan_change(change, wanted_table(TABLE, routed), routed, ()).alter
+    change = TableChange(Stored(statement.before), statement.after, policy, verdict.columns, verdict.rewrite)
+    found = plan_change(change, wanted_table(statement.before, routed), routed, ()).alter
     return () if found is None else found.steps
 
 
@@ -226,6 +272,8 @@ def cell(statement: Statement, policy: Policy) -> str:
     """Return what happens at the target, for people."""
     if statement.truncates:
         return "rows deleted"
+    if statement.makes:
+        return "makes the table; its rows follow"
     verdict = decided(statement, policy)
     match verdict:
         case Pass():
@@ -244,15 +292,17 @@ def cell(statement: Statement, policy: Policy) -> str:
 def _left_alone(statement: Statement, policy: Policy) -> str:
     """A table that is not altered may be one that must not be written."""
     route = TableRoute("*.*", "{db}.{table}", policy=policy)
-    required = tuple(column.name for column in TABLE.columns if not column.nullable)
-    real: Any = SimpleNamespace(read_table=lambda *_: TABLE, facts=lambda *_: TableFacts(required=required))
+    required = tuple(column.name for column in statement.before.columns if not column.nullable)
+    real: Any = SimpleNamespace(
+        read_table=lambda *_: statement.before, facts=lambda *_: TableFacts(required=required)
+    )
     unfit = misfit(real, statement.after, "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
     if policy != "ignore":
         return "–"
-    lost = set(statement.after.column_names) - set(TABLE.column_names)
-    wanted = written_part(wanted_table(statement.after, Routed("d", "t")), TABLE, policy)
+    lost = set(statement.after.column_names) - set(statement.before.column_names)
+    wanted = written_part(wanted_table(statement.after, Routed("d", "t")), statement.before, policy)
     narrow = any(each.level == "warning" for each in findings_for_table(real, wanted))
     notes = [f"`{name}` is left out" for name in lost] + ["rows that it cannot take are held"] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"
@@ -277,7 +327,7 @@ def table() -> str:
     for statement in STATEMENTS:
         cells = [cell(statement, policy) for policy in POLICIES]
         reason = why(statement)
-        shown = f"`{statement.sql}`" + (f"<br>{reason}" if reason else "")
+        shown = "<br>".join(each for each in (f"`{statement.sql}`", statement.of, reason) if each)
         lines.append(f"| {shown} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
