@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
@@ -271,7 +272,16 @@ class Cluster:
         options = TopicOptions(kinds=((spec.source, "mariadb"),))
         routes = tuple(replace(each, topic=each.topic or options) for each in spec.routes)
         spec = replace(spec, batches=True, routes=routes)
-        return apply_topic(spec, self, slices, read_missing=read_missing, tables=self.tables)
+        return apply_topic(
+            spec,
+            self,
+            slices,
+            read_missing=read_missing,
+            tables=self.tables,
+            find_begin=lambda after, hint: find_begin(
+                read_missing, lambda first: read_missing(first, 1 << 30), after, hint
+            ),
+        )
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         """What a reader of committed records has, who keeps the last one of each key."""
