@@ -13,7 +13,9 @@ import pytest
 
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import Routed
+from consumer.targets.kafka.clients import admin_of
 from consumer.targets.kafka.compacted import row_store, topic_contents
+from consumer.targets.kafka.topics import TargetTopics
 from consumer.targets.kafka.verifying.topic_reading import PLACE
 from deploy.embedded.services import Kafka
 from rowlock.inspect.pairs import Pair
@@ -26,6 +28,7 @@ from tests.integration.test_apply_targets import RealUnit
 from tests.integration.test_kafka_attempts import Cluster, unit_of
 from tests.integration.test_kafka_verify import Accounts
 from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 OWNER = {"key": ("owner", "id")}
@@ -48,7 +51,16 @@ def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> Resul
     routed = Routed(config.prefix, "acct", topic=TopicOptions(kinds=(("branch1", "mariadb"),), **options))
     pair = Pair("p", source.name, source.table, "feed", routed)
     rows = Accounts(*(tuple(row.values()) for row in source.rows.values()))
+    ended(config, f"{config.prefix}.acct")
     return compare_topic(pair, cast(TargetView, rows), config, VerifyLimits(0.0, page=3))
+
+
+def ended(config: KafkaTargetConfig, name: str) -> None:
+    """Wait until no transaction of a topic is open: Kafka answers a commit before each partition has its mark, and readers wait for that."""
+    topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
+    facts = topics.facts(name)
+    parts = [] if facts is None else list(range(facts.partitions))
+    until(lambda: topics.ends(name, parts) == topics.ends(name, parts, stable=True), "all are ended")
 
 
 def filled(real: Cluster, topic: dict[str, Any]) -> RealUnit:
