@@ -18,6 +18,7 @@ from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
+from consumer.targets.kafka.verifying.canal import canal_values
 from consumer.targets.kafka.verifying.reading import reader_of
 from consumer.targets.kafka.verifying.topic_reading import PLACE, Record, TopicPlan, TopicReading
 from rowlock.commands.tables import verify_lines
@@ -499,3 +500,12 @@ def test_many_differences_end_it_and_are_never_called_equal() -> None:
     world.rows = {key: (key, "x", 1) for key in range(30)}
     result = world.verify(suspects=5)
     assert (result.equal, result.complete, result.more, len(result.findings)) == (False, False, True, 5)
+
+
+def test_a_message_of_canals_has_one_row() -> None:
+    """rowlock writes one row a message: what has more, or none, is somebody else's, and is not read as its first row."""
+    one, types = {"id": "1"}, {"id": "int"}
+    assert canal_values({"data": [one], "mysqlType": types}, {"id"}) == {"id": 1}
+    for several in ([one, {"id": "2"}], []):
+        with pytest.raises(ValueError, match="unpack"):
+            canal_values({"data": several, "mysqlType": types}, {"id"})
