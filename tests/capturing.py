@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,12 @@ class Capturing:
                 f"captured: {wanted}; {unit.says()[-3000:]}",
                 200,
             )
+            assert unit.stop() == 0, unit.says()
+
+    def run_until(self, done: Callable[[], object], what: str) -> None:
+        """Capture until `done`, where that is no matter of the log alone: a run that follows it may end before a snapshot's row."""
+        with running(self.config(), "s") as unit:
+            until(done, f"{what}; {unit.says()[-3000:]}", 200)
             assert unit.stop() == 0, unit.says()
 
     def _gen(self) -> int:

@@ -159,11 +159,7 @@ def test_a_snapshot_row_that_kafka_does_not_take_stops_its_table_only(
         "INSERT INTO big VALUES (2, 'lost', REPEAT('x', 9000000), REPEAT('y', 9000000))",
         "INSERT INTO a VALUES (1, 'before')",
     )
-    capturing.run()
-    for _ in range(10):  # the snapshot's row is met by one of the runs, however long each of them takes
-        if any(e.stop for e in capturing.events("big")):
-            break
-        capturing.run()
+    capturing.run_until(lambda: any(e.stop for e in capturing.events("big")), "the stop at the snapshot's row")
     capturing.run("INSERT INTO big VALUES (7, 'later', '', '')")
     assert capturing.values("big") == set()
     capturing.stopped("big", "size")
