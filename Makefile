@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-sim test-mutants test-oracle lint bench clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle lint bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,7 +30,12 @@ $(STAMP):
 demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it running)
 	@$(BIN)/rowlock demo $(if $(KEEP),--keep)
 
-test: $(STAMP) ## all tests but the slow ones, with real services, in four processes: most of their time they wait
+test: $(STAMP) ## every test but the slow ones, with real services; of tests on services some cases
+	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m consumer.spark.class_archive
+	@$(BIN)/python -m pytest -m "not slow" --cases few -n 4 $(ARGS)  # in four processes: most of their time they wait
+
+test-all: $(STAMP) ## every case of all tests but the slow ones
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
 	@$(BIN)/python -m pytest -m "not slow" -n 4 $(ARGS)

@@ -159,7 +159,9 @@ def test_a_snapshot_row_that_kafka_does_not_take_stops_its_table_only(
         "INSERT INTO big VALUES (2, 'lost', REPEAT('x', 9000000), REPEAT('y', 9000000))",
         "INSERT INTO a VALUES (1, 'before')",
     )
-    capturing.run_until(lambda: any(e.stop for e in capturing.events("big")), "the stop at the snapshot's row")
+    capturing.run_until(
+        lambda: any(e.stop for e in capturing.events("big")), "the stop at the snapshot's row"
+    )
     capturing.run("INSERT INTO big VALUES (7, 'later', '', '')")
     assert capturing.values("big") == set()
     capturing.stopped("big", "size")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.services import NO_MYSQL, pytest_terminal_summary, without_mysql
-from tests.turns import CASES, TOO_LONG, by_length, of_turn
+from tests.turns import CASES, SAMPLE, TOO_LONG, TURNS, by_length, few, of_turn, rest_of_turn
 
 MANY = next(iter(CASES))
 NAMES = ["b.py::one", *(f"{MANY}[{n}]" for n in range(15)), "a.py::two[x]", "a.py::two[y]"]
@@ -26,6 +26,32 @@ def test_every_case_has_its_turn_and_each_test_as_often_as_any_other() -> None:
 def test_what_is_too_long_has_no_turn_and_nothing_is_nothing() -> None:
     assert of_turn([f"{TOO_LONG[0]}x"], 3) == []
     assert of_turn([], 3) == []
+
+
+CASES_OF_SERVICES = [f"tests/integration/a.py::many[{n}]" for n in range(400)]
+UNIT = [f"tests/unit/u.py::x[{n}]" for n in range(9)]
+TESTS = [
+    *CASES_OF_SERVICES,
+    "tests/faults/b.py::alone",
+    "tests/sim/c.py::two[p]",
+    "tests/sim/c.py::two[q]",
+    *UNIT,
+]
+
+
+def test_each_test_has_a_case_every_day_and_every_case_its_turn() -> None:
+    daily = few(TESTS)
+    assert {"tests/faults/b.py::alone", *UNIT} <= daily
+    assert {name.partition("[")[0] for name in daily} == {name.partition("[")[0] for name in TESTS}
+    assert len(daily & set(CASES_OF_SERVICES)) < 400 / SAMPLE * 1.5
+    turns = [rest_of_turn(TESTS, turn) for turn in range(TURNS)]
+    assert sum(map(len, turns)) == len(set().union(*turns)), "no case has two turns"
+    assert set().union(*turns) == set(TESTS) - daily
+    assert rest_of_turn(TESTS, TURNS) == turns[0]
+
+
+def test_a_test_s_cases_are_the_same_whatever_else_is_collected() -> None:
+    assert few(CASES_OF_SERVICES) == few(TESTS) & set(CASES_OF_SERVICES)
 
 
 def test_a_missing_mysql_skips_a_test_or_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
