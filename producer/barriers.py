@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from producer.binlog_format.log_event import SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Place, Unproven
 from producer.errors import TableStoppedError
@@ -24,10 +25,11 @@ from producer.source import DefinitionProver, StatementReach
 from producer.sources.changes import Barrier
 from producer.statements import ddl
 from producer.statements.columns import changes, said
+from producer.statements.conversions import DoubtedValues, doubt_of, doubt_of_swap
 from producer.statements.ddl import Dml, SchemaDrop, TableDdl, Trigger
 from producer.statements.judgement import StatementVerdict, judge
 from producer.statements.shadows import Executed, ShadowTables
-from producer.stops import by_statement, by_swap
+from producer.stops import by_conversion, by_statement, by_swap
 from producer.tables import Captured, TableName, TableState, dotted
 from schemas.findings import copy_again
 from schemas.table.model import Table, same_definition
@@ -239,6 +241,7 @@ class Barriers:
         if verdict.stops(same_definition=same):
             raise by_statement(barrier, verdict)
         columns = _columns(barrier, state.table, table)
+        _require_unconverted(self.definitions, state.name, barrier, _doubt(barrier, state.table, table))
         state.define(table, position)
         effect = verdict.effect(same_definition=same)
         send_definition(
@@ -284,6 +287,7 @@ class Barriers:
             raise by_swap(
                 state.name, barrier, f"of {dotted(shadow)}, which took its place, {swapped.refused}"
             )
+        _require_unconverted(self.definitions, state.name, barrier, doubt_of_swap(state.table, table))
         state.define(table, position)
         send_definition(
             self.writer,
@@ -396,6 +400,21 @@ def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | N
     """Return what the statement says of columns, as far as it is of columns alone and all of it is known."""
     actions = said(barrier.sql, barrier.db, escapes=barrier.escapes)
     return None if actions is None else changes([actions], before, after)
+
+
+def _require_unconverted(
+    definitions: DefinitionProver, name: TableName, barrier: Barrier, doubt: DoubtedValues | None
+) -> None:
+    """Stop the table where its session's settings may have made other values of what a statement copied."""
+    if doubt is not None and definitions.converted(_place(barrier), name, doubt):
+        raise by_conversion(name, barrier, doubt.why)
+
+
+def _doubt(barrier: Barrier, before: Table, after: Table) -> DoubtedValues | None:
+    if barrier.settings == SessionSettings():
+        return None
+    _, tokens = ddl.read(barrier.sql, barrier.db, escapes=barrier.escapes)
+    return doubt_of(tokens, barrier.settings, before, after)
 
 
 def _selects(tokens: Sequence[ddl.Token]) -> bool:

@@ -17,6 +17,7 @@ from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, Log
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
+from producer.statements.conversions import DoubtedValues
 from producer.statements.ddl import TableName, Token
 from producer.tables import TableState
 from schemas.findings import Finding
@@ -196,6 +197,7 @@ class DefinitionProver(Protocol):
     def at(self, place: Place, name: TableName, /) -> Proof: ...
     def all_at(self, place: Place, names: Collection[TableName], /) -> dict[TableName, Proof]: ...
     def partitioning(self, place: Place, name: TableName, /) -> str | None: ...
+    def converted(self, place: Place, name: TableName, doubt: DoubtedValues, /) -> bool: ...
 
 
 class StatementReach(Protocol):

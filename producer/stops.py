@@ -179,6 +179,12 @@ def by_statement(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedErr
     return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
 
 
+def by_conversion(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+    """Return why a statement stops a table whose values its session's settings may have changed."""
+    reason = f"{'.'.join(name)} may have other values now, without row events: {barrier.sql[:200]} ({why})"
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
+
+
 def by_swap(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
     """Return why a swap stops a table that no tool's statements explain."""
     reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"

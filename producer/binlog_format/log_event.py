@@ -38,7 +38,12 @@ _LOAD_EXTRA = 13  # file id, and where in the statement the file's name stands
 QUERIES = frozenset({QUERY, QUERY_COMPRESSED, EXECUTE_LOAD_QUERY})
 HEADER_SIZE = 19
 _ROTATE_NAME, _CHECKSUM = HEADER_SIZE + 8, 4  # where its name begins; bytes of a checksum
-_NO_BACKSLASH_ESCAPES = 1 << 20
+_NO_BACKSLASH_ESCAPES, _STRICT, _NO_ZEROS = (
+    1 << 20,
+    1 << 21 | 1 << 22,
+    1 << 23 | 1 << 24,
+)  # of sql_mode, as both servers number it
+_INVALID_DATES, _PADDED = 1 << 25, 1 << 31
 _THREAD_SPECIFIC = 4  # in an event's flags: the statement depends on its session, by a temporary table mostly
 
 
@@ -63,6 +68,18 @@ def whole_offset(end: int, near: int) -> int:
     return end + ((near - end + (1 << 31)) >> 32 << 32) if end else 0
 
 
+class SessionSettings(NamedTuple):
+    """The settings of a statement's session by which a server converts values where an ALTER copies the rows.
+
+    `padded`: CHAR is read with the spaces at its end (sql_mode PAD_CHAR_TO_FULL_LENGTH). `lenient`: a date that the sql_mode does not allow becomes
+    zero, and is no error. `zone`: in which the statement read or wrote a TIMESTAMP; "": it did not, or the server (MariaDB) does not say so.
+    """
+
+    padded: bool = False
+    lenient: bool = False
+    zone: str = ""
+
+
 class Query(NamedTuple):
     """A statement. `escapes`: whether a backslash escapes in its strings (sql_mode NO_BACKSLASH_ESCAPES is off).
 
@@ -73,6 +90,7 @@ class Query(NamedTuple):
     sql: str
     escapes: bool = True
     temporary: bool = False
+    settings: SessionSettings = SessionSettings()
 
 
 def parse_header(packet: bytes) -> tuple[int, int, int, int, int, int]:
@@ -86,13 +104,20 @@ def parse_query(body: bytes, extra: int = 0, flags: int = 0) -> Query:
     at = _QUERY.size + extra + status_length
     db = body[at : at + db_length].decode("utf-8", "replace")
     found, whole = status_variables(body[at - status_length : at])
-    escapes = not int.from_bytes(found.get(_SQL_MODE, b""), "little") & _NO_BACKSLASH_ESCAPES
+    mode = int.from_bytes(found.get(_SQL_MODE, b""), "little")
     client = int.from_bytes(found[_CHARSET][:2], "little") if _CHARSET in found else None
     text = statement_text(body[at + db_length + 1 :], client)
-    return Query(db, text, escapes, bool(flags & _THREAD_SPECIFIC) and not _of_base_table(found, whole))
+    temporary = bool(flags & _THREAD_SPECIFIC) and not _of_base_table(found, whole)
+    zone = found.get(_TIME_ZONE, b"\0")[1:].decode("utf-8", "replace")
+    settings = SessionSettings(bool(mode & _PADDED), not mode & _STRICT and not _takes_any_date(mode), zone)
+    return Query(db, text, not mode & _NO_BACKSLASH_ESCAPES, temporary, settings)
 
 
-_SQL_MODE, _CHARSET, _UPDATED_DBS, _DDL_XID = 1, 4, 12, 17
+def _takes_any_date(mode: int) -> bool:
+    return bool(mode & _INVALID_DATES) and not mode & _NO_ZEROS
+
+
+_SQL_MODE, _CHARSET, _TIME_ZONE, _UPDATED_DBS, _DDL_XID = 1, 4, 5, 12, 17
 #: Status variables of a QUERY event (both servers: sql/log_event.h) and their sizes; the others have a length of their own.
 _SIZES = {
     0: 4,

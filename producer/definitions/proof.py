@@ -21,7 +21,9 @@ from producer.effects import Effect
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.binlog.log_stream import source_error
 from producer.sources.catalog import Catalog
+from producer.sources.converted import may_be_converted
 from producer.sources.survey import Surveyed
+from producer.statements.conversions import DoubtedValues
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint, binlog_file_number
 
@@ -55,6 +57,10 @@ class Definitions:
         """Return by what a table is partitioned at `place` (see Catalog.partitioning); None: it is not proven. Raises like `at`."""
         found, until = self.read(place, [name], lambda catalog: catalog.partitioning(name))
         return found if self.scan.index.last(name, place.point, until, unchanged=True) is None else None
+
+    def converted(self, place: Place, name: TableName, doubt: DoubtedValues) -> bool:
+        """Tell whether the statement at `place` may have changed values of rows as `doubt` says. Raises like `at`."""
+        return self.read(place, [name], lambda catalog: may_be_converted(catalog, name, doubt))[0]
 
     def read(
         self, place: Place, names: Collection[TableName], what: Callable[[Catalog], T]

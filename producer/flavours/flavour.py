@@ -45,7 +45,8 @@ class BinlogFlavour:
     transaction is in the log, and sent, before it is visible and before its GTID counts as executed. `delivered`: makes the
     set of GTIDs that the stream brought, where a snapshot's LOW is such a set; None: its LOW is a position. `visibility`:
     takes pymysql's settings. `logs_cascades_from`: the first version that logs what foreign keys' actions change, when
-    innodb_native_foreign_keys is off; None: no version does.
+    innodb_native_foreign_keys is off; None: no version does. `converts_times`: an ALTER that copies rows takes each TIMESTAMP to its session's time zone and
+    back. `limits_reads`: returns, for a number of seconds, the statements that limit a session's reads to them and that lift the limit.
 
     The server: `own`, `uuid` and `gtids` are SQL expressions: which server answers, its uuid, and its log's GTIDs.
     `captured_gtids` reads those of a position record; `has_gtids` tells whether the server (its GTIDs are the last argument)
@@ -63,6 +64,8 @@ class BinlogFlavour:
     delivered: Callable[[], GtidSet | None]
     visibility: Callable[[dict[str, Any]], Visibility]
     logs_cascades_from: tuple[int, int] | None
+    converts_times: bool
+    limits_reads: Callable[[int], tuple[str, str]]
     own: str
     uuid: str
     gtids: str

@@ -79,6 +79,11 @@ MARIADB = BinlogFlavour(
     delivered=lambda: None,
     visibility=lambda _settings: MariaDBVisibility(),
     logs_cascades_from=None,
+    converts_times=False,
+    limits_reads=lambda seconds: (
+        f"SET SESSION max_statement_time = {seconds}",
+        "SET SESSION max_statement_time = 0",
+    ),
     own="CONCAT(@@global.hostname, ':', @@global.port)",
     uuid="NULL",
     gtids="@@global.gtid_binlog_state",

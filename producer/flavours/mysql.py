@@ -128,6 +128,11 @@ MYSQL = BinlogFlavour(
     delivered=GtidSet,
     visibility=lambda settings: MySQLVisibility(partial(first_transaction_outside, settings)),
     logs_cascades_from=(9, 6),
+    converts_times=True,
+    limits_reads=lambda seconds: (
+        f"SET SESSION max_execution_time = {seconds * 1000}",
+        "SET SESSION max_execution_time = 0",
+    ),
     own="@@global.server_uuid",
     uuid="@@global.server_uuid",
     gtids="@@global.gtid_executed",

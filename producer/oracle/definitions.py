@@ -61,6 +61,11 @@ class OracleDefinitions:
         self, _place: Place, _name: TableName
     ) -> None: ...  # nobody asks: looks say what happened
 
+    def converted(
+        self, _place: Place, _name: TableName, _doubt: object
+    ) -> bool:  # nor of this: its looks are no statements of a session
+        return False
+
     def _taken_up(self, names: Collection[TableName]) -> dict[TableName, Proof]:
         """Follow tables from now on. Their segments are read first: what happens to them from there on is seen."""
         if not names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from producer.binlog_format.log_event import SessionSettings
 from producer.errors import TableStoppedError
 from producer.statements import ddl
 from producer.statements.judgement import StatementVerdict
@@ -69,7 +70,7 @@ class Barrier(NamedTuple):
     """A statement that may concern captured tables; events made from it stand at `row` on (`SourceLog.counted`).
 
     `start`: offset of the statement's own event in the file of `header`: what proves its definition (R8) counts from there.
-    `db`: the current database it was executed in; `escapes`, `temporary`: see `log_event.Query`.
+    `db`: the current database it was executed in; `escapes`, `temporary`, `settings`: see `log_event.Query`.
     `verdicts`: what it does to tables, where the source itself knows that; None: its text tells (producer/statements).
     """
 
@@ -82,6 +83,7 @@ class Barrier(NamedTuple):
     escapes: bool = True
     temporary: bool = False
     verdicts: tuple[StatementVerdict, ...] | None = None
+    settings: SessionSettings = SessionSettings()
 
 
 class Boundary(NamedTuple):

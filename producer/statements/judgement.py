@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from producer.statements import ddl
 from producer.statements.actions import Definition, Needs, Rows, action_of, behind_name, ignores, pieces
+from producer.statements.conversions import optimized
 from producer.statements.ddl import TableDdl, TableName, Token
 
 _RANK: dict[Rows, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, "gone": 4}
@@ -52,9 +53,10 @@ class StatementVerdict:
 def judge(sql: str, db: str, *, escapes: bool = True) -> tuple[StatementVerdict, ...]:
     """Return what `sql`, executed with `db` as the current database, does to each table it names. Empty: it names none.
 
-    Only for statements that `ddl.classify` takes for `TableDdl`. `escapes`: see `ddl.tokenize`.
+    Only for statements that `ddl.classify` takes for `TableDdl`, and OPTIMIZE TABLE. `escapes`: see `ddl.tokenize`.
     """
-    return _judge(*ddl.read(sql, db, escapes=escapes))
+    statement, tokens = ddl.read(sql, db, escapes=escapes)
+    return _judge(optimized(tokens, db) or statement, tokens)
 
 
 def _worse(one: StatementVerdict, other: StatementVerdict) -> StatementVerdict:
@@ -115,6 +117,8 @@ def _rename(
 
 def _alter(names: tuple[TableName, ...], tokens: list[Token]) -> tuple[StatementVerdict, ...]:
     verb = tokens[0].upper
+    if verb == "OPTIMIZE":
+        return tuple(StatementVerdict(name, "kept") for name in names)
     if verb in ("CREATE", "DROP"):  # an index
         plain = verb == "CREATE" and "UNIQUE" not in [token.upper for token in tokens[:5]]
         return tuple(StatementVerdict(name, "kept", "kept" if plain else "changed") for name in names)

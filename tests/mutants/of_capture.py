@@ -10,6 +10,7 @@ _ORDER = ("tests/unit/test_snapshot_order.py",)
 _WRITER = ("tests/unit/test_capture_writer.py",)
 _FILES = ("tests/unit/test_file_source.py",)
 _LATE = ("tests/unit/test_late_tables.py",)
+_CONVERSIONS = ("tests/unit/test_conversions.py",)
 _COPIES = ("tests/unit/test_copies.py", "tests/unit/test_copy_story.py", "tests/unit/test_stops.py")
 
 
@@ -18,6 +19,27 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -
 
 
 MUTANTS = [
+    *_of("producer/barriers.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
+    *_of(
+        "producer/binlog_format/log_event.py",
+        ("not mode & _STRICT and not _takes_any_date(mode)", "not mode & _STRICT and not mode & _INVALID_DATES"),
+        ("found.get(_TIME_ZONE, b\"\\0\")[1:]", "b\"\""),
+        tests=_CONVERSIONS,
+    ),
+    *_of(
+        "producer/sources/converted.py",
+        ("        return True  # it takes too long", "        return False  # it takes too long"),
+        ("    if zone.upper() == \"SYSTEM\" and fixed(", "    if fixed("),
+        ("            _each(catalog, [end, SESSION_SQL])\n", "            _each(catalog, [end])\n"),
+        tests=_CONVERSIONS,
+    ),
+    *_of(
+        "producer/statements/conversions.py",
+        ("if \"COPY\" in asked or words[:1] == [\"OPTIMIZE\"]:", "if \"COPY\" in asked:"),
+        ("{name.lower().replace(", "{name.replace("),
+        ("if settings.lenient and may_copy(tokens) else ()", "if settings.lenient else ()"),
+        tests=_CONVERSIONS,
+    ),
     *_of(
         "producer/loop/rows.py",
         ("        if self._snapshots.under_way(name):\n", "        if False:\n"),

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from producer.barriers import Barriers
+from producer.binlog_format.log_event import SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Proven
 from producer.errors import TableStoppedError
@@ -18,6 +19,7 @@ from producer.resume.started import Started
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
 from producer.statements.closure import Reach
+from producer.statements.conversions import optimized
 from producer.statements.shadows import ShadowTables
 from producer.stops import Stopped
 from producer.tables import Captured, TableState
@@ -71,6 +73,8 @@ class Stage:
     tools: bool = False
     offset: int = 720
     errors: dict[tuple[str, str], str] = field(default_factory=dict)
+    settings: SessionSettings = field(default_factory=SessionSettings)
+    converts: bool = False
 
     def __post_init__(self) -> None:
         self.shadows = ShadowTables(all_tools().names, self.names)
@@ -92,6 +96,9 @@ class Stage:
 
     def partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
         return self.kind
+
+    def converted(self, *_: object) -> bool:
+        return self.converts
 
     def ensure(self, *_: object) -> set[str]:
         return set()
@@ -122,9 +129,11 @@ class Stage:
         return {name: part.cause for part in parts for name in part.tables or ()}
 
     def _carried_out(self, sql: str) -> TableStoppedError | None:
-        statement = ddl.classify(sql, "bank")
+        statement = optimized(ddl.read(sql, "bank")[1], "bank") or ddl.classify(sql, "bank")
         assert not isinstance(statement, ddl.TransactionControl | ddl.Harmless)
-        barrier = Barrier(HEADER, statement, sql, len(self.writer.sent), self.offset, "bank")
+        barrier = Barrier(
+            HEADER, statement, sql, len(self.writer.sent), self.offset, "bank", settings=self.settings
+        )
         self.offset += 1
         barriers, before = self.barriers(), len(self.writer.sent)
         barriers.note(barrier)

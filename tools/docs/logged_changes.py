@@ -78,6 +78,9 @@ EFFECTS: tuple[Effect, ...] = (
     Effect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),
     Effect("TRUNCATE that may be of a temporary table hiding the captured one (a session in STATEMENT; MariaDB: also MIXED)", "the table",
            "cause `statement`; the target keeps its rows"),
+    Effect("an ALTER, OPTIMIZE TABLE or a tool's swap that may have changed values by its session's settings (MySQL: times of an hour that the time zone "
+           "has twice; dates that a sql_mode without STRICT does not allow; CHAR under PAD_CHAR_TO_FULL_LENGTH)", "the table",
+           "cause `rows-replaced`, if the source has a row that may be one of them, or does not say so within 3 s"),
     Effect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
            "sql_mode MSSQL)", "the source", "it may concern every table: each of them stops"),
     Effect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),

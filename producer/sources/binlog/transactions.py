@@ -33,6 +33,8 @@ from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
 from producer.sources.changes import Barrier, Boundary, TableName, Tables, TransactionHeader
 from producer.statements import ddl
+from producer.statements.conversions import optimized
+from producer.statements.ddl import TableDdl
 from schemas.findings import COPY_EACH, START_OVER, copy_again
 from schemas.table.model import Key
 from schemas.wire.position import binlog_file_number
@@ -234,6 +236,8 @@ class TransactionAssembler:
         statement = ddl.classify(query.sql, query.db, escapes=query.escapes)
         if isinstance(statement, ddl.TransactionControl):
             return self._control(event, statement)
+        if statement == ddl.Harmless() and query.settings != log.SessionSettings():
+            statement = _optimized(query) or statement
         transaction = self._open or self._start(event, None, event.timestamp * 1000)
         if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
             self.objects_changed = (binlog_file_number(event.file), event.start)
@@ -251,6 +255,7 @@ class TransactionAssembler:
             query.db,
             query.escapes,
             query.temporary,
+            settings=query.settings,
         )
 
     def after_barrier(self, event: LogEvent) -> Boundary | None:
@@ -355,3 +360,8 @@ def _unknown(event: LogEvent) -> StreamStoppedError:
 def _stopped(event: LogEvent | str, seen: str) -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, LogEvent) else event
     return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")
+
+
+def _optimized(query: log.Query) -> TableDdl | None:
+    _, tokens = ddl.read(query.sql, query.db, escapes=query.escapes)
+    return optimized(tokens, query.db)

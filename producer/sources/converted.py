@@ -1,0 +1,84 @@
+"""Asks a source whether a table has rows that a statement may have changed by its session's settings (producer/statements/conversions.py).
+
+A row that the statement changed has the changed value still, or a row event behind the statement brings what it has now, or that it is gone. So where no row
+as it is now can be one that was changed, none is that capture would not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from producer.statements.conversions import GLOBAL, DoubtedValues, fixed
+from schemas.io.mysql_connection import SESSION_SQL
+from schemas.values.mysql import quote_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from producer.sources.catalog import Catalog
+
+TableName = tuple[str, str]
+ASK_S = 3
+"""Seconds that the answer may take: nothing is captured meanwhile."""
+_SHIFTS = (3600, 1800, 7200)
+"""Seconds by which zones have set their clocks back."""
+
+
+def may_be_converted(catalog: Catalog, name: TableName, doubt: DoubtedValues) -> bool:
+    """Tell whether a row may be one that was changed. Raises pymysql errors where the connection is lost."""
+    begun = catalog.query(
+        "SELECT @@global.time_zone AS zone, @@system_time_zone AS of_system, @@global.sql_mode AS mode"
+    )[0]
+    if doubt.certain or (doubt.unpadded and "PAD_CHAR_TO_FULL_LENGTH" in str(begun["mode"])):
+        return True
+    zone = str(begun["zone"]) if doubt.zone == GLOBAL else doubt.zone
+    if zone.upper() == "SYSTEM" and fixed(str(begun["of_system"])):
+        zone = "+00:00"
+    times = () if not doubt.times or not catalog.flavour.converts_times or fixed(zone) else doubt.times
+    wanted = [
+        *(_repeated(column) for column in times),
+        *(f"{quote_name(column)} = '0000-00-00'" for column in doubt.dates),
+    ]
+    if not wanted:
+        return False
+    table = ".".join(quote_name(part) for part in name)
+    try:
+        with _in_zone(catalog, zone):
+            return bool(catalog.query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1"))
+    except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
+        if not catalog.alive:
+            raise
+        return True  # it takes too long, or the table is another one by now
+
+
+def _repeated(column: str) -> str:
+    """Return the predicate that the local time of a TIMESTAMP is also that of another instant."""
+    name, found = quote_name(column), []
+    for seconds in _SHIFTS:
+        found += [f"FROM_UNIXTIME(UNIX_TIMESTAMP({name}) {sign} {seconds}) = {name}" for sign in "-+"]
+    return f"({' OR '.join(found)})"
+
+
+@contextmanager
+def _in_zone(catalog: Catalog, zone: str) -> Iterator[None]:
+    """Have what is asked meanwhile take `zone` for the local time, and a few seconds at most."""
+    begin, end = catalog.flavour.limits_reads(ASK_S)
+    _each(catalog, [begin, *([f"SET SESSION time_zone = {_literal(zone)}"] if zone else [])])
+    try:
+        yield
+    finally:
+        if catalog.alive:
+            _each(catalog, [end, SESSION_SQL])
+
+
+def _each(catalog: Catalog, statements: Iterable[str]) -> None:
+    for statement in statements:
+        catalog.query(statement)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -1,0 +1,173 @@
+"""Finds stored values that a statement may have changed by its session's settings, though its text and the definitions say that it kept them. Pure.
+
+Where a server carries out an ALTER by copying the rows, it stores some values anew as the session has them (tried on MySQL 9.7 and MariaDB 11.4,
+tests/integration/test_converted_values.py):
+- MySQL takes each TIMESTAMP to the session's time zone and back: of the two instants that a repeated hour has for one local time, one becomes the
+  other. The log says that a statement has read or written times so, and in which zone.
+- A date that the sql_mode does not allow ('2001-00-00', '2001-02-31') becomes zero, where that is no error.
+- CHAR that becomes a VARCHAR or a TEXT keeps the spaces with which PAD_CHAR_TO_FULL_LENGTH shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from producer.binlog_format.log_event import SessionSettings
+from producer.statements import ddl
+from producer.statements.actions import action_of, behind_name, pieces
+from producer.statements.ddl import TableDdl, Token
+from schemas.table.model import Column, Kind, Table
+
+GLOBAL = "the server's"
+"""A zone: the one that sessions begin with."""
+_FIXED = re.compile(r"[+-]\d\d:\d\d|(Etc/)?(UTC|GMT|UCT|Zulu|Universal)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtedValues:
+    """Columns of a table whose values a statement may have changed. `why`: by what.
+
+    A row that it changed, and nothing since, shows it: a time in an hour of `zone` that is repeated, in one of `times`; a date that is zero, in one of
+    `dates`. `certain`: no row shows whether it is one. `unpadded`: likewise, should sessions begin with PAD_CHAR_TO_FULL_LENGTH.
+    """
+
+    why: str
+    zone: str = ""
+    times: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+    certain: bool = False
+    unpadded: bool = False
+
+
+def doubt_of(
+    tokens: Sequence[Token], settings: SessionSettings, before: Table, after: Table
+) -> DoubtedValues | None:
+    """Return what an ALTER, which led from `before` to `after`, may have changed; None: nothing by its session's settings."""
+    if settings.padded and _unpadded(before, after):
+        return DoubtedValues(
+            "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
+        )
+    times = _times(settings.zone, after)
+    if settings.zone and _computed(after, _names(after, Kind.TIMESTAMP)):
+        return DoubtedValues(
+            f"values are computed from times, in the time zone {settings.zone}", certain=True
+        )
+    dates = _names(after, Kind.DATE, Kind.DATETIME) if settings.lenient and may_copy(tokens) else ()
+    if not times and not dates:
+        return None
+    said = [f"times were taken to the time zone {settings.zone} and back"] if times else []
+    said += ["dates that the session's sql_mode does not allow became zero"] if dates else []
+    return DoubtedValues(", and ".join(said), settings.zone, times, dates)
+
+
+def doubt_of_swap(before: Table, after: Table) -> DoubtedValues | None:
+    """Return what a tool that copies the rows into another table may have changed: nobody knows its session's settings, so they are taken for those that
+    sessions begin with, and dates that are not allowed (it may say INSERT IGNORE) for zero."""
+    times, dates, unpadded = (
+        _times(GLOBAL, after),
+        _names(after, Kind.DATE, Kind.DATETIME),
+        _unpadded(before, after),
+    )
+    if not times and not dates and not unpadded:
+        return None
+    return DoubtedValues(
+        "a tool has copied its values, by its session's settings", GLOBAL, times, dates, unpadded=unpadded
+    )
+
+
+def fixed(zone: str) -> bool:
+    """Tell whether a zone surely has no hour twice."""
+    return _FIXED.fullmatch(zone) is not None
+
+
+def _times(zone: str, table: Table) -> tuple[str, ...]:
+    return _names(table, Kind.TIMESTAMP) if zone and not fixed(zone) else ()
+
+
+def _names(table: Table, *kinds: Kind) -> tuple[str, ...]:
+    return tuple(column.name for column in table.columns if column.type.kind in kinds)
+
+
+def _unpadded(before: Table, after: Table) -> bool:
+    """Tell whether a CHAR column has another type, or another name, or goes into a value that is computed anew."""
+    now = {column.name: column for column in after.columns}
+    chars = _names(before, Kind.CHAR)
+    return any(name not in now or now[name].type.kind is not Kind.CHAR for name in chars) or _computed(
+        after, chars
+    )
+
+
+def _computed(table: Table, names: Sequence[str]) -> bool:
+    """Tell whether a generated column may be computed from one of the columns `names`."""
+    return bool(names) and any(_mentions(column, names) for column in table.columns if column.generated)
+
+
+def _mentions(column: Column, names: Sequence[str]) -> bool:
+    expression = column.expression
+    return expression is None or any(
+        f"`{name.lower().replace('`', '``')}`" in expression.lower() for name in names
+    )
+
+
+_IN_PLACE = frozenset(
+    {
+        "ADD INDEX|KEY|FULLTEXT|SPATIAL", "ADD VECTOR INDEX|KEY", "ADD UNIQUE|PRIMARY", "ADD PARTITION", "ADD",
+        "ALTER INDEX|KEY|CHECK|CONSTRAINT", "ALTER", "ANALYZE PARTITION", "CHECK PARTITION", "OPTIMIZE PARTITION", "REBUILD PARTITION",
+        "COALESCE PARTITION", "REORGANIZE PARTITION", "DEFAULT|CHARACTER|CHARSET|COLLATE", "DISABLE|ENABLE KEYS",
+        "DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "DROP", "RENAME INDEX|KEY", "RENAME COLUMN", "WITH|WITHOUT VALIDATION",
+        "WAIT|NOWAIT",
+    }
+)  # fmt: skip
+"""Actions that both servers carry out without copying rows, or copy rows as they are. (ADD of a computed column copies them.)"""
+
+
+def may_copy(tokens: Sequence[Token]) -> bool:
+    """Tell whether a server may carry out an ALTER by copying the rows, where nothing (`old_alter_table`) makes it copy them always."""
+    words = [token.upper for token in tokens]
+    asked = {_behind(words, at) for at, word in enumerate(words) if word == "ALGORITHM"}
+    if "COPY" in asked or words[:1] == ["OPTIMIZE"]:
+        return True
+    if asked & {"INPLACE", "INSTANT", "NOCOPY"} or words[:1] in (["CREATE"], ["DROP"]):
+        return False
+    return any(_copies(piece) for piece in pieces(behind_name(list(tokens))))
+
+
+def optimized(tokens: Sequence[Token], db: str) -> TableDdl | None:
+    """Return what OPTIMIZE TABLE is for its tables, which it may copy (one with a FULLTEXT index): an ALTER that keeps all; None: it is another statement."""
+    words = [token.upper for token in tokens[:3]]
+    if words[:1] != ["OPTIMIZE"] or not {"TABLE", "TABLES"} & set(words):
+        return None
+    at, found = 1 + next(at for at, word in enumerate(words) if word in ("TABLE", "TABLES")), []
+    while at < len(tokens):
+        name, at = ddl.names_at(list(tokens), at)
+        if name is None:
+            break
+        found.append((name[0] or db, name[1]))
+        at += 1
+    return TableDdl("alter", tuple(found)) if found else None
+
+
+def _behind(words: Sequence[str], at: int) -> str:
+    rest = [word for word in words[at + 1 : at + 3] if word != "="]
+    return rest[0] if rest else ""
+
+
+def _copies(piece: list[Token]) -> bool:
+    words = {token.upper for token in piece}
+    found = action_of(piece)
+    if found.words == "" and found.rows == "kept":  # options
+        return piece[0].upper not in _PLAIN_OPTIONS or "PARTITION" in words
+    if found.words in ("ADD", "DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT"):
+        return not words.isdisjoint(_COPYING)
+    return found.words not in _IN_PLACE
+
+
+_COPYING = frozenset({"AS", "GENERATED", "STORED", "PERSISTENT", "PRIMARY"})
+_PLAIN_OPTIONS = frozenset(
+    {
+        "ALGORITHM", "LOCK", "AUTO_INCREMENT", "COMMENT", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "STATS_AUTO_RECALC", "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES",
+    }
+)  # fmt: skip
