@@ -275,9 +275,7 @@ class FileSource:
     def without_transactions(self, name: TableName) -> None: ...
     def rows_about(self, name: TableName) -> None: ...  # nobody knows
     def partitioning(self, place: Place, name: TableName) -> None: ...
-    def converted(self, place: Place, name: TableName, doubt: object) -> bool:
-        return False
-
+    def converted(self, place: Place, name: TableName, doubt: object) -> Any: ...
     def reaches(self, objects_changed: Any) -> Any: ...  # nobody asks: its statements say what they do
 
     def open_reader(self, started: LogPoint) -> FileReader:

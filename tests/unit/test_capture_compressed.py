@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent, Query, query_of
+from producer.binlog_format.log_event import LogEvent, Query, SessionSettings, query_of
 from producer.binlog_format.payload import inner_events
 
 
@@ -101,7 +101,9 @@ def test_statements_are_read_from_every_event_that_holds_one() -> None:
     plain = HEAD + STATUS + b"bank\0" + sql
     packed = HEAD + STATUS + b"bank\0" + compressed(sql)
     load = HEAD + bytes(13) + STATUS + b"bank\0" + sql
-    expected = Query("bank", sql.decode())
+    expected = Query(
+        "bank", sql.decode(), settings=SessionSettings(lenient=True)
+    )  # nothing is said of its sql_mode
     assert query_of(event(log.QUERY, plain)) == expected
     assert query_of(event(log.QUERY_COMPRESSED, packed)) == expected
     assert query_of(event(log.EXECUTE_LOAD_QUERY, load)) == expected

@@ -15,6 +15,7 @@ from producer.flavours.binlog_source import BinlogSource
 from producer.flavours.known import flavour_of
 from producer.source import DefinitionProver, SourceDatabase, SourceServer, SourceTables
 from producer.sources.catalog import Catalog
+from producer.statements.conversions import DoubtedValues
 from schemas.config.model import Config
 from schemas.wire.records import Identity, StoredPosition
 
@@ -85,6 +86,9 @@ QUESTIONS: dict[str, Callable[[BinlogSource], Any]] = {
     "definitions.at": lambda source: source.definitions.at(PLACE, TABLE),
     "definitions.all_at": lambda source: source.definitions.all_at(PLACE, [TABLE]),
     "definitions.partitioning": lambda source: source.definitions.partitioning(PLACE, TABLE),
+    "definitions.converted": lambda source: source.definitions.converted(
+        PLACE, TABLE, DoubtedValues("x", certain=True)
+    ),
 }
 
 
