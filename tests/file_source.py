@@ -249,8 +249,9 @@ class FileSource:
         return end(self._folder)
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        seen = sorted(tables(self._folder)["tables"])
-        return [(DB, name) for name in seen if is_selected(patterns, DB, name)]
+        return [
+            (DB, name) for name in sorted(tables(self._folder)["tables"]) if is_selected(patterns, DB, name)
+        ]
 
     def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
         seen = tables(self._folder)["tables"]
