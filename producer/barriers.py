@@ -411,7 +411,7 @@ def _require_unconverted(
 
 
 def _doubt(barrier: Barrier, before: Table, after: Table) -> DoubtedValues | None:
-    if barrier.settings == SessionSettings():
+    if barrier.settings == SessionSettings() or not isinstance(barrier.statement, TableDdl):
         return None
     _, tokens = ddl.read(barrier.sql, barrier.db, escapes=barrier.escapes)
     return doubt_of(tokens, barrier.settings, before, after)

@@ -249,9 +249,8 @@ class FileSource:
         return end(self._folder)
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        return [
-            (DB, name) for name in sorted(tables(self._folder)["tables"]) if is_selected(patterns, DB, name)
-        ]
+        seen = sorted(tables(self._folder)["tables"])
+        return [(DB, name) for name in seen if is_selected(patterns, DB, name)]
 
     def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
         seen = tables(self._folder)["tables"]
@@ -284,8 +283,7 @@ class FileSource:
 
 
 def file_source(config: Config, name: str) -> SourceDatabase:
-    """The entry: `host` is the folder."""
-    return FileSource(Path(config.sources[name].host))
+    return FileSource(Path(config.sources[name].host))  # `host` is the folder
 
 
 def _point(file: str, pos: int) -> LogPoint:

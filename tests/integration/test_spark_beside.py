@@ -28,6 +28,7 @@ while [ ! -e '{go}' ]; do sleep 0.2; done
 exec '{java}' "$@"
 """
 NO_JAVA = """#!/bin/sh
+while [ ! -e '{go}' ]; do sleep 0.2; done
 echo 'no such machine' >&2
 exit 1
 """
@@ -196,9 +197,11 @@ def test_a_backlog_does_not_wait_for_a_spark_that_does_not_come(scene: Scene) ->
 def test_a_process_whose_spark_cannot_be_started_says_so_and_ends(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in_place_of_java(tmp_path, monkeypatch, NO_JAVA)
+    put_in_place_of_java(tmp_path, monkeypatch, NO_JAVA.format(go=scene.go))
     with assigned_apply(scene.config) as process:
         process.do("prepare", scene.unit, UNIT_EPOCH)
+        process.wait(scene.unit, UNIT_EPOCH, "prepared")  # the process has it when Spark fails
+        scene.go.touch()
         assert process.popen.wait(120) == 5
         assert "Spark cannot be started" in process.errors.read_text()
         until(lambda: process.last(scene.unit), what="what it says of its unit")

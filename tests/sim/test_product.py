@@ -75,6 +75,7 @@ NOT_SIMULATED = {
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "transactions.Progress.once": "on_drop: empty (tests/unit/test_evolving.py)",
     "attempt.recreated": "a topic that was made again",
+    "producer.proof.Definitions.converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep.lost": "Kafka loses nothing here",
