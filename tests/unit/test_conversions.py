@@ -75,9 +75,9 @@ def test_of_other_zones_nobody_knows(zone: str) -> None:
     assert not fixed(zone)
 
 
-@pytest.mark.parametrize("expression", ["concat(`S`)", "?"])
+@pytest.mark.parametrize("expression", ["concat(`s`)", "?"])
 def test_what_is_computed_from_times_is_doubted_in_any_zone(expression: str) -> None:
-    found = doubted(MODIFY, SessionSettings(zone="+08:00"), table(s=Kind.TIMESTAMP, g=expression))
+    found = doubted(MODIFY, SessionSettings(zone="+08:00"), table(S=Kind.TIMESTAMP, g=expression))
     assert found is not None
     assert found.certain
     assert (
