@@ -24,7 +24,7 @@ PHRASES = (
     (r"ROWIDTOCHAR\((l\.)ROWID\)", r"\1ctid::text"),
     (r"\bROWID = :1", "ctid = (:1)::tid"),
     (r"TO_CHAR\((\S+), 'TM9', 'NLS_NUMERIC_CHARACTERS=''\.,'''\)", r"(\1)::text"),
-    (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "clock_timestamp() AT TIME ZONE 'UTC'"),
+    (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "stand_utc()"),
     (r"SYSDATE - 2 / 86400", "stand_now() - interval '2 seconds'"),
     (r"\bSYSDATE\b", "stand_now()"),
     (r"TO_DATE\((:\d+), '[^']*'\)", r"(\1)::timestamp"),
@@ -41,6 +41,8 @@ _CATALOGUE = """
 CREATE TABLE stand_clock (at timestamp);
 CREATE FUNCTION stand_now() RETURNS timestamp LANGUAGE sql AS
     $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp)) $body$;
+CREATE FUNCTION stand_utc() RETURNS timestamp LANGUAGE sql AS
+    $body$ SELECT coalesce((SELECT at FROM stand_clock), clock_timestamp() AT TIME ZONE 'UTC') $body$;
 CREATE FUNCTION spelled(t timestamp) RETURNS text LANGUAGE sql AS $body$ SELECT to_char(t, 'YYYY-MM-DD:HH24:MI:SS') $body$;
 CREATE SEQUENCE cdc_rsid_seq;
 CREATE SEQUENCE cdc_rsid_seq2 START 1000000; -- of the second instance
