@@ -30,6 +30,11 @@ _SIM, _SEEKDB, _VIEW, _TARGET = (
     "sim/test_oracle.py::test_every_life_ends_well", "integration/test_oracle_seekdb.py::test_an_engine_of_somebody_elses_keeps_logs_as_they_are_read",
     "integration/test_oracle_view.py", "integration/test_oracle_target.py",
 )  # fmt: skip
+#: The tests of every target that says it best of those that integration/test_oracle_target.py runs again.
+COMMON = (
+    "integration/test_targets_session.py::test_a_guard_that_does_not_hold_exactly_is_fenced", "integration/test_targets_zombie.py::test_a_stopped_worker_never_writes_after_the_take_over",
+    "integration/test_targets_history.py::test_random_histories_end_as_serial_replay", "integration/test_targets_apply.py::test_random_net_changes_equal_a_model",
+)  # fmt: skip
 _VALUES, _LINK = "integration/test_oracle_values.py", "unit/test_oracle_link.py"
 
 
@@ -44,10 +49,11 @@ class Point(NamedTuple):
 POINTS = (
     Point("1", "`check`: logs and their options, the statement that heals", {
         "a": (f"{_STAND}::test_check_says_what_a_table_lacks", f"{_STAND}::test_check_says_what_is_read_from_the_row_itself"),
-        "d": (f"{_CATALOGUE}::test_what_a_log_lacks_is_said", f"{_CATALOGUE}::test_the_log_that_is_wanted_is_a_statement_and_the_remedy"),
+        "d": (f"{_CHECK}::test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy", f"{_CATALOGUE}::test_what_a_log_lacks_is_said", f"{_CATALOGUE}::test_the_log_that_is_wanted_is_a_statement_and_the_remedy"),
         "e": (f"{_MORE}::test_a_log_that_will_not_do_is_refused_and_the_printed_statement_heals_it", f"{_MORE}::test_a_staging_log_is_refused"),
     }),
-    Point("1", "`check`: grants, version", {
+    Point("1", "`check`: grants, version, row level policies", {
+        "a": (f"{_STAND}::test_a_table_of_which_a_policy_hides_rows_is_left_out",),
         "d": (f"{_CHECK}::test_a_missing_grant_is_named_with_the_statement_that_gives_it", f"{_CHECK}::test_a_server_that_is_too_old_is_refused"),
         "e": (f"{_REAL}::test_check_finds_nothing",),
     }),
@@ -87,15 +93,17 @@ POINTS = (
         "e": (f"{_MORE}::test_a_log_that_others_refresh_from_is_refused", f"{_REAL}::test_rows_that_another_hand_deletes_are_missed"),
     }),
     Point("3", "shared mode: its rules alone, nothing of the product leads there", {
+        "a": ("integration/test_oracle_shared.py::test_nothing_is_purged_that_kafka_does_not_have",),
+        "sim": ("sim/test_oracle_shared_log.py::test_nothing_is_purged_that_kafka_does_not_have",),
         "d": ("unit/test_oracle_shared_rules.py::test_no_view_is_refreshed_while_rows_may_still_get_the_time_of_the_last_one",),
         "e": (f"{_REAL}::test_two_views_in_turn_lose_nothing",),
     }),
     Point("4", "TRUNCATE, partitions, direct path, another log", {
-        "a": (f"{_STAND}::test_what_the_log_does_not_show_stops_its_table_until_it_is_copied",), "d": (f"{_CATALOGUE}::test_segments_tell_what_no_log_shows",),
-        "e": (f"{_REAL}::test_what_no_log_shows_stops_the_table", f"{_MORE}::test_what_no_log_shows_stops_a_partitioned_table", f"{_MORE}::test_another_log_stops_the_table"),
+        "a": (f"{_STAND}::test_what_the_log_does_not_show_stops_its_table_until_it_is_copied", f"{_STAND}::test_rows_that_come_and_go_with_a_place_stop_the_table"), "d": ("unit/test_oracle_segments.py::test_segments_tell_what_no_log_shows",),
+        "e": (f"{_REAL}::test_what_no_log_shows_stops_the_table", f"{_MORE}::test_what_no_log_shows_stops_a_partitioned_table", f"{_MORE}::test_a_partition_that_comes_with_rows_stops_the_table", f"{_MORE}::test_a_truncate_of_an_index_organized_table_stops_it", f"{_MORE}::test_another_log_stops_the_table"),
     }),
     Point("4", "DDL; snapshots in chunks, copies", {
-        "a": (f"{_STAND}::test_a_table_that_changed_while_nobody_looked_stops", f"{_STAND}::test_a_copy_of_some_rows_takes_the_sources_own_condition"),
+        "a": (f"{_STAND}::test_a_table_that_changed_while_nobody_looked_stops", f"{_STAND}::test_a_second_alter_in_the_second_of_the_first_is_seen", f"{_STAND}::test_a_copy_of_some_rows_takes_the_sources_own_condition"),
         "d": (f"{_CATALOGUE}::test_only_definitions_under_which_rows_mean_the_same_are_followed",), "sim": (_SIM,),
         "e": (f"{_REAL}::test_an_alter_stops_the_table", f"{_MORE}::test_a_new_partition_stops_nothing", f"{_MORE}::test_a_table_that_is_dropped_and_made_again_stops"),
     }),
@@ -106,6 +114,9 @@ POINTS = (
         "c": ("integration/test_oracle_statements.py::test_h2_executes_every_statement_of_the_dialect",),
         "d": (f"{_TEXTS}::test_statements_of_a_table", f"{_LINK}::test_an_array_that_failed_in_part_is_taken_back_and_the_gravest_failure_raised"),
         "e": (f"{_TARGET}::test_every_type_comes_back_as_it_was_written",),
+    }),
+    Point("5", "progress row and its guard (FOR UPDATE WAIT), take-over, histories: the common suite of targets", {
+        "c": COMMON, "d": (f"{_TEXTS}::test_bookkeeping_texts",), "e": COMMON,
     }),
     Point("5", "'' = NULL, partly NULL unique keys, CHAR keys refused", {
         "c": (f"{_TARGET}::test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours", f"{_TARGET}::test_what_check_refuses"),

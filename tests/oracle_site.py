@@ -53,6 +53,7 @@ class OracleSite:
     def __init__(self, stand: OracleStand, seed: int = 7, poll_rows: int = 5) -> None:
         self.stand, self.broker, self.rng = stand, Broker(), random.Random(seed)
         self.now, self.requests, self.poll_rows = 0.0, Asked(), poll_rows
+        self.wait: Callable[[float], None] = lambda _seconds: None
         self._asked = 0
         self.make_tables()
 
@@ -105,7 +106,7 @@ class OracleSite:
         return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
 
     def source(self, config: Config) -> OracleSource:
-        pace = PollPace(self.poll_rows, 0.0, lambda: self.now, lambda _seconds: None)
+        pace = PollPace(self.poll_rows, 0.0, lambda: self.now, self.wait)
         return OracleSource(config.sources["s"], "s", self.stand.driver(), pace)
 
     def run(

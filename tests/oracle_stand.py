@@ -24,8 +24,8 @@ PHRASES = (
     (r"ROWIDTOCHAR\((l\.)ROWID\)", r"\1ctid::text"),
     (r"\bROWID = :1", "ctid = (:1)::tid"),
     (r"TO_CHAR\((\S+), 'TM9', 'NLS_NUMERIC_CHARACTERS=''\.,'''\)", r"(\1)::text"),
-    (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "clock_timestamp() AT TIME ZONE 'UTC'"),
-    (r"SYSDATE - 2 / 86400", "clock_timestamp() - interval '2 seconds'"),
+    (r"SYS_EXTRACT_UTC\(SYSTIMESTAMP\)", "stand_utc()"),
+    (r"SYSDATE - 2 / 86400", "stand_now() - interval '2 seconds'"),
     (r"\bSYSDATE\b", "stand_now()"),
     (r"TO_DATE\((:\d+), '[^']*'\)", r"(\1)::timestamp"),
     (r"^BEGIN DBMS_MVIEW\.REFRESH\(:1, 'F'\); END;$", "SELECT refresh(:1)"),
@@ -38,6 +38,12 @@ PHRASES = (
 )  # fmt: skip
 
 _CATALOGUE = """
+CREATE TABLE stand_clock (at timestamp);
+CREATE FUNCTION stand_now() RETURNS timestamp LANGUAGE sql AS
+    $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp)) $body$;
+CREATE FUNCTION stand_utc() RETURNS timestamp LANGUAGE sql AS
+    $body$ SELECT coalesce((SELECT at FROM stand_clock), clock_timestamp() AT TIME ZONE 'UTC') $body$;
+CREATE FUNCTION spelled(t timestamp) RETURNS text LANGUAGE sql AS $body$ SELECT to_char(t, 'YYYY-MM-DD:HH24:MI:SS') $body$;
 CREATE SEQUENCE cdc_rsid_seq;
 CREATE SEQUENCE cdc_rsid_seq2 START 1000000; -- of the second instance
 CREATE SEQUENCE commit_scns START 5000;
@@ -51,7 +57,7 @@ CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primar
     include_new_values text DEFAULT 'YES', commit_scn_based text DEFAULT 'NO', staging_log text DEFAULT 'NO');
 CREATE TABLE all_tables (owner text, table_name text, num_rows numeric, avg_row_len numeric);
 CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric, data_object_id numeric,
-    last_ddl_time timestamptz DEFAULT clock_timestamp(), "timestamp" text DEFAULT nextval('object_ids'));
+    last_ddl_time timestamp DEFAULT stand_now() - interval '1 hour', "timestamp" text DEFAULT spelled(stand_now() - interval '1 hour'));
 CREATE TABLE all_sumdelta (tableobj_no numeric, scn numeric);
 CREATE TABLE all_summap (xid numeric PRIMARY KEY, commit_scn numeric);
 CREATE FUNCTION committed() RETURNS trigger LANGUAGE plpgsql AS $body$ BEGIN
@@ -65,10 +71,9 @@ CREATE TABLE all_cons_columns (owner text, constraint_name text, column_name tex
 CREATE TABLE all_indexes (owner text, index_name text, table_owner text, table_name text, uniqueness text);
 CREATE TABLE all_ind_columns (index_owner text, index_name text, column_name text, column_position numeric);
 CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric, mview_last_refresh_time timestamp);
+CREATE TABLE all_policies (object_owner text, object_name text, policy_name text, sel text, enable text);
+CREATE TABLE session_privs (privilege text);
 CREATE TABLE all_registered_mviews (name text, mview_id numeric);
-CREATE TABLE stand_clock (at timestamp);
-CREATE FUNCTION stand_now() RETURNS timestamp LANGUAGE sql AS
-    $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp)) $body$;
 CREATE FUNCTION stamp(of_table text, t timestamp) RETURNS void LANGUAGE plpgsql AS $body$ BEGIN
     EXECUTE format('UPDATE "BANK".%I SET "SNAPTIME$$" = $1 WHERE "SNAPTIME$$" > $1', 'MLOG$_' || of_table) USING t; END $body$;
 CREATE FUNCTION refresh(view text) RETURNS void LANGUAGE plpgsql AS $body$ DECLARE t timestamp := stand_now(); id numeric; of_table text; BEGIN
@@ -341,8 +346,7 @@ class OracleStand:
 
     def _object(self, name: str) -> None:
         self.do(
-            "INSERT INTO all_objects SELECT %s, %s, 'TABLE', nextval('object_ids'), nextval('object_ids')",
-            (OWNER, name),
+            "INSERT INTO all_objects SELECT %s, %s, 'TABLE', n, n FROM nextval('object_ids') n", (OWNER, name)
         )
 
     def _column(self, table: str, name: str, declared: str, *, nullable: bool) -> None:
@@ -360,10 +364,10 @@ class OracleStand:
 
     def _ddl(self, *names: str, columns: bool = False) -> None:
         """`columns`: the statement is one that moves TIMESTAMP, too."""
-        more = ", \"timestamp\" = nextval('object_ids')" if columns else ""
+        more = ', "timestamp" = spelled(stand_now())' if columns else ""
         for name in names:
             self.do(
-                f"UPDATE all_objects SET last_ddl_time = clock_timestamp(){more} WHERE object_name = %s",
+                f"UPDATE all_objects SET last_ddl_time = stand_now(){more} WHERE object_name = %s AND object_type = 'TABLE'",
                 (name,),
             )
 
@@ -443,7 +447,43 @@ class OracleStand:
         with self.own.transaction():
             self.do(f'TRUNCATE "{OWNER}"."{table}"')
             self.do(
-                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s",
+                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s AND data_object_id IS NOT NULL",
+                (table,),
+            )
+            self._ddl(table)
+
+    # --- where rows are kept
+
+    def index_organized(self, table: str) -> None:
+        """The table has no segment: its index has."""
+        self.do("UPDATE all_objects SET data_object_id = NULL WHERE object_name = %s", (table,))
+
+    def add_partition(self, table: str) -> None:
+        """Of a table that has none before, too; its own row has no segment then."""
+        with self.own.transaction():
+            self.do(
+                "INSERT INTO all_objects SELECT %s, %s, 'TABLE PARTITION', n, n, stand_now() FROM nextval('object_ids') n",
+                (OWNER, table),
+            )
+            self.do(
+                "UPDATE all_objects SET data_object_id = NULL WHERE object_name = %s AND object_type = 'TABLE'", (table,)
+            )  # fmt: skip
+            self._ddl(table)
+
+    def exchange_newest_partition(self, table: str, *rows: tuple[int, int], back: bool = False) -> None:
+        """EXCHANGE PARTITION: rows come without a row of the log, and the segment of another table with them. `back`: it was the partition's
+        own before, so that it has its number again."""
+        with self.own.transaction():
+            self.do(f'ALTER TABLE "{OWNER}"."{table}" DISABLE TRIGGER mlog')
+            for row in rows:
+                self.do(
+                    f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version', row
+                )  # fmt: skip
+            self.do(f'ALTER TABLE "{OWNER}"."{table}" ENABLE TRIGGER mlog')
+            moved = "" if back else ", data_object_id = nextval('object_ids')"
+            self.do(
+                f"UPDATE all_objects SET last_ddl_time = stand_now(){moved} WHERE object_type = 'TABLE PARTITION' AND object_id = "
+                "(SELECT max(object_id) FROM all_objects WHERE object_name = %s AND object_type = 'TABLE PARTITION')",
                 (table,),
             )
             self._ddl(table)

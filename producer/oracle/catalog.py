@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from producer.oracle.session import OracleSession, Rows
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, Segments, judge
+from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, judge
+from producer.sources.oracle.segments import Segments
 from producer.sources.oracle.types import OracleColumn
 from producer.sources.survey import MISSING, Surveyed
 from schemas.io.mysql_catalog import is_selected
@@ -70,10 +72,12 @@ class OracleCatalog:
         for group in _groups(names):
             own = [logs[name].log for name in group if name in logs]
             columns = self._columns([*group, *own])
-            constraints, views = self._constraints(group), self.views(group)
+            constraints, views, policies = self._constraints(group), self.views(group), self._policies(group)
             for name in group:
                 log, others = logs.get(name), views.get(name, ())
-                found[name] = judge(name, columns, constraints[name], log, others, several=several)
+                found[name] = judge(
+                    name, columns, constraints[name], log, others, policies=policies.get(name, ()), several=several
+                )  # fmt: skip
         return {name: found.get(name, (MISSING, None)) for name in names}
 
     def segments(
@@ -90,10 +94,7 @@ class OracleCatalog:
             for name in group:
                 if name in ids and (log := logs[name].log) in ids:
                     own = [row for row in objects if (row[0], row[1]) == name]
-                    found[name] = Segments(
-                        ids[name], frozenset(int(row[4]) for row in own if row[4] is not None), max(row[5] for row in [*own, whole[log]]),
-                        ids[log], loads.get(ids[name], ""), f"{whole[name][6]}/{whole[log][6]}",
-                    )  # fmt: skip
+                    found[name] = _segments(own, whole[name], whole[log], loads.get(ids[name], ""))
         return found
 
     def rows_about(self, name: TableName) -> int | None:
@@ -143,8 +144,25 @@ class OracleCatalog:
             found[owner, table].append(Constraint(name, kind, tuple(dict.fromkeys(columns))))
         return found
 
+    def _policies(self, names: Sequence[TableName]) -> dict[TableName, list[str]]:
+        found: dict[TableName, list[str]] = defaultdict(list)
+        for owner, table, policy in self._session.rows(*sql.policies(names)):
+            found[owner, table].append(policy)
+        return dict(found)
+
     def _loads(self, ids: Sequence[int]) -> dict[int, str]:
         return {int(id_): scn for id_, scn in self._session.rows(*sql.loads(ids))} if ids else {}
+
+
+def _segments(own: Rows, table: tuple[Any, ...], log: tuple[Any, ...], load: str) -> Segments:
+    """`own`: rows of `sql.objects` of a table and its partitions; `table`, `log`: those of the two themselves."""
+    kept = [row for row in own if row[4] is not None]
+    times = frozenset(row[5] for row in [*own, log])
+    return Segments(
+        int(table[3]), frozenset(int(row[4]) for row in kept), max(times), int(log[3]), load, f"{table[6]}/{log[6]}",
+        came=frozenset(int(row[4]) for row in kept if int(row[4]) != int(row[3])),
+        parts=frozenset((int(row[4]), row[5]) for row in kept if row[2] != "TABLE"), times=times,
+    )  # fmt: skip
 
 
 def _groups(names: Collection[TableName]) -> Iterator[list[TableName]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
@@ -86,29 +87,39 @@ class ChunksBehindTheLog:
     """`ChunkQueue`: gives a chunk when a poll that began behind its SELECT has brought all of its table's log.
 
     A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: of Following.
+    Answers come in the order of requests, whose numbers do not tell them apart: a table that has stopped may be copied again while the answer
+    for it is on its way.
     """
 
     def __init__(self, chunks: ChunkQueue, brought: Callable[[TableName], int | None]) -> None:
         self._chunks, self._brought = chunks, brought
-        self._tables: dict[int, TableName] = {}
+        self._asked: deque[TableName] = deque()
         self._held: ChunkRead | ChunkFailed | ChunkRefused | None = None
 
     def submit(self, request: ReadChunk) -> None:
-        self._tables[request.request] = (request.table.db, request.table.name)
+        self._asked.append((request.table.db, request.table.name))
         self._chunks.submit(request)
 
     def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         if self._held is None:
-            self._held = self._chunks.poll()
+            self._held = self._answer()
         answer = self._held
         if answer is None or (isinstance(answer, ChunkRead) and self._waits(answer)):
             return None
         self._held = None
-        self._tables.pop(answer.request, None)
+        self._asked.popleft()
         return answer
 
+    def _answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+        """Raises what the reading raised, which was the answer then."""
+        try:
+            return self._chunks.poll()
+        except Exception:
+            self._asked.popleft()
+            raise
+
     def _waits(self, answer: ChunkRead) -> bool:
-        brought = self._brought(self._tables[answer.request])
+        brought = self._brought(self._asked[0])
         return brought is not None and brought < answer.high[1]
 
     def close(self) -> None:

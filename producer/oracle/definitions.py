@@ -6,7 +6,7 @@ other one is taken up here: what it is now, and from its log's present end on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.oracle.catalog import OracleCatalog
@@ -14,6 +14,7 @@ from producer.oracle.session import OracleSession
 from producer.sources.oracle import sql
 from producer.sources.oracle.following import Following
 from producer.sources.oracle.mlog import LogPlace
+from producer.sources.oracle.segments import Segments, is_over
 from producer.tables import TableName, dotted
 from schemas.table.model import Table, same_definition
 
@@ -21,9 +22,21 @@ MOST_OLD = 1_000_000
 """Rows that a log may hold when its table is taken up: they are kept in memory until they are deleted."""
 
 
+_LOOK_S, _MOST_MS = 0.5, 60_000
+"""Seconds between looks at whether the second of a statement is over; ms after which a table that has one after the other is left."""
+
+
 class OracleDefinitions:
-    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: Following) -> None:
-        self._session, self._catalog, self.following = session, catalog, following
+    """`wait`: for so many seconds."""
+
+    def __init__(
+        self,
+        session: OracleSession,
+        catalog: OracleCatalog,
+        following: Following,
+        wait: Callable[[float], None],
+    ) -> None:
+        self._session, self._catalog, self.following, self._wait = session, catalog, following, wait
 
     def at(self, place: Place, name: TableName) -> Proof:
         return self.all_at(place, [name])[name]
@@ -70,9 +83,11 @@ class OracleDefinitions:
         """Follow tables from now on. Their segments are read first: what happens to them from there on is seen."""
         if not names:
             return {}
-        segments = self._catalog.segments(names, self._catalog.logs())
-        found: dict[TableName, Proof] = {}
-        for name, (survey, logged) in self._catalog.survey(names).items():
+        segments, restless = self._settled(names)
+        found: dict[TableName, Proof] = {name: Proven(None, _restless(name)) for name in restless}
+        for name, (survey, logged) in self._catalog.survey(
+            [each for each in names if each not in restless]
+        ).items():
             if logged is None or name not in segments:
                 found[name] = Proven(None, survey.reason)
                 continue
@@ -89,3 +104,28 @@ class OracleDefinitions:
             self.following.take_up(name, logged, segments[name], old)
             found[name] = Proven(logged.table, None)
         return found
+
+    def _settled(self, names: Collection[TableName]) -> tuple[dict[TableName, Segments], list[TableName]]:
+        """Return the segments of tables, each read when the second of its last statement was over, and the tables that found no such moment.
+
+        Times are whole seconds: a statement that follows in the same one would be seen by nothing, if columns look the same behind it.
+        """
+        found: dict[TableName, Segments] = {}
+        left, (began, fresh) = list(names), self._catalog.now()
+        while True:
+            read = self._catalog.segments(left, self._catalog.logs())
+            left = [name for name, each in read.items() if not is_over(each, fresh)]
+            found |= {name: each for name, each in read.items() if name not in left}
+            if not left:
+                return found, []
+            self._wait(_LOOK_S)
+            now, fresh = self._catalog.now()
+            if now - began > _MOST_MS:
+                return found, left
+
+
+def _restless(name: TableName) -> str:
+    return (
+        f"{dotted(name)}, or its log, has had a statement (DDL) in every second for a minute, so that which one came last cannot be told: start "
+        "capture, or copy the table, when they have ended"
+    )

@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from producer.errors import TableStoppedError
-from producer.sources.oracle.catalogue import (
-    Logged,
-    Segments,
-    followable,
-    may_have_other_columns,
-    out_of_order,
-    rows_replaced,
-    shared_with,
-)
+from producer.sources.oracle.catalogue import Logged, followable, out_of_order, shared_with
 from producer.sources.oracle.following import FollowedTable
+from producer.sources.oracle.segments import Segments, may_have_other_columns, rows_replaced
 from producer.sources.survey import MISSING, Surveyed
 from producer.statements.judgement import StatementVerdict
 from producer.stops import gone_remedy

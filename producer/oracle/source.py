@@ -59,7 +59,7 @@ class OracleSource:
         self._following = Following()
         self._log: OracleLog | None = None
         self.tables = OracleTables(self._catalog)
-        self.definitions = OracleDefinitions(self._session, self._catalog, self._following)
+        self.definitions = OracleDefinitions(self._session, self._catalog, self._following, pace.wait)
 
     # --- checks
 

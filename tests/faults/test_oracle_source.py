@@ -162,7 +162,7 @@ def kill_workers(run: Run, _stand: OracleStand) -> None:
         pids = {p.pid for p in daemons}
         return [p for p in daemons if p.ppid() in pids]
 
-    for worker in until(workers, "a Python worker"):
+    for worker in until(workers, "a Python worker", 600):
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
 

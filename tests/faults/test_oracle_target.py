@@ -71,7 +71,7 @@ def kill_workers(run: Run) -> None:
         pids = {p.pid for p in daemons}
         return [p for p in daemons if p.ppid() in pids]
 
-    for worker in until(workers, "a Python worker"):
+    for worker in until(workers, "a Python worker", 600):
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
 

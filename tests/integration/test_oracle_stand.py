@@ -228,6 +228,8 @@ def between(site: OracleSite, *changes: str) -> Callable[[str], None]:
 
 
 OWNER_A = f'"{OWNER}"."a"'
+FAR = 10_000_000
+"""Seconds of the stand's clock behind the times at which its tables are made."""
 
 
 def images(site: OracleSite) -> list[tuple[str, dict[str, object] | None, dict[str, object] | None]]:
@@ -483,6 +485,96 @@ def test_an_alter_between_two_looks_publishes_no_wrong_value(
     ]
 
 
+def test_a_second_alter_in_the_second_of_the_first_is_seen(site: OracleSite) -> None:
+    """A copy that begins in the second of an ALTER waits for its end: the next one would leave the same time and the same columns."""
+    stand, second = site.stand, [FAR]
+    stand.drop("a")
+    stand.create("a", {"id": NUMBER, "version": WIDE, "extra": ("VARCHAR2(10)", "varchar(10)")})
+    stand.do(f"INSERT INTO {OWNER_A} VALUES (1, 1, 'e'), (2, 1, 'e')")
+    site.run()
+
+    def a_second_goes(_seconds: float) -> None:
+        second[0] += 1
+        stand.set_clock(second[0])
+
+    def goes_on() -> bool:
+        return f"{OWNER}.a" not in site.watermarks()[-1].stops and copied(site, "a")
+
+    stand.set_clock(second[0])
+    site.wait = a_second_goes
+    site.run(lambda: _added_again(site), lambda: None)
+    assert f"{OWNER}.a" in site.watermarks()[-1].stops
+    stand.do(f"UPDATE {OWNER_A} SET extra = 'f'")
+    site.run(lambda: site.copy("a"), until=goes_on)
+    _added_again(site)
+    site.run(lambda: None)
+    assert f"{OWNER}.a" in site.watermarks()[-1].stops
+    site.run(lambda: site.copy("a"), until=goes_on)
+    last = {event.after["id"]: event.after for event in site.events("a") if event.after is not None}
+    assert [last[id_]["extra"] for id_ in (1, 2)] == [None, None]
+
+
+def test_a_table_that_is_altered_every_second_is_left(site: OracleSite) -> None:
+    second = [100]
+
+    def altered(_seconds: float) -> None:
+        second[0] += 1
+        site.stand.set_clock(second[0])
+        site.stand.grant("a")
+
+    site.put("b", 1, 1)
+    altered(0)
+    site.wait = altered
+    site.run(until=lambda: bool(site.watermarks()[-1].idle))
+    assert second[0] > 160, "a minute by the server's clock"
+    assert rows_of(site, "b") == {1: 1}
+    assert site.events("a") == []
+
+
+EXCHANGES: dict[str, Callable[[OracleStand], None]] = {
+    "a new partition that is filled": lambda stand: (stand.add_partition("a"), stand.exchange_newest_partition("a", (50, 1)))[0],
+    "out and in again": lambda stand: stand.exchange_newest_partition("a", (1, 7), back=True),
+    "index-organized": lambda stand: stand.truncate("a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("case", EXCHANGES)
+def test_rows_that_come_and_go_with_a_place_stop_the_table(
+    site: OracleSite, case: str, running: bool
+) -> None:
+    stand = site.stand
+    stand.set_clock(FAR)
+    if case == "index-organized":
+        stand.index_organized("a")
+    else:
+        stand.add_partition("a")
+    stand.set_clock(FAR + 1000)
+    site.put("a", 1, *range(4))
+    site.run()
+    if running:
+        site.run(lambda: EXCHANGES[case](stand), lambda: None)
+    else:
+        EXCHANGES[case](stand)
+        site.run(lambda: None)
+    assert stops(site, "a") == ["rows-replaced"]
+    stand.set_clock(FAR + 2000)
+    site.run(lambda: site.copy("a"), until=lambda: copied(site, "a"))
+    assert rows_of(site, "a") == site.rows("a")
+
+
+def test_a_new_partition_stops_nothing(site: OracleSite) -> None:
+    site.stand.set_clock(FAR)
+    site.stand.add_partition("a")
+    site.stand.set_clock(FAR + 100)
+    site.run()
+    site.run(lambda: site.stand.add_partition("a"), lambda: site.put("a", 1, 1), lambda: None)
+    site.stand.add_partition("a")
+    site.run(lambda: site.put("a", 2, 1))
+    assert stops(site, "a") == []
+    assert rows_of(site, "a") == {1: 2}
+
+
 @pytest.mark.parametrize("name", ["SALES_MV", None])
 def test_a_view_that_comes_to_use_the_log_stops_the_table(site: OracleSite, name: str | None) -> None:
     """Nothing of its log is deleted then; behind a copy it goes on."""
@@ -577,8 +669,9 @@ def test_commits_put_rows_of_two_instances_in_order(site: OracleSite) -> None:
     assert site.stand.logged("a") == 0
 
 
-def test_rows_wait_for_their_commit_scns(site: OracleSite) -> None:
-    """What is behind them waits, too: it may be of the same row."""
+@pytest.mark.parametrize("last", [2, 7])
+def test_rows_wait_for_their_commit_scns(site: OracleSite, last: int) -> None:
+    """What is behind them waits, too: it may be of the same row, and it may be more than a poll brings (five rows)."""
     by_commit(site)
     site.run()
     taken: list[tuple[int, int]] = []
@@ -586,14 +679,16 @@ def test_rows_wait_for_their_commit_scns(site: OracleSite) -> None:
     def takes() -> None:
         site.put("a", 1, 1)
         taken[:] = site.stand.do("DELETE FROM all_summap RETURNING xid, commit_scn")
-        site.put("a", 2, 1)
+        for version in range(2, last + 1):
+            site.put("a", version, 1)
 
     def gives() -> None:
         assert [event for event in site.events("a") if event.op in "cu"] == []
         site.stand.do("INSERT INTO all_summap VALUES (%s, %s)", taken[0])
 
     site.run(takes, lambda: None, lambda: None, gives)
-    assert [(event.after or {})["version"] for event in site.events("a") if event.op in "cu"] == [1, 2]
+    versions = [(event.after or {})["version"] for event in site.events("a") if event.op in "cu"]
+    assert versions == list(range(1, last + 1))
     assert stops(site, "a") == []
 
 
@@ -762,6 +857,28 @@ def test_a_unique_value_that_is_handed_over_is_given_up_first(site: OracleSite) 
             assert event.after["version"] not in [v for id_, v in held.items() if id_ != event.after["id"]]
             held[event.after["id"]] = event.after["version"]
     assert held == {1: 11, 2: 10, 3: 30}
+
+
+def test_a_table_of_which_a_policy_hides_rows_is_left_out(site: OracleSite) -> None:
+    """Unless the user passes policies, or it is one for writers, or switched off."""
+    stand = site.stand
+    for name, reads, enabled in (("BRANCH", "YES", "YES"), ("WRITERS", "NO", "YES"), ("OLD", "YES", "NO")):
+        stand.do("INSERT INTO all_policies VALUES (%s, 'a', %s, %s, %s)", (OWNER, name, reads, enabled))
+
+    def said() -> list[str]:
+        source = site.source(site.config())
+        findings, _ = source.check()
+        source.close()
+        return [each.message for each in findings]
+
+    [message] = said()
+    assert "row level policies (BRANCH) may hide rows" in message
+    site.put("b", 1, 1)
+    site.run(until=lambda: bool(site.events("b")))
+    assert site.events("a") == []
+    assert rows_of(site, "b") == {1: 1}
+    stand.do("INSERT INTO session_privs VALUES ('EXEMPT ACCESS POLICY')")
+    assert said() == []
 
 
 def test_check_says_what_a_table_lacks(site: OracleSite) -> None:

@@ -6,47 +6,75 @@ from tests.mutants.mutant import Mutant
 
 _RULES = ("tests/unit/test_oracle_mlog.py",)
 _CATALOGUE = ("tests/unit/test_oracle_catalogue.py",)
-_STAND = ("tests/integration/test_oracle_stand.py",)
+_SEGMENTS = ("tests/unit/test_oracle_segments.py",)
+_STAND = "tests/integration/test_oracle_stand.py"
 _VIEW = ("tests/integration/test_oracle_view.py",)
 
 
-def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STAND) -> list[Mutant]:
+def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...]) -> list[Mutant]:
     return [Mutant(file, old, new, tests) for old, new in changes]
+
+
+def _on_stand(file: str, *changes: tuple[str, str, str]) -> list[Mutant]:
+    """`changes`: with the test of stand (a) that finds them."""
+    return [Mutant(file, old, new, (f"{_STAND}::test_{test}",)) for old, new, test in changes]
 
 
 MUTANTS = [
     *_of(
-        "producer/sources/oracle/catalogue.py",
+        "producer/sources/oracle/segments.py",
         ("    if before.data - now.data:\n", "    if now.data - before.data:\n"),
         ("    return before.altered != now.altered if before.altered else", "    return False if before.altered else"),
+        ("    if now.came - before.data:\n", "    if False:\n"),
+        ("    if last and any(", "    if False and any("),
+        ("    if not now.data and now.ddl != before.ddl:\n", "    if False:\n"),
+        ("    return not any(fresh <= time <= ahead", "    return not any(fresh <= time < fresh"),
+        tests=_SEGMENTS,
+    ),
+    *_of("producer/sources/oracle/following.py", (";{segments.last_part}", ""), tests=_SEGMENTS),
+    *_of(
+        "producer/oracle/definitions.py",
+        ("if not is_over(each, fresh)]\n", "if False]\n"),
+        tests=("tests/integration/test_oracle_stand.py::test_a_second_alter_in_the_second_of_the_first_is_seen",),
+    ),
+    *_of(
+        "producer/oracle/catalog.py",
+        (" if int(row[4]) != int(row[3]))", " if False)"),
+        (' if row[2] != "TABLE")', " if False)"),
+        tests=("tests/integration/test_oracle_stand.py::test_rows_that_come_and_go_with_a_place_stop_the_table",),
+    ),
+    *_of(
+        "producer/sources/oracle/catalogue.py",
         (" and before.unlogged == now.unlogged", ""),
+        ("    if policies:\n", "    if False:\n"),
         ("and _values(before) == _values(now)", "and bool(before)"),
-        tests=_CATALOGUE,
+        tests=(*_CATALOGUE, "tests/unit/test_oracle_check.py"),
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/look.py",
-        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):"),
-        ("        if altered or defined is None or", "        if defined is None or"),
-        ("    if views := look.views.get(name):", "    if views := ():"),
-        ("    if look.several and logged", "    if False and logged"),
-        ("    if table.unsure:", "    if False:"),
+        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):", "an_alter_between_two_looks_publishes_no_wrong_value"),
+        ("        if altered or defined is None or", "        if defined is None or", "an_alter_between_two_looks_publishes_no_wrong_value"),
+        ("    if views := look.views.get(name):", "    if views := ():", "a_view_that_comes_to_use_the_log_stops_the_table"),
+        ("    if look.several and logged", "    if False and logged", "a_second_instance_stops_tables_whose_log_does_not_say_the_order"),
+        ("    if table.unsure:", "    if False:", "a_start_behind_the_retention_publishes_nothing_twice"),
     ),
-    *_of(
+    *_on_stand(
         "producer/sources/oracle/sql.py",
-        ("LEFT JOIN ALL_REGISTERED_MVIEWS", "JOIN ALL_REGISTERED_MVIEWS"),
-        ("LEFT JOIN ALL_SUMMAP", "JOIN ALL_SUMMAP"),
-        ('order = f"s.COMMIT_SCN NULLS FIRST, {order}"', 'order = f"{order}"'),
+        ("LEFT JOIN ALL_REGISTERED_MVIEWS", "JOIN ALL_REGISTERED_MVIEWS", "a_view_that_comes_to_use_the_log_stops_the_table"),
+        ("LEFT JOIN ALL_SUMMAP", "JOIN ALL_SUMMAP", "rows_wait_for_their_commit_scns"),
+        ("s.COMMIT_SCN NULLS FIRST, {order}", "s.COMMIT_SCN, {order}", "rows_wait_for_their_commit_scns"),
+        ('order = f"s.COMMIT_SCN NULLS FIRST, {order}"', 'order = f"{order}"', "commits_put_rows_of_two_instances_in_order"),
     ),
-    *_of(
+    *_on_stand(
         "producer/loop/position.py",
-        ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if not held:\n"),
-        ("        if self._store.superseded(self._reader, self._record.gen):\n", "        if False:\n"),
+        ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if not held:\n", "a_delete_that_fails_is_made_up_for_by_the_next_start"),
+        ("        if self._store.superseded(self._reader, self._record.gen):\n", "        if False:\n", "a_process_that_was_replaced_deletes_nothing"),
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/log.py",
-        ("        self._purger.published(published)\n", "        pass\n"),
-        ("        self._purger.old()\n", "        pass\n"),
-        ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n"),
+        ("        self._purger.published(published)\n", "        pass\n", "a_kill_between_the_acknowledgement_and_the_delete"),
+        ("        self._purger.old()\n", "        pass\n", "what_a_log_held_before_is_deleted_unread"),
+        ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n", "rows_that_were_read_before_a_statement_are_read_again_behind_it"),
     ),
     *_of(
         "producer/sources/oracle/shared.py",
@@ -54,16 +82,22 @@ MUTANTS = [
         ("(low, older), (high, _) = sorted", "(high, _), (low, older) = sorted"),
         tests=("tests/unit/test_oracle_shared_rules.py", "tests/sim/test_oracle_shared_log.py"),
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/purge.py",
-        (" and self._following.captured(*name):", ":"),
-        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True"),
-        ("            if deleted != len(places):\n", "            if False:\n"),
+        (" and self._following.captured(*name):", ":", "a_view_that_came_while_nobody_captured_loses_nothing"),
+        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True", "a_start_behind_the_retention_publishes_nothing_twice"),
+        ("            if deleted != len(places):\n", "            if False:\n", "what_the_log_does_not_show_stops_its_table_until_it_is_copied"),
     ),
     *_of(
         "producer/oracle/chunks.py",
         ("        return brought is not None and brought < answer.high[1]\n", "        return False\n"),
         tests=("tests/sim/test_oracle.py",),
+    ),
+    *_of(
+        "producer/oracle/chunks.py",
+        ("self._brought(self._asked[0])", "self._brought(self._asked[-1])"),
+        ("        except Exception:\n            self._asked.popleft()\n", "        except Exception:\n"),
+        tests=("tests/unit/test_oracle_chunks.py",),
     ),
     *_of(
         "producer/resume/positions.py",
@@ -84,24 +118,24 @@ MUTANTS = [
         ("now[i] if i in unlogged else value", "now[i]"),
         tests=_RULES,
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/poll.py",
-        ("        waits = logged.by_commit and", "        waits = False and"),
-        ("        if table.held > MOST_HELD:", "        if False:"),
-        ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n"),
+        ("        waits = logged.by_commit and", "        waits = False and", "rows_wait_for_their_commit_scns"),
+        ("        if table.held > MOST_HELD:", "        if False:", "rows_whose_commit_scn_never_comes_stop_their_table"),
+        ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n", "what_a_log_held_before_is_deleted_unread"),
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/definitions.py",
-        ("        if place.beginning:\n            found", "        if False:\n            found"),
+        ("        if place.beginning:\n            found", "        if False:\n            found", "a_start_behind_the_retention_goes_on"),
     ),
-    *_of(
+    *_on_stand(
         "producer/resume/topic_recovery.py",
-        ("cut=low > start)", "cut=False)"),
-        ("        if event.log is not None:\n", "        if False:\n"),
+        ("cut=low > start)", "cut=False)", "a_start_behind_the_retention_publishes_nothing_twice"),
+        ("        if event.log is not None:\n", "        if False:\n", "a_kill_between_the_acknowledgement_and_the_delete"),
     ),
-    *_of(
+    *_on_stand(
         "producer/oracle/rows.py",
-        ("        return [place for change in self.changes[: self.published] for place in change.places]\n", "        return [place for change in self.changes for place in change.places[:1]]\n"),
+        ("        return [place for change in self.changes[: self.published] for place in change.places]\n", "        return [place for change in self.changes for place in change.places[:1]]\n", "a_log_with_keys_only_says_the_row_as_it_is"),
     ),
     *_of(
         "producer/sources/oracle/mlog.py",

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from producer.sources.oracle import sql
@@ -15,13 +14,9 @@ from producer.sources.oracle.catalogue import (
     Constraint,
     Logged,
     MlogOptions,
-    Segments,
     followable,
     judge,
-    may_have_other_columns,
-    rows_replaced,
 )
-from producer.sources.oracle.following import proof_of, recorded
 from producer.sources.oracle.types import _FORMS, OracleColumn, form_of
 from schemas.errors import UnsupportedTypeError
 from schemas.table.oracle_ddl import oracle_type
@@ -142,6 +137,7 @@ def test_lobs_are_read_from_the_rows_themselves() -> None:
     assert (found.keys_only, found.unlogged) == (False, {"X"})
     assert found.remark is not None
     assert found.remark[0].startswith("no log holds X:")
+    assert "locator (DBMS_LOB.WRITE)" in found.remark[0]
     only, _ = judged(KEY, LOB, logged=[KEY])
     assert only == ""
     _, whole = judged(KEY, NAMED)
@@ -178,40 +174,7 @@ def test_virtual_columns_are_left_out() -> None:
     assert found.table.column_names == ("ID",)
 
 
-# --- what has happened to a table
-
-HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
-
-
-@pytest.mark.parametrize(("now", "says"), [
-    (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
-    (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "made again"),
-    (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
-])  # fmt: skip
-def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> None:
-    found = rows_replaced(HERE, now)
-    assert found is None if says is None else says in str(found)
-
-
-@pytest.mark.parametrize(("before", "now", "says"), [
-    (HERE, HERE._replace(ddl="2027-01-01T00:00:00"), False),  # a grant, an index, a partition
-    (HERE, HERE._replace(altered="2026:1/2025:1"), True),
-    (HERE, HERE._replace(altered="2025:1/2026:1"), True),  # of the log
-    (HERE._replace(altered=""), HERE, False),
-    (HERE._replace(altered=""), HERE._replace(ddl="2027-01-01T00:00:00"), True),
-])  # fmt: skip
-def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_specification(
-    before: Segments, now: Segments, says: bool
-) -> None:
-    assert may_have_other_columns(before, now) is says
-
-
-def test_a_record_keeps_what_was_seen_of_a_table() -> None:
-    proof = proof_of(NAME, HERE)
-    assert recorded([proof]) == {NAME: HERE}
-    older = msgspec.structs.replace(proof, digest=proof.digest.rpartition(";")[0])
-    assert recorded([older]) == {NAME: HERE._replace(altered="")}
-
+# --- what is the same
 
 WIDE = column("NAME", "VARCHAR2", 30)
 MORE = column("NOTE", "VARCHAR2", 5)

@@ -49,7 +49,7 @@ GOOD: Answers = {
         for name in names
     ],
     "SELECT C.OWNER": [("BANK", "ACCT", "PK", "P", "ID")],
-    "SELECT I.TABLE_OWNER": [], "SELECT B.OWNER": [], "SELECT COUNT(*)": [(0,)], "DELETE FROM": [],
+    "SELECT I.TABLE_OWNER": [], "SELECT B.OWNER": [], "SELECT P.OBJECT_OWNER": [], "SELECT COUNT(*)": [(0,)], "DELETE FROM": [],
 }  # fmt: skip
 
 
@@ -163,6 +163,60 @@ def test_a_log_that_the_user_does_not_see_is_asked_for_as_one_that_is_not_there(
     [finding] = findings
     assert "no materialized view log, or the user may not see it" in finding.message
     assert finding.remedy.startswith('CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT"')
+
+
+def of_log(*options: str, columns: Sequence[str] = ("ID", "V"), more: Answers | None = None) -> Answers:
+    """Return answers where the log has these options (PRIMARY KEY, SEQUENCE, new values, COMMIT SCN, staging) and columns."""
+    own = [row for row in GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"] if row[1] == "ACCT"]
+    hidden = ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")
+    logged: list[tuple[object, ...]] = [("BANK", "MLOG$_ACCT", name, "NUMBER", 22, 0, 10, 0, "N", "NO", None) for name in (*columns, *hidden)]  # fmt: skip
+    return {
+        "SELECT LOG_OWNER": [("BANK", "ACCT", "MLOG$_ACCT", *options)],
+        "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*own, *logged],
+        **(more or {}),
+    }
+
+
+YES, NO = "YES", "NO"
+GOOD_LOG = (YES, YES, YES, NO, NO)
+WANTED = 'CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("V") INCLUDING NEW VALUES in its place'
+LOB_TOO: Answers = {
+    "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"], ("BANK", "ACCT", "SCAN", "BLOB", 4000, 0, None, None, "Y", "NO", None)]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answers", "level", "message", "remedy"), [
+    (of_log(NO, YES, YES, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY", WANTED),
+    (of_log(YES, NO, YES, NO, NO), "error", "MLOG$_ACCT lacks SEQUENCE", WANTED),
+    (of_log(YES, YES, NO, NO, NO), "error", "MLOG$_ACCT lacks INCLUDING NEW VALUES", WANTED),
+    (of_log(NO, NO, NO, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY, SEQUENCE, INCLUDING NEW VALUES", WANTED),
+    (of_log(*GOOD_LOG, columns=["V"]), "error", "MLOG$_ACCT lacks column ID", WANTED),
+    (of_log(YES, YES, YES, NO, YES), "error", "MLOG$_ACCT is a staging log (FOR SYNCHRONOUS REFRESH)", "exclude the table, or drop that log"),
+    (of_log(*GOOD_LOG, columns=["ID"]), "warning", "its log MLOG$_ACCT has keys only", "nothing, where that will do"),
+    (LOB_TOO, "warning", "no log holds SCAN", "nothing, where that will do; else exclude the table"),
+    ({"SELECT B.OWNER": [("BANK", "ACCT", "SALES_MV", 3)]}, "error", "are refreshed from its log too (SALES_MV)", "drop them, or exclude the table"),
+    ({"SELECT B.OWNER": [("BANK", "ACCT", None, 3)]}, "error", "MVIEW_ID 3, which is not registered", "drop them, or exclude the table"),
+    ({"SELECT COUNT(*) FROM GV$INSTANCE": [(2,)]}, "error", "several instances (RAC) write its log", WANTED.replace("SEQUENCE", "SEQUENCE, COMMIT SCN")),
+    ({"SELECT P.OBJECT_OWNER": [("BANK", "ACCT", "BRANCH")]}, "error", "row level policies (BRANCH) may hide rows of it", "GRANT EXEMPT ACCESS POLICY"),
+    ({"SELECT C.OWNER": []}, "error", "it has no primary key", "exclude the table, or change it"),
+])  # fmt: skip
+def test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy(
+    answers: Answers, level: str, message: str, remedy: str
+) -> None:
+    findings, tables = source(lambda: Server({**GOOD, **answers}, {})).check()
+    [finding] = findings
+    assert (finding.level, finding.place, tables) == (level, TABLE, [("BANK", "ACCT")])
+    assert message in finding.message
+    assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(("answers"), [
+    of_log(*GOOD_LOG),  # a timestamp log
+    of_log(YES, YES, YES, YES, NO),  # WITH COMMIT SCN
+    of_log(YES, YES, YES, YES, NO, more={"SELECT COUNT(*) FROM GV$INSTANCE": [(2,)]}),
+])  # fmt: skip
+def test_logs_of_both_kinds_are_accepted(answers: Answers) -> None:
+    assert found({}, answers) == []
 
 
 @pytest.mark.parametrize("transient", [True, False])

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.apply_kit import ROOT
-from tests.oracle_matrix import POINTS, STANDS, rows
+from tests.oracle_matrix import COMMON, POINTS, STANDS, rows
 
 
 def test_readme_has_the_matrix_as_it_is() -> None:
@@ -31,7 +31,7 @@ def test_a_test_that_the_matrix_names_is_there(node: str) -> None:
 
 def test_every_mark_has_tests_of_its_stand() -> None:
     own = {
-        "a": ("test_oracle_stand", "test_oracle_view", "test_oracle_source"), "b": ("test_oracle_seekdb",), "sim": ("sim/",),
+        "a": ("test_oracle_stand", "test_oracle_view", "test_oracle_source", "test_oracle_shared"), "b": ("test_oracle_seekdb",), "sim": ("sim/",),
         "c": ("test_oracle_target", "test_oracle_statements", "test_oracle_values"), "d": ("unit/", "test_oracle_values"),
     }  # fmt: skip
     command = (ROOT / "Makefile").read_text().partition("test-oracle:")[2].partition("\nlint:")[0]
@@ -40,8 +40,22 @@ def test_every_mark_has_tests_of_its_stand() -> None:
         assert point.tests.keys() <= set(STANDS)
         for stand, nodes in point.tests.items():
             assert nodes
-            for node in nodes:
+            for node in nodes if nodes is not COMMON else ():
                 assert any(file in node for file in own[stand]), (stand, node)
+
+
+def test_tests_of_every_target_are_run_again_for_oracle() -> None:
+    """By name, from the modules that test_oracle_target.py takes them of, and none that it leaves out."""
+    source = (ROOT / "tests" / "integration" / "test_oracle_target.py").read_text()
+    modules = source.partition("MODULES = (")[2].partition(")")[0]
+    left_out = (
+        source.partition("EXCLUDED = {")[2].partition("}")[0]
+        + source.partition("ON_H2_ALONE = {")[2].partition("}")[0]
+    )
+    for node in COMMON:
+        file, _, name = node.partition("::")
+        assert file.rpartition("/")[2].removesuffix(".py") in modules
+        assert name not in left_out
 
 
 def test_what_is_run_on_a_server_of_ones_own_is_not_skipped_there() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from producer.oracle.poll import LogPart, LogReader
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, Segments, judge
+from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge
 from producer.sources.oracle.following import FollowedTable, Following
+from producer.sources.oracle.segments import Segments
 from producer.sources.oracle.types import OracleColumn
 
 NAME = ("BANK", "A")

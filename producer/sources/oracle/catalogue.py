@@ -1,4 +1,4 @@
-"""The facts of Oracle's catalogue on tables and their logs: whether a table can be captured, and what has happened to it. Pure.
+"""The facts of Oracle's catalogue on tables and their logs: whether a table can be captured, and whether it is the same by its columns. Pure.
 
 A table is captured when it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other columns, INCLUDING NEW VALUES: so every
 image in the log is whole, but for columns that no log can hold (LOBs), which are read from the table. A log that has keys only does, too, where
@@ -46,23 +46,6 @@ class Constraint(NamedTuple):
     columns: tuple[str, ...]
 
 
-class Segments(NamedTuple):
-    """The place where a table and its partitions are kept, and the statements by which it may have changed.
-
-    `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
-    or taken away otherwise than by DML; `ddl`: time of the last DDL of it or of its log (a grant counts); `log_id`: OBJECT_ID of the log;
-    `load`: SCN of the last direct-path load, "" without one; `altered`: TIMESTAMP of the table and of its log, which only statements move
-    that may change columns; "": a record of before does not say.
-    """
-
-    id: int
-    data: frozenset[int]
-    ddl: str
-    log_id: int
-    load: str
-    altered: str = ""
-
-
 class Logged(NamedTuple):
     """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition.
 
@@ -102,7 +85,10 @@ class Logged(NamedTuple):
             wanted = wanted_log((self.table.db, self.table.name), rest)
             return seen, f"nothing, where that will do; else {wanted} in its place"
         lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
-        seen = f"no log holds {lobs}: they are read as they are by then, so an event may have a later value of them, and has none of before"
+        seen = (
+            f"no log holds {lobs}: they are read as they are by then, so an event may have a later value of them, and has none of before; a change "
+            "through a locator (DBMS_LOB.WRITE) may leave no row in the log, and is not seen then"
+        )
         return seen, "nothing, where that will do; else exclude the table"
 
 
@@ -113,15 +99,22 @@ def judge(
     log: MlogOptions | None,
     views: Sequence[str] = (),
     *,
+    policies: Sequence[str] = (),
     several: bool = False,
 ) -> tuple[Surveyed, Logged | None]:
     """Say whether a table can be captured, and as what.
 
-    `columns`: also those of its log. `views`: that are refreshed from the log. `several`: instances have the database open.
+    `columns`: also those of its log. `views`: that are refreshed from the log. `policies`: that hide rows from the user. `several`: instances
+    have the database open.
     """
     place, own = f"table {name[0]}.{name[1]}", columns.get(name, ())
     if not own:
         return MISSING, None
+    if policies:
+        seen = f"row level policies ({', '.join(sorted(policies))}) may hide rows of it, which would be missing or taken for deleted"
+        return Surveyed(
+            None, f"{place}: {seen}: GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
+        ), None
     kept = [column for column in own if not column.virtual]
     try:
         built = _columns(kept)
@@ -258,27 +251,6 @@ def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
     """Return the statement that makes the log which capture wants."""
     listed = f" ({', '.join(quoted(each) for each in columns)})" if columns else ""
     return f"CREATE MATERIALIZED VIEW LOG ON {quoted(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
-
-
-# --- what has happened to a table
-
-
-def rows_replaced(before: Segments, now: Segments) -> str | None:
-    """Return by what rows may have come or gone that the log does not have; None: by nothing that can be seen."""
-    if now.id != before.id:
-        return "was dropped and made again"
-    if now.log_id != before.log_id:
-        return "has another log now"
-    if before.data - now.data:
-        return "was truncated or moved, or one of its partitions was"
-    if now.load != before.load:
-        return "was loaded by direct path"
-    return None
-
-
-def may_have_other_columns(before: Segments, now: Segments) -> bool:
-    """Tell whether a statement on the table, or on its log, may have changed columns."""
-    return before.altered != now.altered if before.altered else before.ddl != now.ddl
 
 
 def followable(before: Logged, now: Logged) -> bool:

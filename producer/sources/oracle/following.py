@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from producer.sources.oracle.catalogue import Logged, Segments
+from producer.sources.oracle.catalogue import Logged
 from producer.sources.oracle.mlog import LogPlace
+from producer.sources.oracle.segments import Segments
 from schemas.wire.records import LogProof
 
 TableName = tuple[str, str]
@@ -107,7 +108,7 @@ def proof_of(name: TableName, segments: Segments) -> LogProof:
         file="\0".join(name),
         start=segments.id,
         end=segments.log_id,
-        digest=f"{data};{segments.load};{segments.ddl};{segments.altered}",
+        digest=f"{data};{segments.load};{segments.ddl};{segments.altered};{segments.last_part}",
     )
 
 
@@ -115,7 +116,8 @@ def recorded(proofs: Iterable[LogProof]) -> Mapping[TableName, Segments]:
     found = {}
     for proof in proofs:
         owner, _, table = proof.file.partition("\0")
-        data, load, ddl, altered = (proof.digest + ";").split(";")[:4]
+        data, load, ddl, altered, last = (proof.digest + ";;").split(";")[:5]
         ids = frozenset(int(each) for each in data.split(",") if each)
-        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load, altered)
+        parts = frozenset([(0, last)]) if last else frozenset[tuple[int, str]]()
+        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load, altered, parts=parts)
     return found

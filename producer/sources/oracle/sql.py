@@ -98,6 +98,15 @@ def views(names: Sequence[TableName]) -> Statement:
     ), binds
 
 
+def policies(names: Sequence[TableName]) -> Statement:
+    """Rows: owner, table, name of a row level policy by which some rows are not shown to this user; none, where it passes them all."""
+    condition, binds = _of(names, "P.OBJECT_OWNER", "P.OBJECT_NAME")
+    return (
+        "SELECT P.OBJECT_OWNER, P.OBJECT_NAME, P.POLICY_NAME FROM ALL_POLICIES P WHERE P.ENABLE = 'YES' AND P.SEL = 'YES' AND NOT EXISTS "
+        f"(SELECT 1 FROM SESSION_PRIVS WHERE PRIVILEGE = 'EXEMPT ACCESS POLICY') AND {condition}"
+    ), binds
+
+
 def rows_about(name: TableName) -> Statement:
     return _ROWS_ABOUT, list(name)
 

@@ -1,0 +1,68 @@
+"""Chunks of an Oracle's tables are given behind the log, each by its own table's, whatever the requests are called."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from producer.errors import TableStoppedError
+from producer.oracle.chunks import ChunksBehindTheLog
+from producer.sources.chunk_data import ChunkRead, Low, ReadChunk
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+
+
+class Reader:
+    """A reader whose answers are given by the test, one for each request, in order."""
+
+    def __init__(self) -> None:
+        self.answers: deque[ChunkRead | Exception] = deque()
+
+    def submit(self, request: ReadChunk) -> None: ...
+
+    def poll(self) -> ChunkRead | None:
+        answer = self.answers.popleft() if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None: ...
+
+
+def asked(name: str, number: int = 1) -> ReadChunk:
+    columns = (Column(name="ID", type=ColumnType(kind=Kind.INT), nullable=False),)
+    key = UniqueIndex(name="PK", parts=(IndexPart(column="ID"),))
+    return ReadChunk(number, Table(db="BANK", name=name, columns=columns, key=key), None, 3, 0.0)
+
+
+def read(rows: int, high: int, number: int = 1) -> ChunkRead:
+    return ChunkRead(number, [("1",)] * rows, Low((0, 2), None), (0, high))
+
+
+def test_a_table_that_is_copied_again_while_an_answer_is_on_its_way() -> None:
+    """The job of before is given up, and the next one counts its requests from 1, too: its own answer waits for the log, the other is nobody's."""
+    brought: dict[str, int | None] = {"A": None, "B": 4}
+    reader = Reader()
+    chunks = ChunksBehindTheLog(reader, lambda name: brought[name[1]])
+    chunks.submit(asked("A"))
+    chunks.submit(asked("B"))
+    reader.answers += [read(1, 6), read(2, 8)]
+    assert chunks.poll() == read(1, 6), "A is not followed"
+    assert chunks.poll() is None, "the log of B is not brought"
+    brought["B"] = 8
+    assert chunks.poll() == read(2, 8)
+    assert chunks.poll() is None
+
+
+def test_a_table_that_stops_by_a_value_leaves_the_next_ones_answer_right() -> None:
+    brought: dict[str, int | None] = {"A": 99, "B": 4}
+    reader = Reader()
+    chunks = ChunksBehindTheLog(reader, lambda name: brought[name[1]])
+    chunks.submit(asked("A"))
+    chunks.submit(asked("B"))
+    reader.answers += [TableStoppedError(frozenset([("BANK", "A")]), "value", "x", "y"), read(1, 8)]
+    with pytest.raises(TableStoppedError):
+        chunks.poll()
+    assert chunks.poll() is None
+    brought["B"] = 8
+    assert chunks.poll() == read(1, 8)

@@ -1,0 +1,78 @@
+"""What the segments of an Oracle's table tell of it, and its record keeps of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from producer.sources.oracle.following import proof_of, recorded
+from producer.sources.oracle.segments import Segments, is_over, may_have_other_columns, rows_replaced
+
+NAME = ("BANK", "ACCT")
+HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
+
+
+@pytest.mark.parametrize(("now", "says"), [
+    (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
+    (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "made again"),
+    (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
+])  # fmt: skip
+def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> None:
+    found = rows_replaced(HERE, now)
+    assert found is None if says is None else says in str(found)
+
+
+@pytest.mark.parametrize(("before", "now", "says"), [
+    (HERE, HERE._replace(ddl="2027-01-01T00:00:00"), False),  # a grant, an index, a partition
+    (HERE, HERE._replace(altered="2026:1/2025:1"), True),
+    (HERE, HERE._replace(altered="2025:1/2026:1"), True),  # of the log
+    (HERE._replace(altered=""), HERE, False),
+    (HERE._replace(altered=""), HERE._replace(ddl="2027-01-01T00:00:00"), True),
+])  # fmt: skip
+def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_specification(
+    before: Segments, now: Segments, says: bool
+) -> None:
+    assert may_have_other_columns(before, now) is says
+
+
+def test_a_record_keeps_what_was_seen_of_a_table() -> None:
+    proof = proof_of(NAME, HERE)
+    assert recorded([proof]) == {NAME: HERE}
+    older = msgspec.structs.replace(proof, digest=proof.digest.rpartition(";")[0])
+    assert recorded([older]) == {NAME: HERE}
+    oldest = msgspec.structs.replace(proof, digest=older.digest.rpartition(";")[0])
+    assert recorded([oldest]) == {NAME: HERE._replace(altered="")}
+    parted = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))
+    assert recorded([proof_of(NAME, parted)])[NAME].last_part == "2026-01-02T00:00:00"
+
+
+PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))
+
+
+@pytest.mark.parametrize(("now", "says"), [
+    (PARTED._replace(data=frozenset([7, 8, 12]), parts=PARTED.parts | {(12, "2026-02-01T00:00:00")}), None),  # a new one
+    (PARTED._replace(data=frozenset([7, 8, 12]), came=frozenset([12])), "EXCHANGE"),  # new, and filled by a statement
+    (PARTED._replace(came=frozenset([8])), None),  # was so before
+    (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "out and in again"),
+    (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then
+])  # fmt: skip
+def test_partitions_tell_of_rows_that_came_with_them(now: Segments, says: str | None) -> None:
+    for before in (PARTED, *recorded([proof_of(NAME, PARTED)]).values()):
+        found = rows_replaced(before, now)
+        assert found is None if says is None else says in str(found)
+
+
+def test_a_table_without_a_segment_of_its_own_may_have_been_emptied_by_any_statement() -> None:
+    organized = HERE._replace(data=frozenset())
+    assert rows_replaced(organized, organized) is None
+    assert "index-organized" in str(rows_replaced(organized, organized._replace(ddl="2027-01-01T00:00:00")))
+
+
+@pytest.mark.parametrize(("ddl", "over"), [
+    ("2026-11-25T11:59:57", True), ("2026-11-25T11:59:58", False), ("2026-11-25T12:00:00", False),
+    ("2026-11-25T12:01:00", False),  # another instance's clock is ahead
+    ("2026-11-25T12:59:59", True),  # of before the clocks were set back
+])  # fmt: skip
+def test_a_second_is_over_when_two_more_have_gone(ddl: str, over: bool) -> None:
+    now = HERE._replace(times=frozenset(["2026-01-01T00:00:00", ddl, "2026-11-25T13:30:00"]))
+    assert is_over(now, "2026-11-25T11:59:58") is over
