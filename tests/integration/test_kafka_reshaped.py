@@ -12,7 +12,7 @@ import pytest
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import Routed
 from deploy.embedded.services import Kafka
-from rowlock.inspect.check import Flow
+from rowlock.inspect.checks.flows import Flow
 from rowlock.inspect.planned import stored
 from rowlock.inspect.planned.plan import plan_lines, planned
 from rowlock.inspect.status import ApplyUnitStatus, StatusReader

@@ -116,7 +116,7 @@ MUTANTS = [
         ("    _keep_apart(spec, session, stored)\n", ""),
     ),
     *_of(
-        "rowlock/inspect/check.py",
+        "rowlock/inspect/checks/flows.py",
         ("tests/unit/test_shared_topics.py",),
         ("        yield from _mixed_topic(config, feeding)", "        pass"),
     ),

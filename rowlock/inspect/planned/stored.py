@@ -18,7 +18,7 @@ from producer.resume.positions import PositionStore
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.units import captured_sources
 from rowlock.errors import CommandError
-from rowlock.inspect.check import Flow, flows
+from rowlock.inspect.checks.flows import Flow, flows
 from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, StoredTopic, planned
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import estimates, selected_tables
