@@ -37,7 +37,7 @@ from consumer.targets.batches import BatchFenced, Clearing, ProgressChange, Rows
 from consumer.targets.kafka import formats
 from consumer.targets.kafka.formats.model import Place, Record, RoutedTable
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
-from consumer.targets.kafka.state import Known, ProgressRecord, pairs
+from consumer.targets.kafka.store.state import Known, ProgressRecord, pairs
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka

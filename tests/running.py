@@ -27,6 +27,7 @@ from pymysql.constants.ER import NO_SUCH_THREAD
 from deploy.embedded.fetch.downloads import spark_kafka_jars
 from deploy.embedded.guard.processes import spawn
 from deploy.embedded.services import MariaDB, MySQL
+from tests.waiting import until
 
 COLUMNS = "id, version, owner, amount"
 DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
@@ -205,6 +206,20 @@ class Run:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
             psutil.wait_procs(family, timeout=10)
+
+
+def kill_workers(run: Run) -> None:
+    """Kill Spark's Python workers, never their daemon."""
+    driver = {process.pid for process in run.find("consumer.main")}
+
+    def workers() -> list[psutil.Process]:
+        daemons = [p for p in run.find("-m consumer.spark.daemon") if p.ppid() not in driver]
+        pids = {p.pid for p in daemons}
+        return [p for p in daemons if p.ppid() in pids]
+
+    for worker in until(workers, "a Python worker", 600):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
 
 
 def saying(processes: Iterable[psutil.Process], *words: str) -> list[psutil.Process]:

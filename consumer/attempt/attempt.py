@@ -391,10 +391,10 @@ class Attempt:
             yield from self._put_in_force(stored, lanes, first=before is None)
         elif routed_table(self.spec, table).topic is not None:  # nothing is altered: its readers are told
             since = since_behind(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
-            stored = Stored(table, since=since, snapshot=before.snapshot)
+            stored = replace(before.followed_by(table), since=since)
             yield from self._put_in_force(stored, lanes, first=verdict.rewrite)
         elif verdict.rewrite and (yield from retried(lambda: ask(ReadTable(table)))) is None:
-            stored = Stored(table, since=mark[0], snapshot=before.snapshot)
+            stored = replace(before.followed_by(table), since=mark[0])
             yield from self._put_in_force(stored, lanes, first=True)
         else:
             yield from self._changes.adopt(before, table, verdict, mark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -47,6 +47,19 @@ class Stored:
     emptied: int | None = None
     unwritten: tuple[str, ...] = ()
     snapshot: tuple[int, int] | None = None
+
+    def followed_by(
+        self,
+        table: Table,
+        names: Mapping[str, str] | None = None,
+        left: tuple[str, ...] = (),
+        unwritten: tuple[str, ...] = (),
+    ) -> Stored:
+        """Return what is stored of another definition, `table`, whose columns are written as the arguments say. That rows were lost or taken away is over;
+        what is said of the unit besides (`since`, `snapshot`) stays."""
+        return replace(
+            self, table=table, names=names or {}, left=left, unwritten=unwritten, lost=False, emptied=None
+        )
 
     def target_name(self, column: str) -> str:
         return self.names.get(column, column)

@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    Held,
+    LaneProgress,
+    NetChange,
+    TargetTable,
+    TopicOptions,
+    UnitState,
+)
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Row, Table
@@ -150,6 +158,14 @@ class EventTables(Protocol):
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would, and make nothing."""
+
+    def outdated(self, unit: ApplyUnit, options: TopicOptions) -> tuple[str, ...]:
+        """Return the options of a route (`columns`, `masks`, `where`) by which rows are in the unit's topic that are as these were before;
+        `options`: as they are now."""
+
+    def conflicts(self, unit: ApplyUnit, table: TargetTable, *, create: bool) -> list[str]:
+        """Return what would stop the unit at its next change, for its records are written in another way than those that are there. `create`: as of
+        `open_topic`. Raises TargetConfigError: the table cannot be written at all."""
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units that have been taken over."""

@@ -41,7 +41,7 @@ class ProgressChange:
     """The progress and quarantine that a commit writes beside rows. `guards`: the unit's progress rows as last read or written;
     epoch, attempt and offset are compared *in* the commit. `rows`: what replaces all of them. `state`: None leaves it.
     `closed_before`: entries below this offset leave the quarantine, and those of `closed`, by (offset, part), because of `why`;
-    then `held` come into it."""
+    then `held` come into it. `copied`: the offset at which a copy began that ends here: every row of the table came again behind it."""
 
     guards: Sequence[LaneProgress]
     rows: Sequence[LaneProgress]
@@ -50,6 +50,7 @@ class ProgressChange:
     closed_before: int | None = None
     closed: Sequence[tuple[int, int]] = ()
     why: str = ""
+    copied: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,11 @@ import getpass
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
-from consumer.spark.pipeline import routes_of
 from consumer.spark.query import slots_of
-from consumer.tables.router import Routed, resolve, topic_table, wanted_table
-from consumer.tables.shared_topics import REMEDY, mixed
+from consumer.tables.router import topic_table, wanted_table
 from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, Place
 from consumer.targets.checks.table_findings import (
@@ -30,8 +27,9 @@ from consumer.targets.checks.table_findings import (
 from consumer.targets.dialect import dialect_of, open_target
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
-from rowlock.inspect.coordination_check import coordination_findings
-from rowlock.inspect.debezium_check import debezium_findings
+from rowlock.inspect.checks.coordination_check import coordination_findings
+from rowlock.inspect.checks.debezium_check import debezium_findings
+from rowlock.inspect.checks.flows import Flow, flows, not_kept_apart
 from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import selected_tables
@@ -42,21 +40,6 @@ from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.io.endpoints import KAFKA, addresses, blamed
 from schemas.table.model import Table
 from schemas.table.patterns import matches
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A source table on its way: `place` of it in the target is (target, schema, table)."""
-
-    pipeline: str
-    source: str
-    table: Table
-    target: str
-    routed: Routed
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        return self.target, self.routed.schema, self.routed.table
 
 
 def check(config: Config) -> list[Finding]:
@@ -180,18 +163,6 @@ def _unreached(config: Config, name: str, error: CommandError) -> Finding:
     return _finding(place, str(error))
 
 
-def flows(config: Config, tables: dict[str, list[Table]]) -> list[Flow]:
-    """Return every source table that a route takes, with where it goes. Pure."""
-    out: list[Flow] = []
-    for name, options in config.pipelines.items():
-        routes = routes_of(config, options)
-        for source in options.sources:
-            for table in tables[source]:
-                if routed := resolve(routes, source, table.db, table.name):
-                    out.append(Flow(name, source, table, options.target, routed))
-    return out
-
-
 def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[ScopedFinding]:
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
@@ -301,33 +272,3 @@ def _judge_topic(config: Config, flow: Flow, session: EventTables) -> Iterator[F
         session.judge_topic(wanted, create=config.pipelines[flow.pipeline].create_tables)
     except TargetConfigError as error:
         yield _finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))
-
-
-def not_kept_apart(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
-    """Sources of one target table must differ in what `add:` gives them: else their equal keys are one row. Pure."""
-    if feeding and feeding[0].routed.topic is not None:
-        yield from _mixed_topic(config, feeding)
-        return
-    texts: dict[tuple[tuple[str, str], ...], Flow] = {}
-    for flow in feeding:
-        other = texts.setdefault(flow.routed.added, flow)
-        if other is not flow and flow.routed.added:
-            one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
-            yield _finding(
-                f"{config.where('pipelines', flow.pipeline, 'routes')}: target table {flow.place[1]}.{flow.place[2]}",
-                f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
-                'let the added text tell them apart, say add: {branch: "{source}"}',
-            )
-
-
-def _mixed_topic(config: Config, feeding: list[Flow]) -> Iterator[Finding]:
-    """Tables of one topic must be kept apart by a column of its key. A worker refuses what it knows of them, those of its own pipeline."""
-    for at, flow in enumerate(feeding):
-        for other in feeding[:at]:
-            if why := mixed(flow.table, flow.routed, other.routed, other.table):
-                one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
-                yield _finding(
-                    f"{config.where('pipelines', flow.pipeline, 'routes')}: topic {flow.place[1]}.{flow.place[2]}",
-                    f"{one} and {two} write it, and {why}",
-                    REMEDY,
-                )

@@ -63,6 +63,7 @@ class ApplyUnitStatus:
     remedy: str | None = None
     since_ms: int | None = None
     headroom_seconds: float | None = None
+    outdated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,8 @@ def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
     at_capture = stop_of(name.topic, source.tables)
     said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
     why = unit_standing(slowest is not None, unit.late, unit.state, at_capture, said)
+    if why.reason is None and unit.outdated is not None:
+        why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     waits = why.state == "stopped" and why.remedy is not None
     return ApplyUnitStatus(
         pipeline=name.pipeline,
@@ -234,6 +237,7 @@ def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
         remedy=why.remedy,
         since_ms=why.since_ms,
         headroom_seconds=unit.headroom_s,
+        outdated=unit.options,
     )
 
 

@@ -28,6 +28,7 @@ from tests.capture_kit import events, replay
 from tests.oracle_driver import installed
 from tests.oracle_stand import OWNER, OracleStand
 from tests.running import KEYS, OWNERS, Load, Run, Witness, running, target_config, write_config
+from tests.running import kill_workers as kill_workers_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # two more Sparks
@@ -154,17 +155,7 @@ def kill_capture(run: Run, _stand: OracleStand) -> None:
 
 
 def kill_workers(run: Run, _stand: OracleStand) -> None:
-    """Kill the workers, never their daemon."""
-    driver = {process.pid for process in run.find("consumer.main")}
-
-    def workers() -> list[psutil.Process]:
-        daemons = [p for p in run.find("-m consumer.spark.daemon") if p.ppid() not in driver]
-        pids = {p.pid for p in daemons}
-        return [p for p in daemons if p.ppid() in pids]
-
-    for worker in until(workers, "a Python worker", 600):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            worker.kill()
+    kill_workers_of(run)
 
 
 def kill_appliers(run: Run, _stand: OracleStand) -> None:

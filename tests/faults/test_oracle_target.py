@@ -24,7 +24,18 @@ from schemas.config.model import TargetConfig
 from tests.apply_kit import ROOT
 from tests.h2_server import PASSWORD, USER, OracleOnH2
 from tests.oracle_on_h2 import open_on_h2
-from tests.running import DDL, KEYS, Load, Run, Witness, rows, running, source_config, write_config
+from tests.running import (
+    DDL,
+    KEYS,
+    Load,
+    Run,
+    Witness,
+    kill_workers,
+    rows,
+    running,
+    source_config,
+    write_config,
+)
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # two more Sparks
@@ -60,20 +71,6 @@ def kill(run: Run, *words: str) -> None:
     for process in until(lambda: run.find(*words), f"a process with {words}"):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def kill_workers(run: Run) -> None:
-    """Kill the workers, never their daemon."""
-    driver = {process.pid for process in run.find("consumer.main")}
-
-    def workers() -> list[psutil.Process]:
-        daemons = [p for p in run.find("-m consumer.spark.daemon") if p.ppid() not in driver]
-        pids = {p.pid for p in daemons}
-        return [p for p in daemons if p.ppid() in pids]
-
-    for worker in until(workers, "a Python worker", 600):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            worker.kill()
 
 
 def kill_captures(run: Run) -> None:

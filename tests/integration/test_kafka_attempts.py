@@ -19,7 +19,7 @@ from consumer.targets.kafka import records
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import Selection, held_events, resolve_held
-from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
 from schemas.wire.event import ColumnChanges, Event
 from tests.apply_kit import FakeSource
 from tests.copy_kit import CopyOf
@@ -280,6 +280,33 @@ def test_what_the_topic_cannot_be_stops_the_unit_at_its_definition(real: Cluster
 
 def held_keys(config: Any) -> list[str]:
     return sorted(entry.held.key for entry in held_events(config))
+
+
+def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_key_is_known(
+    real: Cluster,
+) -> None:
+    """Their keys are never equal, but neither knows the other's yet. A unit that waits is tried again by itself (consumer/units/decisions.py)."""
+    options = TopicOptions(kinds=(("north", "mariadb"), ("south", "mariadb")))
+    route = TableRoute("bank.*", f"{real.schema}.acct", topic=options)
+    table = FakeSource().table
+    longer = other(table, key=other(table.key, parts=(*table.key.parts, IndexPart(column="version"))))
+    north, south = (
+        RealUnit(real, FakeSource(name=name, table=each), route, limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]
+        for name, each in (("north", table), ("south", longer))
+    )
+    for unit in (north, south):
+        unit.write([unit.source.put(unit.source.row(1, None, 1))])
+    report = north.apply()
+    assert report.state == "stopped"
+    assert "equal keys of both are one key in the topic" in report.message
+    assert south.apply().state == "ok", "it does not wait for one that is stopped"
+    north.take_over()
+    assert north.apply().state == "ok"
+    for unit in (north, south):
+        unit.write([unit.source.put(unit.source.row(2, None, 1))])
+        unit.take_over()
+        assert unit.apply().state == "ok", "and so it stays"
+    assert real.ops() == "mcmccc"
 
 
 def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) -> None:

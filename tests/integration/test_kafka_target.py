@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import EveryChange, Held, NetChange, TargetTable
 from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined, RowsChange
-from consumer.targets.kafka import progress
 from consumer.targets.kafka.clients import LONGEST_S
 from consumer.targets.kafka.dialect import open_kafka
-from consumer.targets.kafka.state import committed
+from consumer.targets.kafka.store import progress
+from consumer.targets.kafka.store.state import committed
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka

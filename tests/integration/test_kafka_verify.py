@@ -11,7 +11,7 @@ import pytest
 from consumer.ordering.model import EveryChange, TargetTable, TopicOptions
 from consumer.tables.router import Routed
 from consumer.targets.batches import BatchCommitted
-from consumer.targets.kafka.progress import KafkaProgress
+from consumer.targets.kafka.store.progress import KafkaProgress
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.compare import Difference

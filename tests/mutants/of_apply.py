@@ -28,6 +28,12 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -
 
 MUTANTS = [
     *_of("consumer/tables/held_events.py", ("entry.offset >= since", "entry.offset >= 0"), ("if since is None and not gone:", "if since is None:"), tests=_HELD),
+    *_of(
+        "consumer/tables/stored.py",
+        ("unwritten=unwritten, lost=False, emptied=None", "unwritten=unwritten, emptied=None"),
+        ("lost=False, emptied=None", "lost=False, emptied=None, snapshot=None"),
+        tests=("tests/unit/test_stored_definition.py",),
+    ),
     *_of("consumer/tables/stored.py", ("columns.renamed or columns.dropped:", "columns.renamed:"), ("    return before.since\n", "    return None\n"), tests=_HELD),
     *_of("rowlock/inspect/quarantine.py", ("    refuse_other_columns(in_force, entry)\n", ""), tests=_HELD),
     *_of("consumer/units/messages.py", ("self.home is None and not self.busy and not self.stop_asked", "self.home is None and not self.stop_asked"), tests=_CORE),
@@ -240,7 +246,7 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/evolution/in_target.py",
-        ("since=since, snapshot=snapshot))", "since=since))"),
+        ("stored=replace(planned.stored, since=since))", "stored=replace(planned.stored, since=since, snapshot=None))"),
         tests=_SNAPSHOTS,
     ),
     *_of(
@@ -256,7 +262,7 @@ MUTANTS = [
         ('return None if event.op == "r" else event', "return event"),
         tests=("tests/unit/test_schemas_debezium.py",),
     ),
-    *_of("consumer/attempt/attempt.py", ("Stored(table, since=mark[0], snapshot=before.snapshot)", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
+    *_of("consumer/attempt/attempt.py", ("replace(before.followed_by(table), since=mark[0])", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
     *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
     *_of("schemas/wire/copies.py", ("copies.get(table_text(db, table))", 'copies.get(f"{db}.{table}")'), tests=_COPIES),
@@ -295,7 +301,7 @@ MUTANTS = [
         ("if name in real.column_names and not _empty_there(wish, before, real, name):", "if name in real.column_names:"),
         ("return wish.shared(name) and fresh", "return wish.shared(name)"),
         ("empty = there.nullable and not default and", "empty = there.nullable and"),
-        (", unwritten=lacks)", ")"),
+        ("tuple(sorted(left)), lacks))", "tuple(sorted(left))))"),
         ("            *columns.renamed.values(),\n", ""),
         tests=_EVOLUTION,
     ),

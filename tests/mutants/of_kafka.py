@@ -17,6 +17,7 @@ _RECORDS = ("tests/unit/test_kafka_records.py",)
 _OWN = ("tests/unit/test_kafka_formats_own.py",)
 _FORMS = ("tests/unit/test_kafka_key_forms.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
+_RESHAPED = ("tests/integration/test_kafka_reshaped.py",)
 _VALUES = ("tests/unit/test_kafka_value_forms.py",)
 
 
@@ -101,7 +102,7 @@ MUTANTS = [
         ("if stored.emptied is not None and offset < stored.emptied:", "if stored.emptied is not None:"),
     ),
     *_of(
-        "consumer/targets/kafka/state.py",
+        "consumer/targets/kafka/store/state.py",
         ("tests/unit/test_shared_topics.py",),
         ("first and known.state.stopped is None", "known.state.stopped is None"),
         ("first and known.state.stopped is None", "first"),
@@ -115,7 +116,7 @@ MUTANTS = [
         ("    _keep_apart(spec, session, stored)\n", ""),
     ),
     *_of(
-        "rowlock/inspect/check.py",
+        "rowlock/inspect/checks/flows.py",
         ("tests/unit/test_shared_topics.py",),
         ("        yield from _mixed_topic(config, feeding)", "        pass"),
     ),
@@ -231,7 +232,7 @@ MUTANTS = [
             "            values = aged(self._known(unit).written, records.written, ends).values or ()\n",
             "            values = records.written.values or ()\n",
         ),
-        ("return now and aged(was, now, partial(", "return now or aged(was, now, partial("),
+        ("        now = aged(was, now, partial(", "        aged(was, now, partial("),
     ),
     *_of(
         "consumer/attempt/spec.py",
@@ -286,7 +287,7 @@ MUTANTS = [
         ("{_in_debezium(column)} with the schema {said}", "{_in_debezium(column)}"),
     ),
     *_of(
-        "consumer/targets/kafka/state.py",
+        "consumer/targets/kafka/store/state.py",
         _FORMS,
         ("                if not was.goes_on_as(other)\n", "                if was.column != other.column\n"),
         ("dict(self.added) != dict(now.added)", "len(self.added) != len(now.added)"),
@@ -432,13 +433,17 @@ MUTANTS = [
         ("and masks.keys().isdisjoint(index.columns)", ""),
     ),
     *_of(
-        "consumer/targets/kafka/progress.py",
+        "consumer/targets/kafka/store/progress.py",
         _TARGET,
         (
             "            writer.known = self._progress.refresh().unit(unit)\n",
             "            writer.known = known\n",
         ),
         ("any(row.epoch > epoch for row in known.lanes)", "any(row.epoch < 0 for row in known.lanes)"),
+    ),
+    *_of(
+        "consumer/targets/kafka/store/progress_topic.py",
+        _TARGET,
         ("    if size > facts.limit:\n", "    if size < 0:\n"),
     ),
     *_of(
@@ -456,7 +461,11 @@ MUTANTS = [
         ("if number is not None and writer.known.commits == number:", "if number is None and not writer:"),
         ("                number = after.commits\n", "                number = writer.known.commits\n"),
     ),
-    *_of("consumer/targets/kafka/state.py", _TARGET, ("if each[0] >= before and", "if each[0] > before and")),
+    *_of(
+        "consumer/targets/kafka/store/state.py",
+        _TARGET,
+        ("if each[0] >= before and", "if each[0] > before and"),
+    ),
     *_of(
         "consumer/targets/kafka/clients.py",
         _TARGET,
@@ -522,7 +531,38 @@ MUTANTS = [
         ("            if size_of(record) > self._facts.limit:\n", "            if not entry.event:\n"),
     ),
     *_of(
-        "consumer/targets/kafka/state.py",
+        "consumer/targets/kafka/ways.py",
+        _FORMS,
+        ("if copied is None or offset >= copied)", "if copied is None)"),
+        ("if copied is None or offset >= copied)", "if copied is None or offset > copied)"),
+        ("    known = dict(was.outdated) | dict", "    known = dict"),
+    ),
+    *_of(
+        "consumer/targets/kafka/target.py",
+        _RESHAPED,
+        ("        there = None if _emptied(changes, progress) else was\n", "        there = was\n"),
+        ("now, progress.guards[0].offset, copied", "now, progress.rows[0].offset, copied"),
+        ("copied=progress.copied)", "copied=None)"),
+    ),
+    *_of(
+        "consumer/targets/kafka/routed_topics.py",
+        _RESHAPED,
+        ("for name, _ in written.outdated}.union(written.reshaped(now))", "for name, _ in written.outdated}"),
+        ("sorted({name for name, _ in written.outdated}.union(", "sorted(set().union("),
+    ),
+    *_of(
+        "consumer/attempt/drivers/batches.py",
+        ("tests/unit/test_batch_commits.py",),
+        ('made["copied"] = operation.before', 'made["copied"] = None'),
+    ),
+    *_of(
+        "rowlock/inspect/planned/plan.py",
+        ("tests/unit/test_reload_server.py",),
+        ("        if flow.topic.conflicts:\n", "        if False:\n"),
+        ("        elif outdated := flow.topic.outdated:\n", "        elif outdated := ():\n"),
+    ),
+    *_of(
+        "consumer/targets/kafka/store/state.py",
         ("tests/integration/test_kafka_target.py",),
         ("        if each not in after.held\n    ]", "    ]"),
     ),

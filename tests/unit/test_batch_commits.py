@@ -103,6 +103,12 @@ def test_the_last_progress_counts() -> None:
     assert (progress.rows, progress.state) == ([MORE], state)
 
 
+def test_a_copy_that_ends_is_told_with_where_it_began() -> None:
+    _, progress = commit_of(of_operations(fx.SupersedeDisplaced("s.t", 4, "why"), fx.WriteProgress([AFTER])))
+    assert progress.copied == 4
+    assert commit_of(of_operations(fx.WriteProgress([AFTER])))[1].copied is None
+
+
 def test_without_operations_progress_stays() -> None:
     changes, progress = commit_of(of_operations())
     assert (changes, progress.rows, progress.state, progress.closed_before) == ([], [ROW], None, None)

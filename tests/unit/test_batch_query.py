@@ -35,6 +35,7 @@ from consumer.targets.dialect import Dialect
 from consumer.units.messages import About, FenceUnit
 from rowlock.errors import CommandError
 from rowlock.inspect import check
+from rowlock.inspect.checks.flows import Flow
 from rowlock.inspect.pairs import Pair
 from rowlock.inspect.quarantine import Selection, resolve_held
 from rowlock.inspect.verify import verify
@@ -379,7 +380,7 @@ def test_rows_of_a_target_of_whole_batches_are_not_said_to_be_equal(driven: Driv
 def test_check_judges_its_tables_and_asks_it_for_no_rights(driven: Driven) -> None:
     routed = resolve(driven.settings.routes, "s", "bank", "acct")
     assert routed is not None
-    flow = check.Flow("p", "s", account_table(), "t", routed)
+    flow = Flow("p", "s", account_table(), "t", routed)
     assert list(check._targets(driven.config, [flow], {"s": [flow.table]})) == []
     narrow = account_table()
     driven.folder.create_table(msgspec.structs.replace(narrow, columns=narrow.columns[:-1]))

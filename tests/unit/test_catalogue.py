@@ -20,7 +20,7 @@ from rowlock.coordinator.unit_catalogue import (
 from rowlock.coordinator.units import captured_sources, debezium_sources, units
 from rowlock.credentials import security_of
 from rowlock.errors import CommandError
-from rowlock.inspect.coordination_check import coordination_findings
+from rowlock.inspect.checks.coordination_check import coordination_findings
 from rowlock.processes.run import commands
 from schemas.config.model import Config, CoordinationTls, load_config
 

@@ -14,7 +14,8 @@ from msgspec import structs
 from consumer.tables.router import TableRoute, resolve, wanted_table
 from consumer.targets.checks.table_facts import TableFacts
 from rowlock.errors import CommandError
-from rowlock.inspect import check, debezium_check
+from rowlock.inspect import check
+from rowlock.inspect.checks import debezium_check
 from rowlock.views.source import Selected
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError

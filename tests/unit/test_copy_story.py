@@ -136,19 +136,21 @@ def test_a_stop_that_is_healed_by_a_copy() -> None:
     assert (state(story).phase, state(story).ended_stop) == ("done", "")
 
 
+def made_again(story: Story) -> Iterator[Events]:
+    """The table is dropped, and made again as it was."""
+    yield story.statement("DROP TABLE `acct`")
+    yield []
+    yield story.statement("CREATE TABLE acct (id BIGINT PRIMARY KEY, version INT)")
+    story.tick()
+    yield []
+    yield []
+
+
 @BOTH
 def test_a_dropped_table_that_is_made_again_is_copied(mysql: bool) -> None:
     story = Story(mysql=mysql)
 
-    def telling() -> Iterator[Events]:
-        yield story.statement("DROP TABLE `acct`")
-        yield []
-        yield story.statement("CREATE TABLE acct (id BIGINT PRIMARY KEY, version INT)")
-        story.tick()
-        yield []
-        yield []
-
-    story.tell(telling())
+    story.tell(made_again(story))
     assert state(story).id.startswith("made again at ")
     assert (state(story).phase, begins(story)[-1].copy is not None) == ("running", True)
     assert "bank.acct" not in story.broker.stored[-1].record.stops
@@ -161,15 +163,7 @@ def test_a_table_that_is_made_again_waits_for_a_person_where_repair_says_so(
     story = Story(mysql=False)
     story.repair = limits
 
-    def telling() -> Iterator[Events]:
-        yield story.statement("DROP TABLE `acct`")
-        yield []
-        yield story.statement("CREATE TABLE acct (id BIGINT PRIMARY KEY, version INT)")
-        story.tick()
-        yield []
-        yield []
-
-    story.tell(telling())
+    story.tell(made_again(story))
     assert (state(story).phase, begins(story)) == ("refused", [])
     assert "rowlock copy bank.acct" in state(story).reason
     assert ("(about 7 rows)" in state(story).reason) == (limits is not None)

@@ -11,7 +11,7 @@ from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import LaneProgress, UnitState
 from consumer.targets.batches import BatchCommitted, ProgressChange
 from consumer.targets.kafka.errors import WriterFencedError
-from consumer.targets.kafka.state import Known, ProgressRecord
+from consumer.targets.kafka.store.state import Known, ProgressRecord
 from consumer.targets.kafka.target import KafkaTarget
 from schemas.wire.position import ZERO
 from tests.kafka_target_kit import UNIT, target_config

@@ -16,10 +16,10 @@ from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.store.state import Written
 from consumer.targets.kafka.target import tell_reshaped
 from consumer.targets.kafka.topics import TopicFacts
-from consumer.targets.kafka.ways import one_way
+from consumer.targets.kafka.ways import dated, one_way
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 WORDS = tuple(sorted(FORMATS))
@@ -219,6 +219,23 @@ def test_another_filter_or_mask_is_told_once_and_stops_nothing(
             tell_reshaped(UNIT, before, now)
     assert [each["changed"] for each in said] == ([changed] if changed else [])
     assert all("rowlock copy" in each["do"] for each in said)
+
+
+def test_an_option_that_changed_is_kept_until_a_copy_from_behind_it_ends() -> None:
+    was, now = (
+        records_of("plain", id_of(INT), where=(("note", (word,)),)).written for word in ("open", "shut")
+    )
+    masked = records_of("plain", id_of(INT), where=(("note", ("shut",)),), masks=(("note", "x"),)).written
+    assert dated(None, now, 4).outdated == ()
+    assert dated(was, was, 4).outdated == ()
+    first = dated(was, now, 4)
+    assert first.outdated == (("where", 4),)
+    both = dated(first, masked, 9)
+    assert both.outdated == (("masks", 9), ("where", 4))
+    assert dated(both, was, 12).outdated == (("masks", 12), ("where", 12)), "rows of in between stay"
+    for copied, left in (4, both.outdated), (5, (("masks", 9),)), (9, (("masks", 9),)), (10, ()):
+        assert dated(both, masked, 20, copied=copied).outdated == left
+    assert dated(was, now, 4, copied=2).outdated == (("where", 4),), "the copy's first rows are of before"
 
 
 def test_another_salt_is_another_mask_only_where_one_hashes() -> None:

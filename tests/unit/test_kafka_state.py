@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from consumer.ordering.model import ApplyUnit, UnitState
-from consumer.targets.kafka.state import NOTHING, VERSION, Known, ProgressRecord, Units, pairs
+from consumer.targets.kafka.store.state import NOTHING, VERSION, Known, ProgressRecord, Units, pairs
 
 UNIT = ApplyUnit("p", "t")
 

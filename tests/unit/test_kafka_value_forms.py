@@ -15,7 +15,7 @@ from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.store.state import Written
 from consumer.targets.kafka.topics import TopicFacts, TopicSeen
 from consumer.targets.kafka.ways import accepted, aged, misplaced, older_columns
 from consumer.targets.kafka.writer import Outgoing

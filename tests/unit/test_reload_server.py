@@ -30,6 +30,7 @@ from rowlock.inspect.planned.plan import (
     NO_MORE,
     StoredFlow,
     StoredSource,
+    StoredTopic,
     plan_lines,
     planned,
 )
@@ -308,6 +309,31 @@ def test_target_tables_columns_and_layouts() -> None:
     ]
     lines = plan_lines(found)
     assert lines[-2:] == ["the coordinator that leads would refuse its file:", "  c.yaml:3: wrong"]
+    assert json.dumps(found.as_dict())
+
+
+def test_a_topic_whose_rows_stay_as_they_were_and_one_that_would_stop() -> None:
+    names = "b", "o"
+    flows = [
+        flow("same", (), topic=StoredTopic(names)),
+        flow("filter", (), topic=StoredTopic(names, ("masks", "where"))),
+        flow("log", (), topic=StoredTopic(names, ("where",), debezium=True)),
+        flow("form", (), topic=StoredTopic(names, ("where",), ("format was plain, now rowlock",))),
+    ]
+    flows = [replace(each, wanted=(), layout=(1, "r"), stored=(1, "r")) for each in flows]
+    found = planned([], flows)
+    assert [(each.topic, each.stops, each.outdated) for each in found.topics] == [
+        ("public.filter", False, ("masks", "where")),
+        ("public.log", False, ("where",)),
+        ("public.form", True, ()),
+    ]
+    one, two, three, _ = plan_lines(found)
+    assert one.startswith(
+        "target t: topic public.filter: s:filter of pipeline p: `masks`, `where` of the route"
+    )
+    assert ": rowlock copy b.o, which" in one
+    assert two.endswith(": start over (docs/how-to/start-over.md) with another topic")
+    assert "pipeline p will stop: format was plain, now rowlock: set the route back, or start over" in three
     assert json.dumps(found.as_dict())
 
 

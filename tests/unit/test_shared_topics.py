@@ -14,8 +14,8 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, TopicOptions, UnitS
 from consumer.tables.router import Routed, TableRoute
 from consumer.tables.shared_topics import mixed, shared_with
 from consumer.tables.stored import Stored
-from consumer.targets.kafka.state import ProgressRecord, Units, Written
-from rowlock.inspect.check import Flow, not_kept_apart
+from consumer.targets.kafka.store.state import ProgressRecord, Units, Written
+from rowlock.inspect.checks.flows import Flow, not_kept_apart
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 ACCT = Table(

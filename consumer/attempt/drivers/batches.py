@@ -242,7 +242,7 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
             case fx.SupersedeDisplaced():
-                pass  # only keys are unique there: no row is ever displaced
+                made["copied"] = operation.before  # no row was ever displaced: only keys are unique there
             case fx.WriteUnit():
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():

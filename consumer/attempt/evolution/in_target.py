@@ -121,8 +121,7 @@ def _planned(asked: FollowDefinition, real: Table, routed: Routed, others: Seque
     change = asked.change
     planned = plan_change(change, real, routed, others)
     since = since_behind(change.before, change.columns, asked.at[0], rewrite=change.rewrite)
-    snapshot = None if change.before is None else change.before.snapshot
-    return replace(planned, stored=replace(planned.stored, since=since, snapshot=snapshot))
+    return replace(planned, stored=replace(planned.stored, since=since))
 
 
 def change_state(asked: FollowDefinition) -> str | None:

@@ -79,7 +79,8 @@ def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequen
         _refuse_old_values(wish, before, real)
     left = {*_still_left(before, wish), *kept_columns(real, wish)} - {*wish.wanted.column_names}
     lacks = unwritten(wish.wanted, real, change.policy)
-    return Planned(steps(real, wish), Stored(change.after, names, tuple(sorted(left)), unwritten=lacks))
+    known = before or Stored(change.after)
+    return Planned(steps(real, wish), known.followed_by(change.after, names, tuple(sorted(left)), lacks))
 
 
 def _names(change: TableChange) -> dict[str, str]:

@@ -14,9 +14,9 @@ from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.key_forms import key_forms, value_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
 from consumer.targets.kafka.formats.partition import PARTITIONERS
-from consumer.targets.kafka.progress import check_size, size_of
 from consumer.targets.kafka.shaping import Shaping, shape_of
-from consumer.targets.kafka.state import ClosedEntry, Written, closed_pair
+from consumer.targets.kafka.store.progress_topic import check_size, size_of
+from consumer.targets.kafka.store.state import ClosedEntry, Written, closed_pair
 from consumer.targets.kafka.topics import GONE_S, TargetTopics, TopicFacts, TopicSeen
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.fills import fill_of
@@ -199,8 +199,9 @@ class OpenedTopics:
         if facts is not None:
             self._tables[topic] = self._records(table, facts, create=create), facts
 
-    def judge(self, table: TargetTable, *, create: bool) -> None:
-        self._records(table, self._topics.facts(topic_of(table).name), create=create)
+    def judge(self, table: TargetTable, *, create: bool) -> Written:
+        """Return how a table would be written to its topic. Raises TargetConfigError: it cannot be."""
+        return self._records(table, self._topics.facts(topic_of(table).name), create=create).written
 
     def of(self, table: TargetTable) -> tuple[TableRecords, TopicFacts]:
         topic = topic_of(table)

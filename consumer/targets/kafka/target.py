@@ -17,15 +17,16 @@ from consumer.targets.batches import (
     ProgressChange,
     RowsChange,
 )
-from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.kafka.clients import BATCH
 from consumer.targets.kafka.compacted.topic_contents import FollowedTopics, TopicContents
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.kafka.progress import FENCES, OVERHEAD, KafkaProgress, taken_back
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.records import ClosedHistory, OpenedTopics, topic_of
-from consumer.targets.kafka.state import (
+from consumer.targets.kafka.records import ClosedHistory, topic_of
+from consumer.targets.kafka.routed_topics import RoutedTopics, WithoutDefinitions
+from consumer.targets.kafka.store.progress import FENCES, taken_back
+from consumer.targets.kafka.store.progress_topic import OVERHEAD
+from consumer.targets.kafka.store.state import (
     Known,
     Written,
     closed_entries,
@@ -33,9 +34,9 @@ from consumer.targets.kafka.state import (
     counted,
     guards,
 )
-from consumer.targets.kafka.ways import accepted, aged, misplaced, one_way
+from consumer.targets.kafka.ways import accepted, aged, dated, misplaced, one_way
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
-from schemas.table.model import Key, Table
+from schemas.table.model import Key
 
 log = structlog.get_logger(__name__)
 
@@ -48,30 +49,13 @@ class _NotOursError(Exception):
         self.known = known
 
 
-class WithoutDefinitions:
-    """The part of a target of events that is about definitions: a topic has none, and nothing but its key is unique there."""
-
-    def read_table(self, schema: str, name: str) -> Table | None:
-        return None
-
-    def facts(self, schema: str, name: str) -> TableFacts:
-        return TableFacts()
-
-    def create_table(self, table: Table) -> None:
-        """Do nothing: `open_topic` makes topics."""
-
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        return {}
-
-
-class KafkaTarget(WithoutDefinitions, KafkaProgress):
+class KafkaTarget(WithoutDefinitions, RoutedTopics):
     """See consumer.targets.batches.BatchTarget. `paused` is called before a commit."""
 
     transactional_ddl = True
 
     def __init__(self, *args: object, **options: object) -> None:
-        super().__init__(*args, **options)  # type: ignore[arg-type]
-        self._tables = OpenedTopics(self._topics, self._config.mask_salt.get_secret_value())
+        super().__init__(*args, **options)
         self._history = ClosedHistory(self._topics, self._config.prefix)
         self._followed = FollowedTopics()
         self.paused: Callable[[], None] = lambda: None
@@ -119,7 +103,7 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                 begun = True  # whether the last commit happened is known from here on
                 if number is not None and writer.known.commits == number:
                     break  # it happened, and its answer alone was lost
-                written = self._written(unit, writer.known, ways, changes)
+                written = self._written(unit, writer.known, ways, changes, progress)
                 after = counted(writer.known, committed(writer.known, progress, written))
                 left = closed_entries(unit, writer.known, after, progress.why, self._now_ms())
                 closed = list(self._history.records(left))
@@ -178,12 +162,21 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
         return [self._tables.of(each.table)[0].written for each in changes]
 
     def _written(
-        self, unit: ApplyUnit, known: Known, ways: Sequence[Written], changes: Sequence[RowsChange]
+        self,
+        unit: ApplyUnit,
+        known: Known,
+        ways: Sequence[Written],
+        changes: Sequence[RowsChange],
+        progress: ProgressChange,
     ) -> Written | None:
         was = accepted(known.written, ways, anew=_anew(changes))
         now = one_way(unit, was, ways)
+        if now is None:
+            return None
         tell_reshaped(unit, was, now)
-        return now and aged(was, now, partial(self._topics.ends, now.topic, range(now.partitions)))
+        now = aged(was, now, partial(self._topics.ends, now.topic, range(now.partitions)))
+        there = None if _emptied(changes, progress) else was
+        return dated(there, now, progress.guards[0].offset, copied=progress.copied)
 
     def _records(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
@@ -199,22 +192,6 @@ class KafkaTarget(WithoutDefinitions, KafkaProgress):
                     yield from table.defined(place)
                 case _:
                     yield from table.of(change, place, partial(self._state, unit, change.table))
-
-    # --- topics
-
-    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
-        """See consumer.targets.base.EventTables."""
-        self._tables.open(table, create=create, gone=gone)
-
-    def judge_topic(self, table: TargetTable, *, create: bool) -> None:
-        self._tables.judge(table, create=create)
-
-    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
-        """See consumer.targets.base.EventTables."""
-        return misplaced(self._known(unit).written, self._tables.seen(table), topic_of(table))
-
-    def surroundings(self, schema: str, name: str) -> object:
-        return self._topics.facts(f"{schema}.{name}")
 
     # --- what topics hold
 
@@ -259,6 +236,12 @@ def tell_reshaped(unit: ApplyUnit, was: Written | None, now: Written | None) -> 
 def _anew(changes: Sequence[RowsChange]) -> bool:
     """Tell whether every row comes anew behind these changes."""
     return any(isinstance(each, Defined) and each.anew for each in changes)
+
+
+def _emptied(changes: Sequence[RowsChange], progress: ProgressChange) -> bool:
+    """Tell whether the table's rows are gone behind these changes; a page that deletes some of them moves nothing."""
+    moves = list(progress.rows) != list(progress.guards)
+    return moves and any(isinstance(each, Clearing) for each in changes)
 
 
 def _place(progress: ProgressChange) -> Place:

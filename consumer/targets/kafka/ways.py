@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, TargetTopic
 from consumer.targets.kafka.formats.key_forms import UNSIGNED, ValueForm
-from consumer.targets.kafka.state import Written
+from consumer.targets.kafka.store.state import Written
 from consumer.targets.kafka.topics import TopicSeen
 from schemas.findings import START_OVER, copy_again
 
@@ -96,6 +96,19 @@ def _goes_on(was: ValueForm | None, now: ValueForm) -> bool:
     if was is None or was.form not in (now.form, now.form.removesuffix(UNSIGNED)):
         return False
     return not now.labels or now.labels[: len(was.labels)] == was.labels
+
+
+def dated(was: Written | None, now: Written, at: int, *, copied: int | None = None) -> Written:
+    """Return `now` with the options of the route by which records are there that are as they were before.
+
+    `was`: as the last commit left it; None: nothing of the table is there. `at`: the offset at which that one left the unit. `copied`: the offset at
+    which a copy of the whole table began that ends with this commit.
+    """
+    if was is None:
+        return now
+    known = dict(was.outdated) | dict.fromkeys(was.reshaped(now), at)
+    left = ((name, offset) for name, offset in known.items() if copied is None or offset >= copied)
+    return replace(now, outdated=tuple(sorted(left)))
 
 
 def older_columns(values: Iterable[ValueForm], partition: int, offset: int) -> set[str]:

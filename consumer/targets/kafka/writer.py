@@ -19,7 +19,7 @@ from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import ApplyUnit
 from consumer.targets.kafka.clients import Limits, producer_of
 from consumer.targets.kafka.errors import FENCED, kafka_error, translated
-from consumer.targets.kafka.state import NOTHING, Known
+from consumer.targets.kafka.store.state import NOTHING, Known
 from schemas.config.model import KafkaTargetConfig
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})

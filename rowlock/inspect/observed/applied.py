@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import cast
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
+from consumer.spark.pipeline import routes_of
+from consumer.tables.router import resolve
+from consumer.tables.stored import decode_stored
+from consumer.targets.base import EventTables
 from rowlock.coordinator.units import UnitName
+from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
 from rowlock.views.headroom import ASK_S, Unapplied, of_topics
 from rowlock.views.kafka import KafkaView, Span
 from rowlock.views.target import TargetView, known_topics, progress, target_session
 from rowlock.views.topic_settings import TopicSettings
+from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config
 from schemas.findings import Finding
 
@@ -18,6 +25,8 @@ from schemas.findings import Finding
 @dataclass(frozen=True, slots=True)
 class Applied:
     """`slowest`: the lane that is least far, None where nothing was ever applied. `quarantined`, `displaced`: rows in the target.
+
+    `outdated`: (what is so, what to do) of rows in a topic of the target that are as their route was before, `options`: of what in it.
 
     `age_s`: of the oldest event that is not applied; None: there is none, or its time cannot be told. `headroom_s`: how long it is kept
     yet; None: not asked, or not known. `alarms`: what is to be said of that.
@@ -29,6 +38,8 @@ class Applied:
     span: Span
     quarantined: int
     displaced: int = 0
+    options: tuple[str, ...] = ()
+    outdated: tuple[str, str] | None = None
     age_s: float | None = None
     headroom_s: float | None = None
     alarms: tuple[Finding, ...] = ()
@@ -71,7 +82,7 @@ class AppliedReader:
         lanes, state = progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
         held = len(session.held(unit)) if name.topic in known else 0
-        found = Applied(name, slowest, state, self._kafka.span(name.topic), held)
+        found = self._with_topic(session, Applied(name, slowest, state, self._kafka.span(name.topic), held))
         if not found.late:
             return found
         first = max(found.offset + 1, found.span.low)
@@ -81,6 +92,23 @@ class AppliedReader:
             if found.age_s is None or found.age_s >= ASK_S
             else found
         )
+
+    def _with_topic(self, session: TargetView, unit: Applied) -> Applied:
+        """Add how the rows of a unit stand in a topic of the target."""
+        options, definition = self._config.pipelines[unit.name.pipeline], unit.state and unit.state.definition
+        if not definition or not target_kind(self._config.targets[unit.name.target].type).events:
+            return unit
+        table = decode_stored(definition).table
+        routed = resolve(routes_of(self._config, options), unit.name.source, table.db, table.name)
+        if routed is None or routed.topic is None:
+            return unit
+        place = ApplyUnit(unit.name.pipeline, unit.name.topic)
+        changed = cast(EventTables, session).outdated(place, routed.topic)
+        if not changed:
+            return unit
+        debezium = self._config.sources[unit.name.source].events == "debezium"
+        told = why_outdated(changed), rewritten_by(table.db, table.name, debezium=debezium)
+        return replace(unit, options=changed, outdated=told)
 
     def _with_headroom(self, unit: Applied, first: int, now_ms: int) -> Applied:
         wanted = [Unapplied(unit.name.topic, unit.name.pipeline, first)]

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
 from rowlock.views.retention import in_bytes
-from schemas.findings import copy_again
+from schemas.findings import START_OVER, copy_again
 from schemas.wire.records import place_of_topic
 
 NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
@@ -38,7 +39,7 @@ class StoredFlow:
     """A source table on its way. `wanted`: columns of the target table as rowlock would make it; `there`: of the real one, None: there is none.
 
     `create`: whether the pipeline makes tables. `layout`, `stored`: (lanes, fingerprint of the routes) by the file, and of the unit's progress, None: it
-    has none.
+    has none. `topic`: None: the target has tables.
     """
 
     pipeline: str
@@ -51,6 +52,18 @@ class StoredFlow:
     create: bool
     layout: tuple[int, str]
     stored: tuple[int, str] | None = None
+    topic: StoredTopic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """Of a source table `names` (db, name) on its way to a topic of a target that holds its records. `outdated`: options of the route by which they are not as they
+    would be written now; `conflicts`: what would stop the unit."""
+
+    names: tuple[str, str]
+    outdated: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    debezium: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,21 @@ class PlannedTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """Of a topic of a target with records of the source table `table`. `stops`: the unit stops at its next change, with `why`; else rows stay as
+    they are, by the route's options `outdated`, until what `remedy` says is done."""
+
+    pipeline: str
+    target: str
+    topic: str
+    table: str
+    stops: bool
+    outdated: tuple[str, ...]
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedLayout:
     """`why`: what is different of a unit that has been applied; it is switched at its next takeover."""
 
@@ -94,6 +122,7 @@ class RunPlan:
     tables: tuple[PlannedTable, ...] = ()
     targets: tuple[PlannedTarget, ...] = ()
     layouts: tuple[PlannedLayout, ...] = ()
+    topics: tuple[PlannedTopic, ...] = ()
     asked: Mapping[str, Any] | None = None
 
     @property
@@ -106,6 +135,7 @@ class RunPlan:
             "tables": [asdict(each) for each in self.tables],
             "targets": [asdict(each) for each in self.targets],
             "layouts": [asdict(each) for each in self.layouts],
+            "topics": [asdict(each) for each in self.topics],
             "copies": {
                 "tables": len(self.copies),
                 "rows": sum(each.rows or 0 for each in self.copies),
@@ -121,7 +151,12 @@ def planned(
     """Return what the configuration changes."""
     flows = list(flows)
     tables = [each for source in sources for each in _tables(source)]
-    return RunPlan(tuple(tables), tuple(dict.fromkeys(_targets(flows))), tuple(_layouts(flows)), asked)
+    targets, layouts, topics = (
+        tuple(dict.fromkeys(_targets(flows))),
+        tuple(_layouts(flows)),
+        tuple(_topics(flows)),
+    )
+    return RunPlan(tuple(tables), targets, layouts, topics, asked)
 
 
 def _tables(source: StoredSource) -> Iterator[PlannedTable]:
@@ -159,6 +194,19 @@ def _layouts(flows: Iterable[StoredFlow]) -> Iterator[PlannedLayout]:
         yield PlannedLayout(flow.pipeline, f"{flow.source}:{flow.table}", " and ".join(why))
 
 
+def _topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
+    for flow in flows:
+        if flow.topic is None:
+            continue
+        place = flow.pipeline, flow.target, flow.place, f"{flow.source}:{flow.table}"
+        if flow.topic.conflicts:
+            remedy = f"set the route back, or {START_OVER} with another topic"
+            yield PlannedTopic(*place, True, (), "; ".join(flow.topic.conflicts), remedy)
+        elif outdated := flow.topic.outdated:
+            remedy = rewritten_by(*flow.topic.names, debezium=flow.topic.debezium)
+            yield PlannedTopic(*place, False, outdated, why_outdated(outdated), remedy)
+
+
 def plan_lines(plan: RunPlan) -> list[str]:
     """Return the plan for people, a line for each change."""
     lines = [_table_line(each) for each in plan.tables]
@@ -166,6 +214,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
     lines += [
         f"pipeline {each.pipeline}: the layout of {each.table} changes ({each.why})" for each in plan.layouts
     ]
+    lines += [_topic_line(each) for each in plan.topics]
     if plan.copies:
         rows, size = sum(each.rows or 0 for each in plan.copies), sum(each.bytes or 0 for each in plan.copies)
         lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {in_bytes(size)}")
@@ -191,10 +240,16 @@ def _table_line(each: PlannedTable) -> str:
     return f"{place} is captured newly{topic}; {copy}"
 
 
+def _topic_line(each: PlannedTopic) -> str:
+    place = f"target {each.target}: topic {each.topic}: {each.table} of pipeline {each.pipeline}"
+    return f"{place}{' will stop' if each.stops else ''}: {each.why}: {each.remedy}"
+
+
 def _target_line(each: PlannedTarget) -> str:
     place = f"target {each.target}: {each.table}"
     if each.creates:
-        return f"{place} is made with columns {', '.join(each.columns)} (pipeline {each.pipeline})"
+        columns = f" with columns {', '.join(each.columns)}" if each.columns else ""
+        return f"{place} is made{columns} (pipeline {each.pipeline})"
     return f"{place} lacks columns {', '.join(each.columns)} (pipeline {each.pipeline})"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from consumer.errors import ConsumerError
+from consumer.errors import ConsumerError, TargetConfigError
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import ApplyUnit
+from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.router import wanted_table
-from consumer.targets.base import UnitTarget
+from consumer.tables.router import topic_table, wanted_table
+from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.dialect import open_target
 from producer.errors import CaptureError
 from producer.kafka.topic_reader import TopicReader
@@ -18,8 +18,8 @@ from producer.resume.positions import PositionStore
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.units import captured_sources
 from rowlock.errors import CommandError
-from rowlock.inspect.check import Flow, flows
-from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, planned
+from rowlock.inspect.checks.flows import Flow, flows
+from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, StoredTopic, planned
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import estimates, selected_tables
 from rowlock.views.target import TargetView, known_topics, progress
@@ -97,21 +97,49 @@ def _flows(config: Config, pipeline: str, found: list[Flow]) -> Iterator[StoredF
 def _flow(
     config: Config, flow: Flow, session: UnitTarget, known: set[str], layout: tuple[int, str]
 ) -> StoredFlow:
-    wanted = wanted_table(flow.table, flow.routed)
-    real = session.read_table(wanted.db, wanted.name)
+    columns, there = _columns(flow, session)
     topic = table_topic(config.kafka.prefix, flow.source, flow.table.db, flow.table.name)
-    rows, _ = progress(cast(TargetView, session), known, ApplyUnit(flow.pipeline, topic))
+    unit = ApplyUnit(flow.pipeline, topic)
+    rows, _ = progress(cast(TargetView, session), known, unit)
     return StoredFlow(
         flow.pipeline,
         flow.source,
         table_text(flow.table.db, flow.table.name),
         flow.target,
-        f"{wanted.db}.{wanted.name}",
-        tuple(column.name for column in wanted.columns),
-        tuple(column.name for column in real.columns) if real is not None else None,
+        f"{flow.routed.schema}.{flow.routed.table}",
+        columns,
+        there,
         config.pipelines[flow.pipeline].create_tables,
         layout,
         _layout(rows[0].layout) if rows else None,
+        None
+        if (options := flow.routed.topic) is None
+        else _stored_topic(config, flow, unit, options, session),
+    )
+
+
+def _columns(flow: Flow, session: UnitTarget) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the columns of the target table as rowlock would make it, and of the real one, None: it is not there. A topic has none."""
+    place = flow.routed.schema, flow.routed.table
+    if flow.routed.topic is not None:
+        return (), None if session.surroundings(*place) is None else ()
+    real = session.read_table(*place)
+    return wanted_table(flow.table, flow.routed).column_names, None if real is None else real.column_names
+
+
+def _stored_topic(
+    config: Config, flow: Flow, unit: ApplyUnit, options: TopicOptions, session: UnitTarget
+) -> StoredTopic:
+    """Return how the records of a unit stand to what the route says now."""
+    topics = cast(EventTables, session)
+    table = topic_table(wanted_table(flow.table, flow.routed), flow.routed, flow.source, flow.table)
+    try:
+        conflicts = topics.conflicts(unit, table, create=config.pipelines[flow.pipeline].create_tables)
+    except TargetConfigError as error:
+        conflicts = [str(error)]
+    debezium = config.sources[flow.source].events == "debezium"
+    return StoredTopic(
+        (flow.table.db, flow.table.name), topics.outdated(unit, options), tuple(conflicts), debezium
     )
 
 

@@ -20,7 +20,8 @@ class Written(msgspec.Struct, frozen=True):
 
     `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
     own, by which a topic that was deleted and made again is told; "": nobody knows it. `values`: the forms of all columns' values, which may change: then
-    those of older records are not read. `shape`: digests of the route's options about rows, which may change, too.
+    those of older records are not read. `shape`: digests of the route's options about rows, which may change, too; `outdated`: those that did, each with
+    the offset of the unit's own topic up to which rows were written as the option was before, until a copy from behind it has written all of them again.
     """
 
     topic: str
@@ -33,6 +34,7 @@ class Written(msgspec.Struct, frozen=True):
     topic_id: str = ""
     values: tuple[ValueForm, ...] | None = None
     shape: tuple[tuple[str, str], ...] | None = None
+    outdated: tuple[tuple[str, int], ...] = ()
 
     def changes(self, now: Written) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""

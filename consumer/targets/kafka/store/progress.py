@@ -15,14 +15,14 @@ from dataclasses import replace
 import msgspec
 import structlog
 
-from consumer.errors import FencedError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.errors import FencedError, TransientError
 from consumer.ordering.fencing_tokens import BITS, next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.kafka.clients import BATCH, admin_of
 from consumer.targets.kafka.errors import WriterFencedError
-from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.state import NOTHING, Known, ProgressRecord, Units, pairs
-from consumer.targets.kafka.topics import TargetTopics, TopicFacts
+from consumer.targets.kafka.store.progress_topic import ProgressTopic
+from consumer.targets.kafka.store.state import NOTHING, Known, ProgressRecord
+from consumer.targets.kafka.topics import TargetTopics
 from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
 from schemas.backoff import pause_after
 from schemas.config.model import KafkaTargetConfig
@@ -30,99 +30,11 @@ from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
-SETTINGS = {"cleanup.policy": "compact"}
 FENCES = 8
 """How often an owner takes its transactional id back before it lets others have a turn."""
 FIRST_PAUSE_S = 0.02
-OVERHEAD = 200
-"""Bytes of a record beside key, value and headers, and of the batch that holds it alone: at most."""
 Change = Callable[[Known], Known]
 """Says what becomes of a unit. Raises FencedError: it is somebody else's. The same object: nothing becomes of it."""
-
-
-class ProgressTopic:
-    """The topic, followed from its begin."""
-
-    def __init__(self, config: KafkaTargetConfig, topics: TargetTopics) -> None:
-        self.name = f"{config.prefix}.rowlock_progress"
-        self._config, self._topics = config, topics
-        self._reader: CommittedReader | None = None
-        self.facts: TopicFacts | None = None
-        self.units = Units()
-
-    def ensure(self) -> None:
-        """Make the topic where it is missing. Raises TargetConfigError: one that is there cannot serve."""
-        found = self._topics.facts(self.name)
-        if found is None:
-            found = self._topics.made(self.name, 1, SETTINGS)
-        self._judge(found)
-
-    def _judge(self, found: TopicFacts | None) -> None:
-        if found is not None and found.partitions != 1:
-            raise TargetConfigError(
-                f"topic {self.name} has {found.partitions} partitions and must have one, for its order is the units': make it anew while "
-                "nothing writes to the target, or choose another `prefix` of the target"
-            )
-        if found is not None and not found.compacted:
-            raise TargetConfigError(
-                f"topic {self.name} would forget the progress of units: set its cleanup.policy to compact"
-            )
-        self.facts = found
-
-    def refresh(self, *, stable: bool = False) -> Units:
-        """Read to the end of now (`stable`: to the first open transaction). Raises consumer.errors."""
-        if self._reader is None:
-            if self.facts is None:
-                self._judge(self._topics.facts(self.name))
-            if self.facts is None:
-                return self.units  # nobody has ever written
-            self.units = Units()
-            self._reader = CommittedReader(self._config, self._topics, self.name, 1)
-        try:
-            for message in self._reader.to_end(stable=stable):
-                self._take(message.offset(), message.key(), message.value())
-        except Exception:
-            self.close()  # from its begin, the next time
-            raise
-        return self.units
-
-    def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        try:
-            self.units.take(key, value)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise TargetConfigError(
-                f"topic {self.name} offset {offset}: this is no record of rowlock's ({error}): find out who else writes there, and choose "
-                "another `prefix` of the target"
-            ) from error
-
-    def outgoing(self, unit: ApplyUnit, before: Known, after: Known) -> list[Outgoing]:
-        """Return the records that make `after` of `before`. Raises UnitStoppedError: the topic does not take one of that size."""
-        records = [Outgoing(self.name, 0, key, value) for key, value in pairs(unit, before, after)]
-        for record in records:
-            if self.facts is not None:
-                check_size(record, self.facts)
-        return records
-
-    def close(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
-
-
-def size_of(record: Outgoing) -> int:
-    """Return the bytes of a record and of the batch that holds it alone: not less than a broker counts."""
-    size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
-    return size + sum(len(name) + len(value) + 10 for name, value in record.headers)
-
-
-def check_size(record: Outgoing, facts: TopicFacts) -> None:
-    """Raise UnitStoppedError for a record that the topic would refuse: a producer that meets that has lost its transaction."""
-    size = size_of(record)
-    if size > facts.limit:
-        raise UnitStoppedError(
-            f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}: raise it there, and in the "
-            "consumers that read it, or leave the large column out of the route (`columns`)"
-        )
 
 
 class UnitsInTopic:

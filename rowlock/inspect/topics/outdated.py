@@ -1,0 +1,25 @@
+"""Words for rows in a topic of the target that are as their route was before, and stay so until they are written again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.findings import START_OVER, copy_again
+
+
+def why_outdated(options: Sequence[str]) -> str:
+    """Return what is so, given the options of the route that changed."""
+    left = {
+        "where": "rows that the filter let in are missing and those that it leaves out are still there",
+        "columns": "rows have the columns that were chosen before",
+        "masks": "what is to be hidden still stands there",
+    }
+    said = "; ".join(left[name] for name in sorted(options))
+    return f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the topic is as before: {said}"
+
+
+def rewritten_by(db: str, table: str, *, debezium: bool) -> str:
+    """Return the remedy, given the table at its source; `debezium`: Debezium writes the source's topics."""
+    if debezium:
+        return f"{START_OVER} with another topic"
+    return f"{copy_again(db, table)}, which writes all rows and deletes those that the filter leaves out"

@@ -1,0 +1,33 @@
+"""What stays of a stored definition where another one follows it, and what comes back from its text."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from consumer.tables.stored import Stored, decode_stored
+from tests.apply_kit import account_table
+
+BEFORE = Stored(
+    account_table(), {"owner": "holder"}, ("old",), lost=True, since=4, emptied=7, unwritten=("note",), snapshot=(3, 9)
+)  # fmt: skip
+ANEW = {"table", "names", "left", "lost", "emptied", "unwritten"}
+"""Fields that another definition says anew; each of the others stays."""
+
+
+def test_each_field_is_what_the_next_definition_says_or_stays() -> None:
+    bare = Stored(other := account_table(name="other"))
+    after = BEFORE.followed_by(other)
+    for field in fields(Stored):
+        was = bare if field.name in ANEW else BEFORE
+        assert getattr(after, field.name) == getattr(was, field.name), field.name
+        assert getattr(BEFORE, field.name) != getattr(bare, field.name), "the field is set in this test"
+
+
+def test_names_are_those_that_are_given() -> None:
+    after = BEFORE.followed_by(BEFORE.table, {"note": "remark"}, ("gone",), ("version",))
+    assert (after.names, after.left, after.unwritten) == ({"note": "remark"}, ("gone",), ("version",))
+
+
+def test_the_text_says_every_field() -> None:
+    assert decode_stored(BEFORE.encode()) == BEFORE
+    assert decode_stored(replace(BEFORE, names={}).encode()) == replace(BEFORE, names={})
