@@ -211,7 +211,7 @@ def _nearest_first(root: Path, file: str) -> tuple[str, ...]:
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
     """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
     the simulations of plain changes, and of changes of definitions with copies."""
-    package = re.compile(rf"(?:^from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
+    package = re.compile(rf"(?:^\s*from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
         for path in (root / "tests").glob("*.py")
