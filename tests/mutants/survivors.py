@@ -61,6 +61,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("consumer/ordering/fold.py", "    pairs = list(zip(at, values, strict=True))", "    pairs = list(zip(at, values, strict=False))", "both are one for each part of the index"),
     Survivor("producer/decoders/row_codec.py", "            self._starts[event_type] = (body[8:start], start)", "            self._starts[event_type] = (body[9:start], start)", "the first row is looked for in every event anew, which is slower"),
     Survivor("producer/decoders/columns.py", "    if column.length <= 53:", "    if column.length < 53:", "53 bits are always a number that JSON holds exactly, and the larger ones' way leaves those as they are"),
+    Survivor("consumer/attempt/copies/begin.py", "    gen = 0", "    gen = 1", "assignments of capture are counted from 1, and only its events begin copies"),
 )  # fmt: skip
 
 
