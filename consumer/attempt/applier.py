@@ -18,7 +18,6 @@ import structlog
 
 from consumer.attempt.effects import CloseHeld, Hold, Machine, Operation, Write
 from consumer.attempt.lane_group import LaneGroup, Signals
-from consumer.attempt.spec import SMALL_BATCH
 from consumer.attempt.transactions import Progress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
@@ -48,11 +47,11 @@ class Applier:
         layout: Layout,
         target: TargetTable,
         *,
-        wanted: Table | None = None,
-        held: Sequence[Held] = (),
-        limits: LaneLimits | None = None,
-        replace: bool = True,
-        small_batch: int = SMALL_BATCH,
+        wanted: Table | None,
+        held: Sequence[Held],
+        limits: LaneLimits,
+        replace: bool,
+        small_batch: int,
         signals: SignalsFor,
     ) -> None:
         """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`."""
@@ -62,7 +61,7 @@ class Applier:
         self._target = target
         self._wanted = wanted
         self._held = held
-        self._limits = limits or LaneLimits()
+        self._limits = limits
         self._replace = replace
         self._signals_for = signals
         self._pending: list[RowChange] = []

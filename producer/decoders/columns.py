@@ -123,7 +123,7 @@ def _decimal(_i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     return Fixed(parts=parts, render=render, names=names)
 
 
-_MASKS = {"B": 0xFF, "H": 0xFFFF, "I": 0xFFFFFFFF, "Q": 0xFFFFFFFFFFFFFFFF}
+_MASKS = {"B": 0xFF, "H": 0xFFFF, "I": 0xFFFFFFFF}
 
 
 def _top(part: Part) -> int:

@@ -17,8 +17,6 @@ carried as latin-1 as well."""
 D1 = tuple(f"{i}" for i in range(10))
 D2 = tuple(f"{i:02d}" for i in range(100))
 D3 = tuple(f"{i:03d}" for i in range(1000))
-DIGITS = {1: D1, 2: D2, 3: D3}
-POW10 = tuple(10**i for i in range(20))
 MAX_SAFE = 2**53
 _LIMIT = 100_000
 

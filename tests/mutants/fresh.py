@@ -189,15 +189,29 @@ def _mutant(root: Path, change: Change) -> Mutant:
         old = source[start:end]
         if source.count(old) == 1:
             new = source[start : change.start] + change.text + source[change.end : end]
-            return Mutant(change.file, old, new, tests_of(root, change.file.rpartition("/")[0]))
+            return Mutant(change.file, old, new, _nearest_first(root, change.file))
         start, end = max(start - 1, 0), min(end + 1, len(source) - 1)
+
+
+@cache
+def _nearest_first(root: Path, file: str) -> tuple[str, ...]:
+    """Return the tests of a file's folder; those that name the file itself come first, for the first that fails ends a run."""
+    folder, _, name = file.removesuffix(".py").rpartition("/")
+    package = re.escape(folder.replace("/", "."))
+    itself = re.compile(rf"^from {package}(\.{name} import| import .*\b{name}\b)", re.MULTILINE)
+    return tuple(
+        sorted(
+            tests_of(root, folder),
+            key=lambda test: itself.search((root / test.partition("::")[0]).read_text()) is None,
+        )
+    )
 
 
 @cache
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
     """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
     the simulations of plain changes, and of changes of definitions with copies."""
-    package = re.compile(rf"(?:^from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
+    package = re.compile(rf"(?:^\s*from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
         for path in (root / "tests").glob("*.py")

@@ -13,7 +13,7 @@ from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
 from tests.mutants.run import PRODUCT, ROOT, Copy, run
-from tests.mutants.survivors import SURVIVORS
+from tests.mutants.survivors import LIMITS, SURVIVORS, known_survivor
 
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -115,6 +115,15 @@ def test_every_survivor_is_one_that_may_be_drawn() -> None:
     every = {mutant[:3] for mutant in drawn(ROOT, 10**6, 1)}
     assert [each for each in SURVIVORS if each[:3] not in every] == []
     assert all(each.why for each in SURVIVORS)
+
+
+def test_every_limit_is_one_number_of_its_file() -> None:
+    excused = Counter(
+        (mutant.file, said) for mutant in drawn(ROOT, 10**6, 1)
+        if (said := known_survivor(mutant)) is not None and said.endswith("one more is as good")
+    )  # fmt: skip
+    wanted = Counter((each.file, f"{each.why}: one more is as good") for each in LIMITS)
+    assert excused == wanted
 
 
 def test_a_drawn_mutant_stands_once_in_its_file_and_has_tests() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from consumer.attempt.reports import (
+    MAX_BYTES,
     MAX_REPORTS,
     MESSAGE_HEAD,
     MESSAGE_TAIL,
@@ -102,3 +103,24 @@ def test_figures_are_said_once() -> None:
     again = said_again(ONE)
     assert (again.applied, again.dropped, again.held, again.displaced) == (0, 0, 0, 0)
     assert again == Report("t", "ok", 3, 9, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m")
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_as_much_as_udp_takes_goes_at_once_and_a_byte_more_in_two(over: int) -> None:
+    """One report that is too long alone is tried: what Kafka calls a topic and a source a query ends far below."""
+    sender = ReportSender(9, "token")
+    sent: list[bytes] = []
+
+    class Socket:
+        def sendto(self, raw: bytes, _address: tuple[str, int]) -> None:
+            sent.append(raw)
+
+    sender.close()
+    sender._socket = Socket()  # type: ignore[assignment]
+    sender.send([Report("t", "ok", 1, 1), Report("u", "ok", 1, 1, query="q")])
+    room = MAX_BYTES - len(sent.pop())
+    sender.send([Report("t", "ok", 1, 1), Report("u", "ok", 1, 1, query="q" * (1 + room + over))])
+    assert len(sent) == 1 + over
+    assert over or len(sent[0]) == MAX_BYTES == 65_507
+    sender.send([Report("t", "ok", 1, 1, query="q" * MAX_BYTES)])
+    assert len(sent) == 2 + over

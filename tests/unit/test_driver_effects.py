@@ -1,0 +1,338 @@
+"""What both drivers make of the effects that ask for the target, for Kafka and for keys: which connection is asked for what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from consumer.attempt import effects as fx
+from consumer.attempt.copies.keys_on_disk import ScratchKeys
+from consumer.attempt.drivers import batches, threads
+from consumer.attempt.drivers.batches import BatchDriver
+from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.drivers.threads import KEYS, ThreadDriver
+from consumer.attempt.effects import Effect, Machine
+from consumer.attempt.reader import Slice
+from consumer.errors import FencedError, TransientError
+from consumer.ordering.model import EveryChange
+from consumer.tables.stored import Stored
+from consumer.targets.batches import BatchFenced
+
+SPEC: Any = SimpleNamespace(
+    unit=SimpleNamespace(pipeline="p", topic="t"), epoch=7, was="before", place="d.t", source="b1", routes=(),
+    debezium=None, scratch="", lanes=1,
+)  # fmt: skip
+U, X = SPEC.unit, object()
+ANY: Any = X
+Said = list[tuple[Any, ...]]
+
+
+class Connection:
+    """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of carrying out a transaction."""
+
+    transactional_ddl = False
+
+    def __init__(self, number: int, said: Said) -> None:
+        self._number, self._said = number, said
+        self.outcome: object = None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def told(*given: object, **named: object) -> Any:
+            self._said.append((self._number, name, *given, *named.items()))
+            return [name, "more"]
+
+        return told
+
+    def keys(self, *given: object) -> Iterator[list[int]]:
+        self._said.append((self._number, "keys", *given))
+        return iter([[1], [2]])
+
+    def apply(self, *given: object) -> object:
+        self._said.append((self._number, "apply", *given))
+        return self.outcome
+
+    @contextmanager
+    def transaction(self, unit: object, guards: object) -> Iterator[Any]:
+        self._said.append((self._number, "transaction", unit, guards))
+        yield Connection(-1, self._said)
+        self._said.append((self._number, "commit"))
+
+
+class Connections:
+    def __init__(self) -> None:
+        self.said: Said = []
+        self.only = Connection(0, self.said)
+
+    def get(self, number: int) -> Any:
+        return self.only if number == 0 else Connection(number, self.said)
+
+    def check(self, number: int) -> None:
+        self.said.append((number, "check"))
+
+    def drop(self, number: int) -> None:
+        self.said.append((number, "drop"))
+
+
+class Stage:
+    """Both drivers over connections that say what they are asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connections, self.wanted = Connections(), True
+        self.read: list[tuple[int, int]] = []
+        self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
+        records = AttemptRecords(
+            [[(1, b"one")]], self._read, lambda *given: ("begin", *given), lambda after: ("snapshot", after), lambda: self.wanted  # type: ignore[arg-type,return-value]
+        )  # fmt: skip
+        self.threads = ThreadDriver(SPEC, self.connections, records, self.tables)
+        self.batches = BatchDriver(SPEC, self.connections, records, self.tables)
+        self.slept: list[float] = []
+        for module in (threads, batches):
+            monkeypatch.setattr(module.time, "sleep", self.slept.append)
+            monkeypatch.setattr(module, "routed_place", lambda spec, source: ("s", source))
+            for name in ("prepared", "definition_in_force", "explained"):
+                monkeypatch.setattr(module, name, _telling(name))
+        monkeypatch.setattr(threads, "sharing", lambda spec, units, source: ("sharing", units, source))
+
+    def _read(self, start: int, upto: int) -> list[Slice]:
+        self.read.append((start, upto))
+        return [[(start, b"read")]]
+
+    def did(self, driver: str, effect: Effect) -> Any:
+        def machine() -> Machine[Any]:
+            return (yield effect)
+
+        chosen: ThreadDriver | BatchDriver = getattr(self, driver)
+        return chosen.run(machine())
+
+
+def _telling(name: str) -> Callable[..., Any]:
+    """Answer with what a function is given; of a connection, its number."""
+    return lambda *given, **named: (
+        name,
+        *(each._number if isinstance(each, Connection) else each for each in given if each is not SPEC),
+        *named.items(),
+    )
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    return Stage(monkeypatch)
+
+
+BOTH = ("threads", "batches")
+ASKED = [
+    (fx.Begin(), ["begin", "more"], [(0, "begin", U, 7)]),
+    (fx.ReadProgress(0), "read", [(0, "read", U)]),
+    (fx.ReadHeld(), ["held", "more"], [(0, "held", U)]),
+    (fx.CheckSession(0), None, [(0, "check")]),
+    (fx.DropSession(0), None, [(0, "drop")]),
+    (fx.ReadTable(ANY), ["read_table", "more"], [(0, "read_table", "s", X)]),
+    (fx.Prepare(ANY, first=True), ("prepared", 0, X, ("first", True)), []),
+    (fx.Explain(Stored(ANY)), ("explained", 0, X, "b1", (), {}, ("debezium", False)), []),
+    (fx.NextSlice(), [(1, b"one")], []),
+    (fx.ReadMissing(3, 9), [(3, b"read")], []),
+    (fx.ReadPassed(4, 8), [(4, b"read")], []),
+    (fx.FindBegin(5, 6), ("begin", 5, 6), []),
+    (fx.FindSnapshot(5), ("snapshot", 5), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("driver", BOTH)
+@pytest.mark.parametrize(("effect", "sent", "said"), ASKED, ids=lambda each: type(each).__name__)
+def test_both_ask_the_same_of_the_first_connection(
+    stage: Stage, driver: str, effect: Effect, sent: Any, said: Said
+) -> None:
+    assert (stage.did(driver, effect), stage.connections.said) == (sent, said)
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_a_stop_is_said_to_the_target_and_its_table_is_looked_at_again(stage: Stage, driver: str) -> None:
+    stage.did(driver, fx.StopUnit("why"))
+    assert stage.connections.said == [(0, "stop_unit", U, 7, "why", ("was", "before"))]
+    assert stage.tables == {"d.other": X}
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_a_definition_in_force_is_kept_with_the_others(stage: Stage, driver: str) -> None:
+    assert stage.did(driver, fx.Restore("text")) == ("definition_in_force", 0, "text", stage.tables)
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_what_takes_long_ends_where_the_unit_is_wanted_elsewhere(stage: Stage, driver: str) -> None:
+    stage.wanted = False
+    for effect in (fx.ReadPassed(4, 8), fx.ListKeys(ANY, None, None, None)):
+        with pytest.raises(TransientError, match="wanted elsewhere"):
+            stage.did(driver, effect)
+    assert (stage.read, stage.connections.said) == ([], [])
+    assert stage.did(driver, fx.ReadMissing(3, 9)) == [(3, b"read")], "an attempt reads what it lacks"
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_room_for_keys_is_in_the_systems_folder_where_no_other_is_named(stage: Stage, driver: str) -> None:
+    keys = stage.did(driver, fx.OpenKeys())
+    assert isinstance(keys, ScratchKeys)
+    keys.close()
+
+
+@pytest.mark.parametrize("driver", BOTH)
+def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, driver: str) -> None:
+    stage.did(driver, fx.Sleep(1.5))
+    assert stage.slept == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("effect", "sent", "said"),
+    [
+        (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS, {"a": "b"}, ("upto", (9,)))]),
+        (fx.LookUp(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
+        (fx.OwnConnection(), ["connection", "more"], [(0, "connection")]),
+        (fx.Alter(ANY, 3), None, [(0, "alter", X, ("connection", 3))]),
+        (fx.EndConnection(3), None, [(0, "end_connection", 3)]),
+        (fx.ReadSharers(ANY), ("sharing", ["units", "more"], X), [(0, "units", "p")]),
+    ],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_what_only_sessions_are_asked_for(stage: Stage, effect: Effect, sent: Any, said: Said) -> None:
+    assert (stage.did("threads", effect), stage.connections.said) == (sent, said)
+
+
+def test_who_alters_in_a_transaction_needs_no_connection_of_its_own(stage: Stage) -> None:
+    stage.connections.only.transactional_ddl = True
+    assert (stage.did("threads", fx.OwnConnection()), stage.connections.said) == (None, [])
+
+
+def test_operations_that_look_at_the_target_get_its_session(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: Said = []
+    for name in ("follow", "drop_target", "lose_others"):
+        monkeypatch.setattr(
+            threads, name,
+            lambda spec, session, transaction, asked, name=name: did.append((name, session._number, transaction._number, asked)),
+        )  # fmt: skip
+    monkeypatch.setattr(
+        threads, "not_lost", lambda spec, transaction: did.append(("not_lost", transaction._number))
+    )
+    followed, dropped, lost = fx.FollowDefinition(ANY, "whole", ANY), fx.DropTarget(ANY), fx.LoseOthers(ANY)
+    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, fx.NotLost(), fx.CloseHeld([(5, 1)], "why")]))  # fmt: skip
+    assert did == [("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1)]  # fmt: skip
+    assert stage.connections.said == [
+        (2, "transaction", U, []), (-1, "close_held", [(5, 1)], "why"), (2, "commit")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", [fx.Define(ANY, ANY), fx.Write(EveryChange(ANY, []))])
+def test_a_database_is_given_nothing_that_is_meant_for_topics(stage: Stage, operation: fx.Operation) -> None:
+    with pytest.raises(NotImplementedError, match="a database is"):
+        stage.did("threads", fx.Transact(0, [], [operation]))
+
+
+# --- whole batches
+
+
+def test_whole_batches_need_one_lane() -> None:
+    spec: Any = SimpleNamespace(**vars(SPEC) | {"lanes": 2})
+    with pytest.raises(ValueError, match="one lane, not 2"):
+        BatchDriver(spec, ANY, ANY, {})
+
+
+def test_what_whole_batches_are_not_asked_for(stage: Stage) -> None:
+    assert stage.did("batches", fx.OwnConnection()) is None
+    assert stage.did("batches", fx.ReadSharers(ANY)) == []
+    for effect in (fx.Alter(ANY, 3), fx.EndConnection(3)):
+        with pytest.raises(NotImplementedError, match="no driver carries out"):
+            stage.did("batches", effect)
+    assert stage.connections.said == []
+
+
+def test_keys_of_whole_batches_are_listed_once_from_their_beginning(stage: Stage) -> None:
+    def listed(after: Any) -> Any:
+        return stage.did("batches", fx.ListKeys(ANY, after, None, {"a": "b"}))
+
+    assert [listed(None), listed((1,)), listed((2,))] == [[1], [2], ()]
+    assert listed(None) == [1], "another list begins"
+    assert stage.connections.said == [(0, "keys", U, X, {"a": "b"})] * 2
+
+
+def test_keys_of_whole_batches_are_looked_up(stage: Stage) -> None:
+    assert stage.did("batches", fx.LookUp(ANY, [(1,)])) == ["look_up", "more"]
+    assert stage.connections.said == [(0, "look_up", X, [(1,)])]
+
+
+def test_a_commit_of_whole_batches_that_finds_another_owner_is_fenced(stage: Stage) -> None:
+    stage.did("batches", fx.Transact(0, [], []))
+    assert [each[:3] for each in stage.connections.said] == [(0, "apply", U)]
+    stage.connections.only.outcome = BatchFenced("another")  # type: ignore[arg-type]
+    with pytest.raises(FencedError, match="another worker owns t of pipeline p"):
+        stage.did("batches", fx.Transact(0, [], []))
+
+
+def test_whole_batches_are_told_what_a_definition_comes_to(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = fx.FollowDefinition(ANY, "whole", ANY)
+    monkeypatch.setattr(batches, "unaltered", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
+    stage.did("batches", fx.Transact(0, [], [asked]))
+    progress = stage.connections.said[0][-1]
+    assert progress.state == ("state", 0, asked)
+
+
+class Lanes:
+    """A lane that awaits `ready` and ends, with `error` if there is one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.ready, self.ended, self._error = False, False, error
+        self.errors: list[BaseException] = []
+
+    def lane(self, number: int) -> Machine[None]:
+        assert number == 0
+        yield fx.Await(lambda: self.ready)
+        yield fx.Sleep(0.25)
+        if self._error is not None:
+            raise self._error
+        self.ended = True
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def test_the_lane_of_whole_batches_runs_where_the_attempt_waits_for_it(stage: Stage) -> None:
+    group = Lanes()
+
+    def machine() -> Machine[bool]:
+        yield fx.StartLanes(group)  # type: ignore[arg-type]
+        yield fx.Await(lambda: True)
+        ran = group.ended
+        group.ready = True
+        yield fx.Await(lambda: group.ended)
+        yield fx.JoinLanes(group)  # type: ignore[arg-type]
+        return ran
+
+    assert stage.batches.run(machine()) is False
+    assert (group.ended, stage.slept) == (True, [0.25])
+
+
+@pytest.mark.parametrize("last", [fx.Await(lambda: False), fx.JoinLanes(ANY)])
+def test_an_attempt_and_its_lane_that_wait_for_each_other_are_a_fault(stage: Stage, last: Effect) -> None:
+    def machine() -> Machine[None]:
+        yield fx.StartLanes(Lanes())  # type: ignore[arg-type]
+        yield last
+
+    with pytest.raises(RuntimeError, match="wait for each other"):
+        stage.batches.run(machine())
+
+
+def test_an_error_of_the_lane_of_whole_batches_is_told_to_the_attempt(stage: Stage) -> None:
+    group, error = Lanes(ValueError("lane")), ValueError
+    group.ready = True
+
+    def machine() -> Machine[None]:
+        yield fx.StartLanes(group)  # type: ignore[arg-type]
+        yield fx.JoinLanes(group)  # type: ignore[arg-type]
+
+    stage.batches.run(machine())
+    assert [type(each) for each in group.errors] == [error]
