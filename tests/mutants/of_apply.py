@@ -239,6 +239,14 @@ MUTANTS = [
         ("replace(in_force.stored, snapshot=None).encode()", "in_force.stored.encode()"),
         tests=_SNAPSHOTS,
     ),
+    *_of("consumer/ordering/lanes.py", ("if self._unfit and not", "if False and not"), tests=_EVOLVING),
+    *_of(
+        "consumer/tables/definition.py",
+        ("not holds(each.type, column.type) or", "False or"),
+        (" or (each.nullable and not column.nullable)", ""),
+        ('narrow=_narrow(wanted, there) if routed.policy == "ignore" else ()', "narrow=()"),
+        tests=_EVOLVING,
+    ),
     *_of(
         "consumer/attempt/copies/snapshots.py",
         (".vouch(chain(doubted, [list(entries)]))", ".vouch(doubted)"),
