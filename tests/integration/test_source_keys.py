@@ -51,7 +51,7 @@ def table(server: Server, unique: str, columns: str) -> Table:
         # as the source compares, and as it shows them
         ("k VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("B ",), ("c",)], {("Ä",), ("b",)}),
         ("k VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("b",), ("B",)], {("b",)}),
-        ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')"], [("É",), ("日",), ("😀",)], {("é",)}),
+        ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')"], [("É",), ("f",)], {("é",)}),
         ("k VARBINARY(9) PRIMARY KEY", ["(X'00FF')"], [("AP8=",), ("AA==",)], {("AP8=",)}),
         ("k DATETIME(6) PRIMARY KEY", ["('2026-01-02 03:04:05.000006')"], [("2026-01-02 03:04:05.000006",), ("2026-01-02 03:04:05.000000",)], {("2026-01-02 03:04:05.000006",)}),
         ("k TIMESTAMP(3) PRIMARY KEY", ["('2026-01-02 03:04:05.006')"], [("2026-01-02T03:04:05.006Z",)], {("2026-01-02T03:04:05.006Z",)}),
@@ -81,7 +81,7 @@ def test_who_cannot_be_asked_says_nothing(server: Server, unique: str) -> None:
     of = table(server, unique, "k INT PRIMARY KEY")
     config = source(server, unique)
     server.execute(f"REVOKE SELECT ON {unique}.* FROM '{unique}'@'%'")
-    with pytest.raises(TargetConfigError, match=r"source b1: .*command denied"):
+    with pytest.raises(TargetConfigError, match=r"source b1: .*denied"):
         keys_there(config, "b1", of, [(1,)])
     server.execute(f"GRANT SELECT ON {unique}.* TO '{unique}'@'%'")
     server.execute("ALTER TABLE t CHANGE k other INT NOT NULL", database=unique)
