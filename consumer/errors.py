@@ -21,6 +21,7 @@ NEEDS = (
     "statement",  # a statement of which nothing says that it kept the table's rows
     "event",  # an event that does not fit the definition in force
     "key",  # a value of the key that cannot be decoded
+    "partial",  # a snapshot of Debezium's that is of a part of the table
     "policy",  # another definition, and the pipeline wants a person to act first: no copy is asked for by itself
 )
 

@@ -51,10 +51,11 @@ class Applier:
         held: Sequence[Held],
         limits: LaneLimits,
         replace: bool,
+        unfit: str,
         small_batch: int,
         signals: SignalsFor,
     ) -> None:
-        """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`."""
+        """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`. `unfit`: see Lane."""
         self._unit = unit
         self._progress = progress
         self._layout = layout
@@ -62,7 +63,7 @@ class Applier:
         self._wanted = wanted
         self._held = held
         self._limits = limits
-        self._replace = replace
+        self._replace, self._unfit = replace, unfit
         self._signals_for = signals
         self._pending: list[RowChange] = []
         self._lanes: LaneGroup | None = None
@@ -107,7 +108,8 @@ class Applier:
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
             dispatcher, locks, self._commit,
-            limits=self._limits, held=self._held, replace=self._replace, signals=self._signals,
+            limits=self._limits, held=self._held, replace=self._replace, unfit=self._unfit,
+            signals=self._signals,
         )  # fmt: skip
         yield from self._lanes.start()
         pending, self._pending = self._pending, []

@@ -161,6 +161,7 @@ class Attempt:
             held=refolded(self._held, in_force.target),
             limits=self.spec.limits,
             replace=self.spec.replace,
+            unfit=in_force.unfit,
             small_batch=self.spec.small_batch,
             signals=self._signals,
         )

@@ -309,6 +309,23 @@ class ReadPassed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBehind:
+    """Read on in what the topic holds from the offset `start` to its present end; the effect behind the last None opens it anew. Sent: a
+    Slice, None at the end."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskSource:
+    """Ask the source for the rows that it finds under `keys` of `table`, its own. Sent: their keys, as it shows them. Thrown: TransientError (it
+    cannot be reached), TargetConfigError (it has no such table, or refuses the user)."""
+
+    table: Table
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True, slots=True)
 class FindBegin:
     """Find an event behind the offset `after` with which a copy of the table begins. `hint`: where there is one, as far as is known.
     Sent: (offset, value), or None."""
@@ -358,8 +375,11 @@ class JoinLanes:
     lanes: LaneGroup
 
 
+OfRecords = NextSlice | ReadMissing | ReadPassed | ReadBehind | FindBegin | FindSnapshot | AskSource
+"""Effects that say what stands in the topic, or at the source that it is of."""
 Effect = (
-    Begin
+    OfRecords
+    | Begin
     | ReadProgress
     | ReadHeld
     | Transact
@@ -376,11 +396,6 @@ Effect = (
     | OwnConnection
     | Alter
     | EndConnection
-    | NextSlice
-    | ReadMissing
-    | ReadPassed
-    | FindBegin
-    | FindSnapshot
     | OpenKeys
     | Sleep
     | Await

@@ -46,14 +46,17 @@ class LaneGroup:
         limits: LaneLimits,
         held: Sequence[Held] = (),
         replace: bool = True,
+        unfit: str = "",
         signals: Signals,
     ) -> None:
-        """`held`, `replace`: see lanes.Lane."""
+        """`held`, `replace`, `unfit`: see lanes.Lane."""
         self.count = dispatcher.layout.lanes
         self.stopping = False
         self.signals = signals
         self._dispatcher, self._locks, self._commit = dispatcher, locks, commit
-        self._lanes = [Lane(number, locks, limits, held, replace=replace) for number in range(self.count)]
+        self._lanes = [
+            Lane(number, locks, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
+        ]
         self._waiting_for_locks: set[int] = set()
         self._pending, self._max_pending = 0, limits.max_pending
         self._drained: dict[int, bool] = {}  # lane → wrote the mark itself

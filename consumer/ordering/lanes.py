@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from consumer.errors import RefusedError, TransientError, UniqueViolationError
+from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
 from consumer.ordering.dispatch import Item, TablePlan, halves
 from consumer.ordering.fold import folded_text
 from consumer.ordering.locks import LockTable, Wait
@@ -127,13 +127,15 @@ class Lane:
         held: Sequence[Held] = (),
         *,
         replace: bool = True,
+        unfit: str = "",
     ) -> None:
-        """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, else quarantine."""
+        """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, else quarantine. `unfit`: why the target may refuse a row of which
+        none is to be held ("…seen…: remedy"): then the unit stops in front of it."""
         self.number = number
         self.held: dict[HeldKey, list[HeldAt]] = {}  # → its entries; the first one, if any, holds the key
         for entry in held:
             self.held.setdefault((entry.table, entry.folded), []).append(_at(entry))
-        self._locks, self._limits, self._replace = locks, limits, replace
+        self._locks, self._limits, self._replace, self._unfit = locks, limits, replace, unfit
         self._queue: deque[Item] = deque()
         self._gathered: list[Item] = []
         self._bytes = 0
@@ -317,6 +319,10 @@ class Lane:
         if len(segment.items) > 1:
             self._halve(segment)
         elif segment.refused is None:
+            if self._unfit and not isinstance(error, UniqueViolationError):
+                raise UnitStoppedError(
+                    f"the target refuses the row of offset {segment.items[0][0].id[0]}, and {self._unfit}"
+                ) from error
             segment.refused, segment.displacing, segment.batch = str(error), False, None
         else:
             raise error

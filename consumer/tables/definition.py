@@ -32,6 +32,7 @@ from consumer.tables.router import (
 )
 from consumer.tables.stored import Stored
 from consumer.targets.base import EventTables, TargetTables
+from consumer.targets.checks.column_fit import holds
 from schemas.errors import SchemaError
 from schemas.table.model import Row, Table
 from schemas.wire.debezium import Decoder, Modes
@@ -45,6 +46,7 @@ class InForce:
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
     than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
     (schemas.wire.debezium), and images are rows already. `ordered`: source and target order the key alike.
+    `narrow`: columns that the target has, and that do not hold every value there, where no statement is to change that (`ignore`).
     """
 
     text: str
@@ -57,6 +59,18 @@ class InForce:
     decode_row: Decode
     row: Callable[[Any], Row]
     ordered: bool = False
+    narrow: tuple[str, ...] = ()
+
+    @property
+    def unfit(self) -> str:
+        """Return why the target refuses rows that are to stop the unit ("…seen…: remedy"); "": none is."""
+        if not self.narrow:
+            return ""
+        columns = ", ".join(self.narrow)
+        return (
+            f"its table {self.target.schema}.{self.target.name} does not hold every value that the source's columns have ({columns}), which "
+            f"`schema_changes: ignore` leaves as it is: alter {columns} in the target as at the source"
+        )
 
     @property
     def source(self) -> Table:
@@ -118,6 +132,7 @@ def prepare(
         decode=decode,
         decode_row=decode_row,
         row=row,
+        narrow=_narrow(wanted, there) if routed.policy == "ignore" else (),
         ordered=routed.topic is None
         and ranges_alike(source, there, added),  # a topic lists keys in any order
     )
@@ -135,6 +150,16 @@ def _left_out(stored: Stored, wanted: Table, there: Table, routed: Routed) -> St
             cause="definition",
         )
     return with_(stored, unwritten=unwritten(wanted, there, routed.policy))
+
+
+def _narrow(wanted: Table, there: Table) -> tuple[str, ...]:
+    real = {each.name: each for each in there.columns}
+    return tuple(
+        each.name
+        for each in wanted.columns
+        if (column := real.get(each.name)) is not None
+        and (not holds(each.type, column.type) or (each.nullable and not column.nullable))
+    )
 
 
 def _written(source: Table, wanted: Table, stored: Stored) -> Table:

@@ -1,19 +1,24 @@
-"""Definitions that no event carries: those of tables whose topics Debezium writes, read from the source database.
+"""Things that no event carries of tables whose topics Debezium writes, asked of the source database.
 
-Read once, when a unit is taken over that has none in force; it is then stored beside the progress, and a restart asks
-the target only.
+Their definitions are read once, when a unit is taken over that has none in force; it is then stored beside the progress, and a restart asks
+the target only. And which rows a table has, where a snapshot does not say whether it was of all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
-from schemas.config.model import SourceConfig
+from consumer.ordering.model import TargetTable
+from consumer.tables.router import key_function, key_table
+from consumer.targets.dialect import open_session
+from consumer.targets.shared.lookups import found_under
+from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.io.mysql_catalog import list_tables, read_table
 from schemas.io.mysql_connection import connect_source
-from schemas.table.model import Table
+from schemas.table.model import Key, Table
 from schemas.wire.debezium import debezium_topic
 
 
@@ -57,3 +62,24 @@ def _only(found: list[tuple[str, str]], source: SourceConfig, name: str, topic: 
         f"{topic}: source {name} has no table of that name, or user {source.user} may not see it: "
         f"GRANT SELECT on it to {source.user}, or take it out of `tables`"
     )
+
+
+def keys_there(source: SourceConfig, name: str, table: Table, keys: Sequence[Key]) -> list[Key]:
+    """Return the keys of those rows of `table` that the source finds under `keys`, as it compares and as it shows them.
+
+    Raises TransientError (it cannot be reached just now), TargetConfigError (it refuses the user, or has no such table or column).
+    """
+    columns = key_table(TargetTable(table, table.indexes_of(table.key.columns), ()))
+    try:
+        with contextlib.closing(open_session(as_target(source, table.db), name="rowlock source")) as session:
+            rows = found_under(lambda some: session.fetch_keys(columns, some), keys)
+    except (TransientError, TargetConfigError) as error:
+        kind = TransientError if isinstance(error, TransientError) else TargetConfigError
+        raise kind(f"source {name}: {error}") from error
+    return [*map(key_function(columns), rows)]
+
+
+def as_target(source: SourceConfig, database: str) -> TargetConfig:
+    """Return a source as a target, for the code that reads rows of targets."""
+    fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
+    return TargetConfig(database=database, **fields)

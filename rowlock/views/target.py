@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
+from consumer.tables.source_tables import as_target
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
 from consumer.targets.shared.lookups import found_under
@@ -77,10 +78,8 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
         with source_view(source, name) as view:
             yield _OwnRows(view)
         return
-    fields = {field: getattr(source, field) for field in ("type", "host", "port", "user", "password", "tls")}
-    same = TargetConfig(database=database, **fields)
     try:
-        session = cast(TargetView, open_session(same, name=f"rowlock {purpose}"))
+        session = cast(TargetView, open_session(as_target(source, database), name=f"rowlock {purpose}"))
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from deploy.embedded.services import MariaDB, PostgreSQL
 from schemas.io.mysql_catalog import read_table
+from tests.debezium_kit import Values
 from tests.integration.test_debezium import World, create_topics
 from tests.integration.test_debezium import world as world
 from tests.integration.test_rowlock_run import invoke
@@ -48,11 +49,11 @@ class Healing:
         found = {unit["topic"].rpartition(".")[2]: unit["stopped"] for unit in status["units"]}
         return {name: why for name, why in found.items() if why}
 
-    def read_again(self, name: str) -> None:
-        """Have the connector read a table as its blocking snapshot does, with the table's definition of now."""
+    def read_again(self, name: str, part: Callable[[Values], bool] = lambda _: True) -> None:
+        """Have the connector read a table as its blocking snapshot does, with the table's definition of now. `part`: the signal's conditions."""
         with contextlib.closing(self.world.connect()) as conn:
             self.world.connectors[name].table = read_table(conn, self.world.db, name)
-        self.world.connectors[name].snapshot(*self.world.rows(name).values())
+        self.world.connectors[name].snapshot(*filter(part, self.world.rows(name).values()))
         self.world.send()
 
 
@@ -123,6 +124,40 @@ def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
         )
         assert run.stop() == 0
     assert world.verdicts() == {"altered": (9, True), "doubtful": (ROWS, True)}
+
+
+def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
+    """Its signal had `additional-conditions`. The keys are text: the source finds them by its collation, and PostgreSQL tells their case apart."""
+    world = healing.world
+    world.table("acct", "CREATE TABLE acct (id VARCHAR(20) PRIMARY KEY, version INT NOT NULL)", schemas=False)
+    create_topics(world, "acct")
+    world.change("acct", "INSERT INTO acct SELECT CONCAT('Acct ', seq), 1 FROM seq_1_to_2000")
+    world.send()
+    with running(world.config, world.config.parent) as run:
+        until(lambda: world.current() == {"acct"}, "what was there, applied")
+        world.source.execute("ALTER TABLE acct ADD COLUMN note VARCHAR(20)", database=world.db)
+        with contextlib.closing(world.connect()) as conn:
+            world.connectors["acct"].table = read_table(conn, world.db, "acct")
+        world.change("acct", "DELETE FROM acct WHERE id = 'Acct 7'")
+        world.change("acct", "DELETE FROM acct WHERE id = 'Acct 8'")
+        world.source.execute(
+            "UPDATE acct SET id = 'ACCT 9', version = 2 WHERE id = 'Acct 9'", database=world.db
+        )
+        world.change("acct", "UPDATE acct SET version = 2 WHERE id = 'Acct 10'")
+        world.send()
+        until(lambda: "acct" in healing.stops(), "the altered table stopped")
+        healing.read_again("acct", lambda each: str(each["id"]) < "Acct 5")
+        said = "is of a part of the table only"
+        why = until(lambda: said in (why := healing.stops().get("acct", "")) and why, "its part refused")
+        assert f"it lacks rows that {world.db}.acct has" in why
+        assert "nothing was deleted" in why
+        assert len({str(key).casefold() for key, _ in healing.rows("acct")}) == 2000, "all that was there"
+        world.change("acct", "INSERT INTO acct VALUES ('Acct 8', 5, 'again')")
+        healing.read_again("acct")
+        until(lambda: healing.rows("acct") == healing.at_source("acct"), "the whole snapshot")
+        until(lambda: not healing.stops() and world.current() == {"acct"}, "nothing is stopped")
+        assert run.stop() == 0
+    assert world.verdicts() == {"acct": (1999, True)}
 
 
 def _break(world: World) -> None:

@@ -32,6 +32,8 @@ PARTITIONED = (
     "(id INT PRIMARY KEY, version INT, v VARCHAR(20)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), "
     "PARTITION p1 VALUES LESS THAN (1000))"
 )
+KEYED = "(id INT, version INT, v VARCHAR(20), k VARCHAR(9) CHARACTER SET gbk NOT NULL DEFAULT 'k', PRIMARY KEY (id, k))"
+WIDE = "(id INT PRIMARY KEY, version INT, v VARCHAR(20), x MEDIUMTEXT, y MEDIUMTEXT)"
 #: Cause → the table's form, and what stops it; by `capture` itself where it is dropped and made again.
 CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     "dropped": (PLAIN, ("DROP TABLE {t}", f"CREATE TABLE {{t}} {PLAIN}", "INSERT INTO {t} VALUES (3, 500, 'new'), (4, 501, 'newer')")),
@@ -40,6 +42,9 @@ CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
         PLAIN,
         ("SET SESSION binlog_format = STATEMENT", "UPDATE {t} SET v = 'by statement', version = version + 1000", "SET SESSION binlog_format = ROW"),
     ),
+    # a user-defined character, which is no text to anybody but the server
+    "value": (KEYED, ("UPDATE {t} SET k = X'AAA1', version = 550 WHERE id = 9", "DELETE FROM {t} WHERE id = 10")),
+    "size": (WIDE, ("UPDATE {t} SET version = 560, x = REPEAT('x', 9000000), y = REPEAT('y', 9000000) WHERE id = 9", "DELETE FROM {t} WHERE id = 10")),
     "unfit": (PLAIN, ("ALTER TABLE {t} DROP PRIMARY KEY", "DELETE FROM {t} WHERE id = 2")),
     "xa": (PLAIN, ("XA START 'c'", "UPDATE {t} SET version = 700 WHERE id = 5", "DELETE FROM {t} WHERE id = 6", "XA END 'c'", "XA PREPARE 'c'", "XA COMMIT 'c'")),
     "log": (
@@ -48,6 +53,12 @@ CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 ROWS = 11
+#: Cause → what mends the source before its copy.
+MENDED = {
+    "unfit": ("ALTER TABLE {t} ADD PRIMARY KEY (id)",),
+    "value": ("UPDATE {t} SET k = 'text', version = 551 WHERE id = 9",),
+    "size": ("UPDATE {t} SET x = 'short', version = 561 WHERE id = 9",),
+}
 #: See tests.copying_capture.
 MOMENTS = ("event", "memory", "record", "low", "select", "high", "rows", "chunk", "last")
 
@@ -67,7 +78,7 @@ class Copying:
 
     def make(self, table: str, form: str) -> None:
         rows = ", ".join(f"({key}, {key}, 'row {key}')" for key in range(1, ROWS + 1))
-        self.change(f"CREATE TABLE {table} {form}", f"INSERT INTO {table} VALUES {rows}")
+        self.change(f"CREATE TABLE {table} {form}", f"INSERT INTO {table} (id, version, v) VALUES {rows}")
 
     def change(self, *statements: str) -> None:
         with self.database.connect(self.db) as connection, connection.cursor() as cursor:
@@ -244,7 +255,8 @@ def test_every_cause_of_a_stop_is_healed_by_a_copy(copying: Copying) -> None:
         with copying.running("never", "{db}.*", "!{db}.t_deselected") as unit:
             for cause in CAUSES:
                 stop(copying, cause, unit)
-            copying.change("ALTER TABLE t_unfit ADD PRIMARY KEY (id)")
+            for cause, statements in MENDED.items():
+                copying.change(*(each.format(t=name_of(cause)) for each in statements))
             wanted = {name_of(cause): cause for cause in CAUSES if cause != "dropped"}
             wanted |= {"t_definition": "definition", "t_deselected": "deselected"}
             until(

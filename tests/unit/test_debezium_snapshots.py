@@ -25,7 +25,7 @@ from consumer.tables.router import TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.units.messages import About
 from schemas.findings import split_remedy
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.debezium_snapshot import SnapshotPlace, SnapshotScan, mark_of, signal
 from tests.debezium_kit import Connector, Record, Values
 from tests.unit.test_unit_debezium import ROUTES, TABLE, Bench, of, row
@@ -41,7 +41,8 @@ class Killed(BaseException):
 
 
 class HealBench(Bench):
-    """`source`: the table's definition at the source now. `beginning`: what retention has deleted of the topic stands before it."""
+    """`source`: the table's definition at the source now; `there`: rows of it that the source finds, beside those of the snapshot; `asked`: for which
+    keys. `beginning`: what retention has deleted of the topic stands before it."""
 
     patient = True
     beginning = 0
@@ -49,6 +50,8 @@ class HealBench(Bench):
     def __init__(self, *, table: Table = TABLE, **more: Any) -> None:
         super().__init__(table=table, **more)
         self.source: Table | Exception = table
+        self.there: list[Values] | Exception = []
+        self.asked: list[Key] = []
 
     def apply(self, start: int = 0, upto: int | None = None) -> Report:
         end = len(self.topic) if upto is None else upto
@@ -59,7 +62,18 @@ class HealBench(Bench):
             read_missing=self.slices,
             tables=self.tables,
             find_snapshot=self.find,
+            read_behind=lambda start: self.slices(start, len(self.topic)),
+            ask_source=self.ask,
         )
+
+    def ask(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:
+        """Find keys as a source does whose collation tells no case apart."""
+        self.asked += keys
+        if isinstance(self.there, Exception):
+            raise self.there
+        found = [tuple(each[name] for name in table.key.columns) for each in self.there]
+        wanted = {str(key).casefold() for key in keys}
+        return [key for key in found if str(key).casefold() in wanted]
 
     def find(self, after: int) -> Reread | None:
         found = newest_snapshot(lambda start: self.slices(start, len(self.topic)), after)
@@ -205,7 +219,7 @@ def test_what_retention_has_deleted_is_read_again() -> None:
     bench.take_over()
     report = apply_topic(
         replace(bench.spec, patient=True), bench.target, bench.slices(0, len(bench.topic)), read_missing=expired,  # type: ignore[arg-type]
-        tables=bench.tables, find_snapshot=bench.find,
+        tables=bench.tables, find_snapshot=bench.find, ask_source=bench.ask,
     )  # fmt: skip
     assert report.state == "ok", report
     assert bench.again().state == "ok"

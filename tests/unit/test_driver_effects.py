@@ -85,7 +85,7 @@ class Stage:
         self.read: list[tuple[int, int]] = []
         self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
         records = AttemptRecords(
-            [[(1, b"one")]], self._read, lambda *given: ("begin", *given), lambda after: ("snapshot", after), lambda: self.wanted  # type: ignore[arg-type,return-value]
+            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), wanted=lambda: self.wanted,  # type: ignore[arg-type,return-value]
         )  # fmt: skip
         self.threads = ThreadDriver(SPEC, self.connections, records, self.tables)
         self.batches = BatchDriver(SPEC, self.connections, records, self.tables)

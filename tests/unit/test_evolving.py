@@ -29,6 +29,7 @@ from consumer.errors import (
     AttemptLostError,
     CommitUnknownError,
     MissingGrantError,
+    RefusedError,
     TargetConfigError,
     TransientError,
 )
@@ -37,6 +38,7 @@ from consumer.tables.evolution.plans import TableChange
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
+from schemas.findings import split_remedy
 from schemas.table.model import Table, Value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
@@ -486,6 +488,53 @@ def test_under_ignore_the_target_stays_and_takes_what_it_has(transactional: bool
         key: {name: value for name, value in row.items() if name != "n"} for key, row in tale.rows.items()
     }
     assert tale.bench.target.tables["public.acct"] == account_table_there()
+
+
+@KINDS
+@pytest.mark.parametrize("how", ["widen", "no longer required"])
+def test_under_ignore_a_row_that_no_longer_fits_stops_the_table(how: str, transactional: bool) -> None:
+    """R21. Nothing is held: the table goes on with that row once a person has altered the target."""
+    tale = story("ignore", transactional=transactional)
+    column = {"widen": "version", "no longer required": "owner"}[how]
+    value = {"widen": 2**31, "no longer required": None}[how]
+    at = TABLE.column_names.index(column)
+    refusal = RefusedError("out of range")
+    tale.bench.target.refuse = lambda row: refusal if row[at] == value else None
+    tell(tale, how)
+    tale.put(1, **{column: value})
+    tale.put(2, version=8)
+    report = tale.bench.apply()
+    assert (report.state, report.held, report.copy) == ("stopped", 0, None)
+    seen, remedy = split_remedy(report.message)
+    assert f"does not hold every value that the source's columns have ({column})" in seen
+    assert remedy == f"alter {column} in the target as at the source"
+    assert alterations(tale) == 0
+    tables = tale.bench.target.tables
+    tables["public.acct"] = replace(tables["public.acct"], columns=tale.source.table.columns)
+    tale.bench.target.refuse = lambda _: None
+    tale.bench.tables.clear()
+    tale.bench.take_over()
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+
+
+def test_under_ignore_what_a_wide_enough_target_refuses_is_held() -> None:
+    """A NUL byte in PostgreSQL, a constraint of the user's: no ALTER of the source has to do with it."""
+    tale = story("ignore")
+    tale.bench.target.refuse = lambda row: RefusedError("no") if row[0] == 7 else None
+    tell(tale, "add")
+    tale.put(7, version=3, n=1)
+    report = tale.bench.apply()
+    assert (report.state, report.held) == ("ok", 1)
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+def test_otherwise_what_the_target_refuses_is_held(policy: Policy) -> None:
+    tale = story(policy)
+    tale.bench.target.refuse = lambda row: RefusedError("no") if row[0] == 7 else None
+    tell(tale, "widen")
+    tale.put(7, version=3)
+    assert tale.bench.apply().held == 1
 
 
 def account_table_there() -> Table:

@@ -202,14 +202,14 @@ def test_a_key_table_has_the_keys_columns_in_the_keys_order() -> None:
 def test_records_that_are_read_again_leave_those_that_were_being_read() -> None:
     topic = [(n, b"x") for n in range(10)]
     records = AttemptRecords([], lambda start, upto: [topic[n : n + 1] for n in range(start, upto)])
-    assert records.next_missing(ReadMissing(2, 5)) == [topic[2]]
-    assert [records.next_again(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
-    assert records.next_missing(ReadMissing(2, 5)) == [topic[3]]
-    assert records.next_missing(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
-    assert records.next_missing(ReadMissing(7, 8)) is None
+    assert records.answer(ReadMissing(2, 5)) == [topic[2]]
+    assert [records.answer(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
+    assert records.answer(ReadMissing(2, 5)) == [topic[3]]
+    assert records.answer(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
+    assert records.answer(ReadMissing(7, 8)) is None
     unwanted = AttemptRecords([], lambda *_: [], wanted=lambda: False)
     with pytest.raises(TransientError):
-        unwanted.next_again(ReadPassed(0, 2))
+        unwanted.answer(ReadPassed(0, 2))
 
 
 def test_a_unit_goes_on_at_a_begin_with_the_position_of_its_predecessor() -> None:

@@ -75,7 +75,9 @@ class Stage:
         self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
         self.said = self.sessions.said
         self.slept: list[float] = []
-        records: Any = SimpleNamespace(next_slice=lambda: "slice", next_missing=lambda effect: effect.upto)
+        records: Any = SimpleNamespace(
+            answer=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
+        )
         self.driver = ThreadDriver(SPEC, self.sessions, records, self.tables)
         monkeypatch.setattr(threads.time, "sleep", self.slept.append)
         for name in ("prepared", "definition_in_force"):

@@ -73,6 +73,9 @@ TABLE = Table(
     unique=(_unique("uq", "u"),),
 )
 
+NARROW = "a row that it cannot take stops the table"
+"""What is said of a target whose column is narrower than the source's."""
+
 # --- what a statement makes of it
 
 
@@ -304,7 +307,7 @@ def _left_alone(statement: Statement, policy: Policy) -> str:
     lost = set(statement.after.column_names) - set(statement.before.column_names)
     wanted = written_part(wanted_table(statement.after, Routed("d", "t")), statement.before, policy)
     narrow = any(each.level == "warning" for each in findings_for_table(real, wanted))
-    notes = [f"`{name}` is left out" for name in lost] + ["rows that it cannot take are held"] * narrow
+    notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"
 
 

@@ -2,7 +2,8 @@
 
 Its rows stand in the topic in one piece, and every change since the log was left comes behind them. So a unit that cannot follow its topic goes
 on at the first of them, with the definition that the source has now. Until the last one is applied the target may have rows which the source
-has no more: in front of that one they are deleted, as at the end of a copy (docs/adr/0026-applying-a-copy.md). Where the rows stand is written
+has no more: in front of that one they are deleted, as at the end of a copy (docs/adr/0026-applying-a-copy.md), once the source has vouched that they
+are gone (consumer.attempt.copies.source_keys). Where the rows stand is written
 with the definition in force, so that whoever takes the unit over does it.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import msgspec
 import structlog
 
 from consumer.attempt.copies.copies import delete_rows
 from consumer.attempt.copies.held import gone_keys
+from consumer.attempt.copies.source_keys import SourceKeys
 from consumer.attempt.copies.sweep import Sweep, lost
 from consumer.attempt.debezium import decoded
 from consumer.attempt.effects import (
@@ -31,7 +34,7 @@ from consumer.attempt.effects import (
 from consumer.attempt.reader import Rows, Slice, Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
-from consumer.errors import CopyNeededError
+from consumer.errors import CopyNeededError, TakesLongError
 from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.definition import InForce
@@ -95,23 +98,32 @@ def begun(
 def ended(spec: UnitSpec, in_force: InForce | None, progress: Progress) -> Machine[None]:
     """Delete what a snapshot has shown to be gone, let held keys go that the source has no more, and write that this is done.
 
-    All lanes stand in front of the snapshot's last row. Whoever dies meanwhile has it done again.
+    All lanes stand in front of the snapshot's last row. Whoever dies meanwhile has it done again. Raises CopyNeededError: it is of a part of the table.
     """
     if in_force is None or in_force.stored.snapshot is None:
         return
-    first, last = in_force.stored.snapshot
-    rows = _SnapshotRows(spec.unit.topic, in_force)
+    if not spec.patient:
+        raise TakesLongError(f"{spec.unit.topic}: the source is asked for rows that a snapshot lacks")
+    topic, (first, last) = spec.unit.topic, in_force.stored.snapshot
+    rows = _SnapshotRows(topic, in_force)
+    entries: dict[Key, Sequence[Held]] = {}
+
+    def vouched(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
+        held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
+        entries.update((key, of) for key, of in gone_keys(in_force, held, first - 1) if not rows.is_last(key))
+        position = max(row.position for row in progress.rows)
+        yield from SourceKeys(topic, in_force, first, last, position).vouch(chain(doubted, [list(entries)]))
+
     sweep = Sweep(
-        spec.unit.topic,
+        topic,
         in_force,
         lambda table, keys: delete_rows(progress, table, keys),
-        patient=spec.patient,
+        patient=True,
         read=rows.read,
+        vouch=vouched,
     )
     gone = yield from sweep.of_table(first, last + 1)
-    held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
-    entries = dict(gone_keys(in_force, held, first - 1))
-    free = yield from sweep.without_row([key for key in entries if not rows.is_last(key)])
+    free = yield from sweep.without_row(list(entries))
     ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
     state = UnitState(replace(in_force.stored, snapshot=None).encode(), None, None)
     closed: list[Operation] = [

@@ -7,7 +7,7 @@ rest only what it finds under the very key that it showed is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from consumer.attempt.copies.keys import KeyCheck
@@ -25,6 +25,8 @@ HERE = 50_000
 """Keys and events up to which a task of Spark compares them itself: a second or two."""
 Delete = Callable[[TargetTable, list[Key]], Machine[None]]
 """(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
+Vouch = Callable[[Iterable[Sequence[Key]]], Machine[None]]
+"""(pages of keys) → the machine that raises where their rows must not be deleted."""
 ReadAgain = Callable[[str, InForce, int, int, Callable[[Taken], None]], Machine[None]]
 """(topic, definition in force, begin, end, take) → the machine that lets `take` have what a copy brought between its begin and its end."""
 
@@ -35,7 +37,7 @@ class BoundRefusedError(Exception):
 
 class Sweep:
     """The sweep at one marker of a copy. `patient`: whoever carries it out has the time; else TakesLongError says that it takes long. `read`: reads
-    the copy once more (None: `read_again`)."""
+    the copy once more (None: `read_again`). `vouch`: is given all keys that are to be deleted before the first one is."""
 
     def __init__(
         self,
@@ -45,9 +47,10 @@ class Sweep:
         *,
         patient: bool,
         read: ReadAgain | None = None,
+        vouch: Vouch | None = None,
     ) -> None:
         self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
-        self._read = read or read_again
+        self._read, self._vouch = read or read_again, vouch
         self._of: TargetTable = in_force.target
         self._table: TargetTable = key_table(self._of)
         self._looked = 0
@@ -93,6 +96,7 @@ class Sweep:
             self._delete,
             patient=self._patient,
             read=self._read,
+            vouch=self._vouch,
         )
         return (yield from whole._whole_table(keys, begins, at, upto))
 
@@ -120,10 +124,11 @@ class Sweep:
                 break  # shown as it was, so the next page would be this one
             after = page[-1]
             page = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
-        if next(keys.doubted(), None) is None:
-            return 0
-        for some in keys.unmatched():
-            keys.excuse((yield LookUp(self._table, some)))
+        if next(keys.doubted(), None) is not None:
+            for some in keys.unmatched():
+                keys.excuse((yield LookUp(self._table, some)))
+        if self._vouch is not None:
+            yield from self._vouch(keys.doubted())
         return (yield from self._deleted(keys))
 
     def _first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:

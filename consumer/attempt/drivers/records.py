@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from consumer.attempt import effects as fx
 from consumer.attempt.copies.keys import KeyCheck
@@ -11,6 +12,7 @@ from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.snapshots import Reread
 from consumer.attempt.reader import Slice
 from consumer.errors import TransientError
+from schemas.table.model import Key, Table
 
 ReadMissing = Callable[[int, int], Iterable[Slice]]
 """(start, upto) → the records of the topic in [start, upto), from Kafka itself."""
@@ -20,6 +22,12 @@ FindBegin = Callable[[int, int | None], tuple[int, bytes] | None]
 
 FindSnapshot = Callable[[int], Reread | None]
 """(after) → see consumer.attempt.effects.FindSnapshot. Raises consumer.errors where the source's definition cannot be read."""
+
+
+ReadBehind = Callable[[int], Iterable[Slice]]
+"""(start) → what the topic holds from there on. Raises TransientError."""
+AskSource = Callable[[Table, Sequence[Key]], Sequence[Key]]
+"""(table, keys) → see consumer.attempt.effects.AskSource."""
 
 
 def no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
@@ -32,6 +40,16 @@ def no_snapshot(_after: int) -> Reread | None:
     return None
 
 
+def nothing_behind(_start: int) -> Iterable[Slice]:
+    """Find no records."""
+    return ()
+
+
+def no_source(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
+    """Refuse to say anything of a source's rows."""
+    raise TransientError(f"{table.db}.{table.name}: nobody here can ask the source")
+
+
 class AttemptRecords:
     """`slices`: what the attempt was given. What reads returns None at the end of what it reads.
 
@@ -42,26 +60,52 @@ class AttemptRecords:
         self,
         slices: Iterable[Slice],
         read_missing: ReadMissing,
+        *,
         find_begin: FindBegin = no_begin,
         find_snapshot: FindSnapshot = no_snapshot,
+        read_behind: ReadBehind = nothing_behind,
+        ask_source: AskSource = no_source,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._slices = iter(slices)
-        self._read, self._wanted = read_missing, wanted
-        self.find_begin, self.find_snapshot = find_begin, find_snapshot
+        self._read, self._read_behind, self._wanted = read_missing, read_behind, wanted
+        self._ask_source = ask_source
+        self._find_begin, self._find_snapshot = find_begin, find_snapshot
         self._missing: tuple[int, Iterator[Slice]] | None = None
         self._again: tuple[int, Iterator[Slice]] | None = None
+        self._behind: Iterator[Slice] | None = None
 
-    def next_slice(self) -> Slice | None:
-        return next(self._slices, None)
+    def answer(self, effect: fx.OfRecords) -> Any:
+        """Carry out an effect."""
+        match effect:
+            case fx.NextSlice():
+                return next(self._slices, None)
+            case fx.ReadMissing():
+                self._missing, records = self._next(self._missing, effect)
+                return records
+            case fx.ReadPassed():
+                return self._next_again(effect)
+            case fx.ReadBehind():
+                return self._next_behind(effect)
+            case fx.FindBegin():
+                return self._find_begin(effect.after, effect.hint)
+            case fx.FindSnapshot():
+                return self._find_snapshot(effect.after)
+            case fx.AskSource():
+                self.go_on()
+                return self._ask_source(effect.table, effect.keys)
 
-    def next_missing(self, effect: fx.ReadMissing) -> Slice | None:
-        self._missing, records = self._next(self._missing, effect)
-        return records
-
-    def next_again(self, effect: fx.ReadPassed) -> Slice | None:
+    def _next_again(self, effect: fx.ReadPassed) -> Slice | None:
         self.go_on()
         self._again, records = self._next(self._again, effect)
+        return records
+
+    def _next_behind(self, effect: fx.ReadBehind) -> Slice | None:
+        self.go_on()
+        self._behind = self._behind or iter(self._read_behind(effect.start))
+        records = next(self._behind, None)
+        if records is None:
+            self._behind = None
         return records
 
     def _next(

@@ -8,12 +8,16 @@ from typing import Protocol, cast
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import BatchDriver, BatchTargets
 from consumer.attempt.drivers.records import (
+    AskSource,
     AttemptRecords,
     FindBegin,
     FindSnapshot,
+    ReadBehind,
     ReadMissing,
     no_begin,
     no_snapshot,
+    no_source,
+    nothing_behind,
 )
 from consumer.attempt.drivers.threads import Sessions, ThreadDriver
 from consumer.attempt.effects import ask
@@ -47,10 +51,15 @@ def apply_topic(
     tables: Tables,
     find_begin: FindBegin = no_begin,
     find_snapshot: FindSnapshot = no_snapshot,
+    read_behind: ReadBehind = nothing_behind,
+    ask_source: AskSource = no_source,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Report:
     """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
-    records = AttemptRecords(slices, read_missing, find_begin, find_snapshot, wanted)
+    records = AttemptRecords(
+        slices, read_missing, find_begin=find_begin, find_snapshot=find_snapshot, read_behind=read_behind,
+        ask_source=ask_source, wanted=wanted,
+    )  # fmt: skip
     driver = _driver(spec, connections, records, tables)
     return driver.run(driver.attempt().run())
 

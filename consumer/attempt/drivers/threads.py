@@ -115,16 +115,16 @@ class ThreadDriver:
                 return self._transact(effect)
             case fx.Await() | fx.Sleep():
                 return self._wait(effect, lane)
-            case fx.NextSlice():
-                return self._records.next_slice()
-            case fx.ReadMissing():
-                return self._records.next_missing(effect)
-            case fx.ReadPassed():
-                return self._records.next_again(effect)
-            case fx.FindBegin():
-                return self._records.find_begin(effect.after, effect.hint)
-            case fx.FindSnapshot():
-                return self._records.find_snapshot(effect.after)
+            case (
+                fx.NextSlice()
+                | fx.ReadMissing()
+                | fx.ReadPassed()
+                | fx.ReadBehind()
+                | fx.FindBegin()
+                | fx.FindSnapshot()
+                | fx.AskSource()
+            ):
+                return self._records.answer(effect)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys() | fx.LookUp():

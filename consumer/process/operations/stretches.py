@@ -21,7 +21,7 @@ from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import InForce
-from consumer.tables.source_tables import read_definition
+from consumer.tables.source_tables import keys_there, read_definition
 from consumer.units.decisions import SMALL
 from consumer.units.messages import About, Failed, Followed, Took
 from schemas.findings import START_OVER
@@ -143,6 +143,7 @@ class Stretches:
     def _apply(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
         topic, assigned = spec.unit.topic, spec.assigned
         read = partial(read_range, self._reader, topic)
+        behind = partial(read_rest, self._reader, topic)
         return apply_topic(
             replace(
                 spec, small_batch=min(SMALL, spec.limits.max_gather), patient=True
@@ -151,8 +152,12 @@ class Stretches:
             read(start, end),
             read_missing=read,
             tables=self._tables,
-            find_begin=partial(find_begin, read, partial(read_rest, self._reader, topic)),
+            find_begin=partial(find_begin, read, behind),
             find_snapshot=partial(self._find_snapshot, spec),
+            read_behind=behind,
+            ask_source=lambda table, keys: keys_there(
+                self._pipeline.debezium[spec.source], spec.source, table, keys
+            ),
             wanted=lambda: (topic, assigned) not in self._aborted,
         )
 

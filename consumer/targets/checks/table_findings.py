@@ -134,12 +134,12 @@ def _types(case: _Case) -> Iterator[Finding]:
             )
         elif not holds(column.type, there.type):
             yield case.warning(
-                f"column {column.name} does not hold every value of the source's type: rows with others are quarantined",
+                f"column {column.name} does not hold every value of the source's type: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
         elif column.nullable and not there.nullable and column.name not in case.wanted.key.columns:
             yield case.warning(
-                f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined",
+                f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "allow NULL in the target",
             )
 

@@ -1,0 +1,106 @@
+"""Asks the source for the keys that a snapshot of Debezium's has shown to be gone, before their rows are deleted.
+
+Nothing in a topic says whether a snapshot was of the whole table (`additional-conditions` make it one of a part). The source knows: a whole
+one lacks no row that is there. So it is asked for every key that is to be deleted, in its own comparison, and what it still has must come by the
+topic: as a row of the snapshot (the target shows the key otherwise, or had it elsewhere), or behind it as an insert, which is how a row comes that was
+deleted before the snapshot and is there again. Debezium may not have written that insert yet, so the topic is read again a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+import msgspec
+
+from consumer.attempt.copies.keys import encode_key
+from consumer.attempt.debezium import decoded
+from consumer.attempt.effects import AskSource, Machine, ReadBehind, Sleep
+from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
+from consumer.ordering.model import TargetTable
+from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import SNAPSHOT_READ
+from schemas.table.model import Key
+from schemas.wire.position import Position
+
+AT_ONCE = 50_000
+"""Keys that the source is asked for over one connection, and that are kept meanwhile."""
+LOOKS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Pauses before the topic is read again for inserts that Debezium had not written. A unit that stops behind them is tried again later, as any."""
+INSERT = "c"
+WHOLE = "let the snapshot be of the whole table (no `additional-conditions` in the signal, no `snapshot.select.statement.overrides` of the connector)"
+
+
+class SourceKeys:
+    """Of one snapshot: its rows have the offsets `first` to `last`. `position`: what the log has behind the snapshot is above it, or is applied already."""
+
+    def __init__(self, topic: str, in_force: InForce, first: int, last: int, position: Position) -> None:
+        self._topic, self._in_force, self._first, self._last = topic, in_force, first, last
+        self._position = position
+        source = in_force.source
+        self._key_at = in_force.written.indexes_of(source.key.columns)
+        self._of_source = source_key(
+            in_force.target, [in_force.stored.target_name(name) for name in source.key.columns]
+        )
+
+    def vouch(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
+        """Let the source vouch that `pages`, keys of the target, are gone. Raises CopyNeededError: it has one of them, or cannot say."""
+        keys = map(self._of_source, chain.from_iterable(pages))
+        while some := list(dict.fromkeys(islice(keys, AT_ONCE))):
+            left = yield from self._unseen(some, self._first)
+            for pause in LOOKS_S if left else ():
+                yield Sleep(pause)
+                left = left and (yield from self._unseen(left, self._last + 1))
+            if left:
+                raise self._partial(left, len(some))
+
+    def _unseen(self, keys: Sequence[Key], since: int) -> Machine[list[Key]]:
+        """Return those of `keys` that the source has, as it shows them, and that no row of the topic from the offset `since` on brings."""
+        left = {encode_key(key): key for key in (yield from self._there(keys))}
+        if left:  # the topic is read behind the answer: what it lacks was not written yet
+            while (records := (yield ReadBehind(since))) is not None:
+                for key in self._brought(records):
+                    left.pop(encode_key(key), None)
+        return list(left.values())
+
+    def _there(self, keys: Sequence[Key]) -> Machine[Sequence[Key]]:
+        try:
+            found: Sequence[Key] = yield AskSource(self._in_force.source, keys)
+        except TargetConfigError as error:
+            raise CopyNeededError(
+                f"{self._topic}: nobody can say whether {len(keys)} rows that the snapshot at the offsets {self._first} to {self._last} lacks are gone, and "
+                f"none was deleted: {error}",
+                cause="partial", after=self._last, first="let the source answer, and the table goes on by itself; where it was altered or dropped since",
+            ) from error  # fmt: skip
+        return found
+
+    def _brought(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
+        """Yield the keys of rows that are written whatever the target has: those of snapshots, and inserts that are not applied yet."""
+        for offset, raw in records:
+            if raw is None:
+                continue
+            try:
+                event = decoded(self._topic, self._in_force, offset, raw)
+            except UnitStoppedError:  # the unit will stop there
+                continue
+            place = event.source.position
+            new = event.op == INSERT and place is not None and place > self._position
+            if event.after is not None and (new or event.op == SNAPSHOT_READ):
+                after = event.after
+                yield tuple(after[at] for at in self._key_at)
+
+    def _partial(self, left: Sequence[Key], asked: int) -> CopyNeededError:
+        source = self._in_force.source
+        shown = msgspec.json.encode(left[0]).decode()
+        return CopyNeededError(
+            f"{self._topic}: the snapshot at the offsets {self._first} to {self._last} is of a part of the table only: it lacks rows that {source.db}.{source.name} "
+            f"has, {len(left)} of {asked} that were looked for, one of them with the key {shown}; nothing was deleted",
+            cause="partial", after=self._last, first=WHOLE,
+        )  # fmt: skip
+
+
+def source_key(target: TargetTable, names: Sequence[str]) -> Callable[[Key], Key]:
+    """Return the function target key → the source's. `names`: of its key's columns, in the target. A longer key of the target begins with its own columns."""
+    columns = target.table.key.columns
+    at = [columns.index(name) for name in names]
+    return lambda key: tuple(key[each] for each in at)
