@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: SQL type → (wider ones, types of other values, values).
@@ -42,10 +42,6 @@ class History:
     version: int = 0
     _then: Callable[[], None] = lambda: None
     indexes: list[str] = field(default_factory=list)
-
-    @property
-    def create(self) -> str:
-        return f"CREATE TABLE {self.name} (id INT PRIMARY KEY, v VARCHAR(10), n INT, version INT NOT NULL) CHARACTER SET utf8mb4"
 
     def statement(self, ddl: float) -> str:
         self._then = lambda: None
@@ -184,12 +180,3 @@ class History:
         index = f"u{self.made}"
         self._then = lambda: self.indexes.append(index)
         return f"ADD UNIQUE {index} ({name}, version)"
-
-
-def statements(
-    histories: list[History], rng: random.Random, count: int, ddl: float
-) -> Iterator[tuple[History, str]]:
-    """Yield `count` statements of all histories, mixed."""
-    for _ in range(count):
-        history = rng.choice(histories)
-        yield history, history.statement(ddl)

@@ -6,9 +6,12 @@ deletes are applied before all inserts the delete of "A" cannot hit the new "a".
 | changes of a key in the gather, in order | net |
 |---|---|
 | only updates; first before-image and last after-image agree in all unique values | update in place |
-| the first one is a snapshot's row, the others are updates | write in place, whatever the target has of the key |
+| the first one is a snapshot's row, the others are updates; it and the last after-image agree in all unique values | write in place, whatever the target has of the key |
 | the last one leaves a row, anything else | replace (delete, then insert) |
 | the last one leaves no row | delete |
+
+A snapshot's row whose unique values change behind it is replaced, as it would be in a gather of its own: values that one row hands to another in the
+gather are free only so.
 
 An insert of a log is a new row, also where the target has one of its key: that one was another row, and nothing of it stays. Would it be
 written in place, a DELETE and INSERT of a key would come to another row in one gather than in two.
@@ -45,9 +48,7 @@ class Reducer:
         key_of = self._key
         last: dict[Any, Row | None] = {}  # key → the row it is left with
         first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
-        read: set[Any] = (
-            set()
-        )  # keys whose first change is what a snapshot read, and that were only updated since
+        read: dict[Any, Row] = {}  # key → what a snapshot read of it, of keys that were only updated since
         for change in changes:
             before, after = change.before, change.after
             if before is not None:
@@ -59,26 +60,26 @@ class Reducer:
                     continue
                 last[key] = None
                 first.pop(key, None)
-                read.discard(key)
+                read.pop(key, None)
             if after is not None:
                 key = key_of(after)
                 if change.snapshot:
                     if key not in last:
-                        read.add(key)
+                        read[key] = after
                 else:
                     first.pop(key, None)
-                    read.discard(key)
+                    read.pop(key, None)
                 last[key] = after
         return self._sorted(last, first, read)
 
-    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row], read: set[Any]) -> NetChange:
+    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row], read: dict[Any, Row]) -> NetChange:
         net = NetChange(self._table)
         single, fixed = len(self._table.key_at) == 1, self._fixed
         for key in sort_keys(last):
             row = last[key]
             if row is None:
                 net.deletes.append((key,) if single else key)
-            elif key in read:
+            elif key in read and (row is read[key] or fixed(read[key]) == fixed(row)):
                 net.snapshot.append(row)
             elif key in first and fixed(first[key]) == fixed(row):
                 net.updates.append(row)

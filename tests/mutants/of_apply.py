@@ -210,9 +210,10 @@ MUTANTS = [
     *_of(
         "consumer/ordering/netchange.py",
         ("net.snapshot.append(row)", "net.replaces.append(row)"),
-        ("if key not in last:\n                        read.add(key)", "if True:\n                        read.add(key)"),
-        ("                first.pop(key, None)\n                read.discard(key)\n            if", "                first.pop(key, None)\n            if"),
-        ("                    first.pop(key, None)\n                    read.discard(key)\n", "                    first.pop(key, None)\n"),
+        ("if key not in last:\n                        read[key] = after", "if True:\n                        read[key] = after"),
+        ("                first.pop(key, None)\n                read.pop(key, None)\n            if", "                first.pop(key, None)\n            if"),
+        ("                    first.pop(key, None)\n                    read.pop(key, None)\n", "                    first.pop(key, None)\n"),
+        (" and (row is read[key] or fixed(read[key]) == fixed(row))", ""),
         tests=("tests/unit/test_consumer_core.py",),
     ),
     *_of(

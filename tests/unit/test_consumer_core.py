@@ -228,7 +228,7 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
         [
             read(0, f),
             read(1, a),
-            change(2, a, (0, "other", 0, 1)),  # of what the target has nothing is known
+            change(2, a, (0, "x", 0, 1)),  # of what the target has nothing is known
             change(3, b, (1, "x", 1, 1)),
             read(4, (1, "x", 1, 2)),
             change(5, c, None),
@@ -240,7 +240,7 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
             change(11, None, (4, "x", 4, 2)),
         ],
     )
-    assert net.snapshot == [(0, "other", 0, 1), f]
+    assert net.snapshot == [(0, "x", 0, 1), f]
     assert net.updates == [(1, "x", 1, 2)]
     assert net.replaces == [(2, "x", 2, 1), (3, "x", 3, 1), (4, "x", 4, 2)]
     assert (net.deletes, net.size) == ([], 6)
@@ -248,6 +248,18 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
     assert (gone.deletes, gone.replaces, gone.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
     assert net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
     assert net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
+
+
+def test_unique_values_that_rows_hand_on_behind_a_snapshot_s_are_replaced_and_meet_no_other_row() -> None:
+    """As in two gathers. In place the second row's old value would be in the first one's way: at a table with columns of its own it was displaced."""
+    a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
+    given_up, taken = (2, None, 2, 1), (1, "y", 1, 1)
+    net = net_change(TABLE, [read(0, a), read(1, b), read(2, c), change(3, b, given_up), change(4, a, taken)])
+    assert (net.replaces, net.snapshot) == ([taken, given_up], [c])
+    back = net_change(
+        TABLE, [read(0, a), change(1, a, (1, "q", 1, 1)), change(2, (1, "q", 1, 1), (1, "x", 1, 2))]
+    )
+    assert (back.replaces, back.snapshot) == ([], [(1, "x", 1, 2)])
 
 
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
