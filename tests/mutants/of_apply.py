@@ -269,7 +269,7 @@ MUTANTS = [
         ("event.op == INSERT and place", "place"),
         (" and place > self._position", ""),
         ("(new or event.op == SNAPSHOT_READ)", "new"),
-        ("except TargetConfigError as error:", "except ZeroDivisionError as error:"),
+        ("found: Sequence[Key] = yield AskSource(self._in_force.source, keys)\n        except TargetConfigError as error:", "found: Sequence[Key] = yield AskSource(self._in_force.source, keys)\n        except ZeroDivisionError as error:"),
         tests=_PARTIAL,
     ),
     *_of(
