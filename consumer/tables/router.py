@@ -139,8 +139,8 @@ def wanted_table(source: Table, routed: Routed, names: Mapping[str, str] | None 
         db=routed.schema,
         name=routed.table,
         columns=columns + tuple(_added_column(name) for name, _ in routed.added),
-        key=_joined(source.key, parts),
-        unique=tuple(_joined(index, parts) for index in source.unique),
+        key=_joined(source.key, parts, other),
+        unique=tuple(_joined(index, parts, other) for index in source.unique),
         charset=source.charset,
         collation=source.collation,
     )
@@ -169,8 +169,11 @@ def _added_column(name: str) -> Column:
     return Column(name=name, type=kind, nullable=False)
 
 
-def _joined(index: UniqueIndex, parts: tuple[IndexPart, ...]) -> UniqueIndex:
-    return UniqueIndex(name=index.name, parts=parts + index.parts, nulls_distinct=index.nulls_distinct)
+def _joined(index: UniqueIndex, parts: tuple[IndexPart, ...], names: Mapping[str, str]) -> UniqueIndex:
+    of_source = tuple(
+        structs.replace(each, column=names.get(each.column, each.column)) for each in index.parts
+    )
+    return UniqueIndex(name=index.name, parts=parts + of_source, nulls_distinct=index.nulls_distinct)
 
 
 def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:

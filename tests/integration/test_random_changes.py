@@ -191,10 +191,11 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
 
     That may be an earlier life: a table that comes and goes while capture is behind has no row in the topic.
     """
-    if ": " not in report.message or report.copy is None:
+    by_hand = unit.policy == "ignore"  # what the target must be given by hand
+    if ": " not in report.message or (report.copy is None and not by_hand):
         return f"{unit.unit}: {report.message}"
     real = unit.real.session.read_table(*unit.place)
-    if report.copy.cause != "dropped" or unit.said or real is None:
+    if report.copy is None or report.copy.cause != "dropped" or unit.said or real is None:
         return None  # it had stopped before, and no copy can come
     lives = [rows for rows in story.left.get(unit.name, []) if sorted(rows[0]) == sorted(unit.writes())]
     whys = [differs(story.play, unit, rows) for rows in lives]

@@ -28,6 +28,7 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -
 
 
 MUTANTS = [
+    *_of("consumer/tables/router.py", ("column=names.get(each.column, each.column)", "column=each.column"), tests=("tests/unit/test_evolution.py",)),
     *_of("consumer/tables/held_events.py", ("entry.offset >= since", "entry.offset >= 0"), ("if since is None and not gone:", "if since is None:"), tests=_HELD),
     *_of(
         "consumer/tables/stored.py",

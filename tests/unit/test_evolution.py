@@ -445,6 +445,22 @@ def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> N
     assert gone.stored.names == {}
 
 
+def test_an_index_over_a_column_beside_is_over_that_one() -> None:
+    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    there = added(real(), column("version_2", text(20)))
+    new = replace(stored.table, unique=(*stored.table.unique, unique("u1", "version", "owner")))
+    found = planned(new, policy="lenient", stored=stored, there=there)
+    assert found.alter is not None
+    assert [step.index.columns for step in found.alter.steps if isinstance(step, AddUnique)] == [
+        ("version_2", "owner")
+    ]
+    gone = planned(stored.table, policy="lenient", stored=found.stored, there=altered(found.alter))
+    assert gone.alter is not None
+    assert [step.index.columns for step in gone.alter.steps if isinstance(step, DropUnique)] == [
+        ("version_2", "owner")
+    ]
+
+
 def test_a_key_changes_at_the_begin_of_a_copy() -> None:
     new = replace(TABLE, key=unique("PRIMARY", "id", "owner"))
     for policy in ("lenient", "evolve"):
