@@ -52,6 +52,7 @@ def table(server: Server, unique: str, columns: str) -> Table:
         ("k VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("B ",), ("c",)], {("Ä",), ("b",)}),
         ("k VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("b",), ("B",)], {("b",)}),
         ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')"], [("É",), ("f",)], {("é",)}),
+        ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')", "('?')"], [("王",), ("é",), ("??",)], {("é",)}),  # one that it cannot hold
         ("k VARBINARY(9) PRIMARY KEY", ["(X'00FF')"], [("AP8=",), ("AA==",)], {("AP8=",)}),
         ("k DATETIME(6) PRIMARY KEY", ["('2026-01-02 03:04:05.000006')"], [("2026-01-02 03:04:05.000006",), ("2026-01-02 03:04:05.000000",)], {("2026-01-02 03:04:05.000006",)}),
         ("k TIMESTAMP(3) PRIMARY KEY", ["('2026-01-02 03:04:05.006')"], [("2026-01-02T03:04:05.006Z",)], {("2026-01-02T03:04:05.006Z",)}),
