@@ -191,12 +191,14 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
 
     That may be an earlier life: a table that comes and goes while capture is behind has no row in the topic.
     """
-    by_hand = unit.policy == "ignore"  # what the target must be given by hand
+    by_hand = unit.policy in ("ignore", "stop")  # what the target must be given by hand
     if ": " not in report.message or (report.copy is None and not by_hand):
         return f"{unit.unit}: {report.message}"
     real = unit.real.session.read_table(*unit.place)
     if report.copy is None or report.copy.cause != "dropped" or unit.said or real is None:
         return None  # it had stopped before, and no copy can come
+    if "is gone (" in report.message:  # found at a start: what the log had before the table went was not read
+        return None
     lives = [rows for rows in story.left.get(unit.name, []) if sorted(rows[0]) == sorted(unit.writes())]
     whys = [differs(story.play, unit, rows) for rows in lives]
     return None if not whys or None in whys else str(whys[-1])

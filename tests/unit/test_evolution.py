@@ -445,6 +445,25 @@ def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> N
     assert gone.stored.names == {}
 
 
+def test_an_index_over_a_column_that_is_dropped_and_added_comes_again() -> None:
+    """MySQL's `DROP COLUMN v, ADD COLUMN v …` keeps the index, over the new column. A target's server drops it with the old one."""
+    index = unique("u1", "version", "owner")
+    both, statement = (
+        replace(TABLE, unique=(*TABLE.unique, index)),
+        CHANGES(dropped=("version",), added=("version",)),
+    )
+    new = replace(changed(both, "version", type=text(20)), unique=both.unique)
+    found = planned(new, statement, before=both)
+    assert found.alter is not None
+    kinds = [type(step) for step in found.alter.steps]
+    assert kinds == [DropUnique, DropColumn, AddColumn, AddUnique]
+    more = {"before": both, "planned": found.stored, "settled": True}
+    after = altered(found.alter)
+    assert steps(new, statement, there=after, **more) == []
+    lost = replace(after, unique=TABLE.unique)  # what an interrupted attempt left
+    assert [type(step) for step in steps(new, statement, there=lost, **more)] == [AddUnique]
+
+
 def test_an_index_over_a_column_beside_is_over_that_one() -> None:
     stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
     there = added(real(), column("version_2", text(20)))

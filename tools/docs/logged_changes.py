@@ -65,7 +65,7 @@ EXAMPLES: tuple[LoggedChange, ...] = (
 )
 
 EFFECTS: tuple[Effect, ...] = (
-    Effect("a table that was captured is missing at a start", "the table", "cause `dropped`"),
+    Effect("a table that was captured is missing at a start", "the table", "cause `dropped`; what the log still holds of it is not published"),
     Effect("a table that was captured became unfit (engine, key, types, cascading foreign keys)", "the table", "cause `unfit`"),
     Effect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
     Effect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),

@@ -152,13 +152,12 @@ def _renamed_index(index: UniqueIndex, names: dict[str, str]) -> UniqueIndex:
 
 
 def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]:
-    replaced = set(wish.columns.dropped).intersection(wish.columns.added)
     for column in joined.columns:
         if not _has(now, column.name):
             yield _added(column, wish)
             continue
         there = now.column(column.name)
-        if column.name in replaced and not wish.settled and not wish.rewrite:
+        if column.name in _replaced(wish):
             yield DropColumn(column.name)
             yield _added(column, wish)
         elif (changed := _changed(there, column, now, joined, wish)) != there:
@@ -247,7 +246,8 @@ def _dropped_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[DropUniq
     for index in now.unique:
         wanted = any(_same(each, index) for each in joined.unique)
         ours = any(_same(each, index) for each in before) or not gone.isdisjoint(index.columns)
-        if ours and (not wanted or (not wish.uniques and _becomes_long(index, now, joined))):
+        again = not _replaced(wish).isdisjoint(index.columns)
+        if ours and (not wanted or again or (not wish.uniques and _becomes_long(index, now, joined))):
             yield DropUnique(index)
 
 
@@ -266,8 +266,20 @@ def _new_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[AddUnique]:
         return
     before = {_parts(_renamed_index(index, wish.columns.renamed)) for index in wish.before.unique}
     for index in joined.unique:
-        if _parts(index) not in before and not any(_same(index, there) for there in now.unique):
+        known = any(_same(index, there) for there in now.unique)
+        again = not _replaced(wish).isdisjoint(index.columns)
+        if again or (not known and (_parts(index) not in before or not _new(wish).isdisjoint(index.columns))):
             yield AddUnique(index)
+
+
+def _new(wish: Wish) -> set[str]:
+    """Columns that the source has dropped and added under one name."""
+    return set(wish.columns.dropped).intersection(wish.columns.added)
+
+
+def _replaced(wish: Wish) -> set[str]:
+    """Those of them that are dropped and added at the target now: their indexes go with them, and come again."""
+    return set() if wish.settled or wish.rewrite else _new(wish)
 
 
 def _same(wanted: UniqueIndex, real: UniqueIndex) -> bool:
