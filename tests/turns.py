@@ -23,7 +23,7 @@ _ORDER = ("faults", "integration", "sim", "unit")
 #: Where a test's cases are sampled; all others run always.
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
 #: Of the cases behind a test's first, `make test` runs one in SAMPLE, and a turn one in TURNS of what that leaves out.
-SAMPLE, TURNS = 8, 3
+SAMPLE, TURNS = 8, 6
 
 
 def by_length(path: Path) -> int:
