@@ -30,12 +30,12 @@ $(STAMP):
 demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it running)
 	@$(BIN)/rowlock demo $(if $(KEEP),--keep)
 
-test: $(STAMP) ## every test but the slow ones, with real services; of tests on services some cases
+test: $(STAMP) ## the tests that take less than ten seconds, with real services; of tests on services some cases
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
 	@$(BIN)/python -m pytest -m "not slow" --cases few -n 4 $(ARGS)  # in four processes: most of their time they wait
 
-test-all: $(STAMP) ## every case of all tests but the slow ones
+test-all: $(STAMP) ## every case of all tests but the slow ones (ARGS="--turn N": what make test leaves out, cases in turn)
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
 	@$(BIN)/python -m pytest -m "not slow" -n 4 $(ARGS)

@@ -1,8 +1,9 @@
-"""When tests run: the longest modules first, which cases `make test` runs, and which others `.ci/run` has in turn.
+"""When tests run: the longest modules first, what `make test` runs, and what else `.ci/run` does.
 
 Most tests on services and in simulations have many cases: a server, a format, a statement each. `make test` runs one case of each test and a
-sample of the others (`--cases few`), `make test-all` all of them; of what `make test` leaves out `.ci/run` runs a part in turn, another with each
-commit (`--turn N`). Of the slow tests it runs some cases of one (`-m slow --turn N`); `make test-slow` runs them all.
+sample of the others, and no test that takes long (`--cases few`); `make test-all` runs all of them. `.ci/run` also runs the long tests in that
+way, and of the other cases a part in turn, another with each commit (`--turn N`). Of the slow tests it runs some cases of one
+(`-m slow --turn N`); `make test-slow` runs them all.
 """
 
 from __future__ import annotations
@@ -13,16 +14,31 @@ from zlib import crc32
 
 import pytest
 
+from tests.long_tests import long_tests
+
 #: Nobody has waited for their end within a run of `.ci/run`.
 TOO_LONG = ("tests/unit/test_coordinator_exhaustive.py::",)
 #: Cases of one test that a run tries (a test that is not named: one).
 CASES = {"tests/sim/coordination/test_coordination.py::test_every_known_bug_put_back_is_found": 6}
 
+#: Long tests that `make test` runs all the same: the way of rows through all processes, and the machines that keep their order.
+ALWAYS = (
+    "tests/faults/test_whole_system.py::test_source_equals_target_after",
+    "tests/integration/test_apply_spark.py::test_two_sources_flow_into_one_table",
+    "tests/integration/test_copied_tables.py::test_stale_rows_go_and_living_ones_are_never_away",
+    "tests/integration/test_rowlock_run.py::test_caught_up_means_equal_but_for_what_is_held",
+    "tests/integration/test_sources.py::test_nothing_is_missing_behind_a_kill",
+    "tests/sim/coordination/test_coordination.py::test_every_seed_keeps_every_invariant_and_becomes_well_again",
+    "tests/sim/test_model.py::test_every_seed_ends_with_the_target_equal_to_the_source",
+    "tests/unit/test_apply_copies.py::test_any_history_with_copies_crashes_and_stale_rows_ends_as_the_source",
+    "tests/unit/test_consumer_history.py::test_any_schedule_of_the_lanes_ends_as_serial_replay",
+)
+
 #: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills the processes to the end.
 _ORDER = ("faults", "integration", "sim", "unit")
 #: Where a test's cases are sampled; all others run always.
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
-#: Of the cases behind a test's first, `make test` runs one in SAMPLE, and a turn one in TURNS of what that leaves out.
+#: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves out.
 SAMPLE, TURNS = 8, 6
 
 
@@ -49,7 +65,13 @@ def of_turn(names: Iterable[str], turn: int) -> list[str]:
 
 
 def few(names: Iterable[str]) -> set[str]:
-    """Return the node ids that `make test` runs: each test's first case and a sample of the others, by a number that a name has for ever."""
+    """Return the node ids that `make test` runs: a sample of each test that is not long."""
+    left_out = long_tests().difference(ALWAYS)
+    return {name for name in sample(names) if name.partition("[")[0] not in left_out}
+
+
+def sample(names: Iterable[str]) -> set[str]:
+    """Return of each test on services one case, the one whose number is the least, and some of the others, by a number that a name has for ever."""
     tests: dict[str, list[str]] = {}
     chosen = set()
     for name in names:
@@ -64,10 +86,11 @@ def few(names: Iterable[str]) -> set[str]:
 
 
 def rest_of_turn(names: Iterable[str], turn: int) -> set[str]:
-    """Return those of the node ids that `make test` leaves out which turn number `turn` runs."""
+    """Return what turn number `turn` runs of the node ids that `make test` leaves out: the long tests' sample, and some of the other cases."""
     names = list(names)
-    left_out = set(names) - few(names)
-    return {name for name in left_out if _number(name) // SAMPLE % TURNS == turn % TURNS}
+    sampled = sample(names)
+    others = {name for name in set(names) - sampled if _number(name) // SAMPLE % TURNS == turn % TURNS}
+    return (sampled - few(names)) | others
 
 
 def _number(name: str) -> int:
@@ -78,13 +101,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         type=int,
-        help="of the slow tests, and of what `--cases few` leaves out, only those whose turn this number says it is",
+        help="of the slow tests those whose turn this number says it is; of the others what `--cases few` leaves out, cases in turn",
     )
     parser.addoption(
         "--cases",
         choices=("few", "all"),
         default="all",
-        help="few: one case of each test on services, and a sample",
+        help="few: one case of each test on services and a sample of the others, and no test that takes long",
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.long_tests import LONG, long_tests, measured
 from tests.services import NO_MYSQL, pytest_terminal_summary, without_mysql
-from tests.turns import CASES, SAMPLE, TOO_LONG, TURNS, by_length, few, of_turn, rest_of_turn
+from tests.turns import ALWAYS, CASES, SAMPLE, TOO_LONG, TURNS, by_length, few, of_turn, rest_of_turn, sample
 
 MANY = next(iter(CASES))
 NAMES = ["b.py::one", *(f"{MANY}[{n}]" for n in range(15)), "a.py::two[x]", "a.py::two[y]"]
@@ -48,6 +50,38 @@ def test_each_test_has_a_case_every_day_and_every_case_its_turn() -> None:
     assert sum(map(len, turns)) == len(set().union(*turns)), "no case has two turns"
     assert set().union(*turns) == set(TESTS) - daily
     assert rest_of_turn(TESTS, TURNS) == turns[0]
+
+
+def test_what_takes_long_is_left_to_each_turn_but_for_the_way_of_rows() -> None:
+    left_out = sorted(long_tests().difference(ALWAYS))
+    cases = [f"{test}[{n}]" for test in left_out for n in range(3)]
+    assert few([*cases, *ALWAYS, *TESTS]) == few([*ALWAYS, *TESTS]) > set(ALWAYS)
+    for turn in range(TURNS):
+        assert sample(cases) <= rest_of_turn(cases, turn)
+
+
+def test_the_long_tests_that_make_test_runs_are_long_and_all_are_there() -> None:
+    root = Path(__file__).parents[2]
+    assert set(ALWAYS) <= long_tests()
+    text = "\n".join(file.read_text() for file in (root / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"def (test_\w+)\(", text))
+    missing = [name for name in long_tests() if name.rpartition("::")[2] not in there]
+    assert missing == [], "measure again: python -m tests.long_tests"
+
+
+def test_a_test_s_longest_case_counts(tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    junit.write_text(
+        "<testsuite>"
+        '<testcase classname="tests.unit.test_turns" name="test_a[x]" time="1.5"/>'
+        f'<testcase classname="tests.unit.test_turns" name="test_a[y]" time="{LONG}"/>'
+        '<testcase classname="tests.unit.test_turns.TestThat" name="test_b" time="2"/>'
+        "</testsuite>"
+    )
+    assert measured(junit) == {
+        "tests/unit/test_turns.py::test_a": LONG,
+        "tests/unit/test_turns.py::TestThat::test_b": 2.0,
+    }
 
 
 def test_a_test_s_cases_are_the_same_whatever_else_is_collected() -> None:
