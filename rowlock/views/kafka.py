@@ -6,12 +6,13 @@ Read-only and without a consumer group; one client per view, used by one thread 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
 from deploy.embedded.patience import patient
 from rowlock.errors import KafkaUnreachableError
@@ -32,6 +33,8 @@ from schemas.wire.records import Watermark, position_topic, watermark_topic
 
 TIMEOUT_S = 6.0
 """On a machine with time to spare."""
+AGAIN_S = 0.1
+"""Between two questions about a topic that is being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,17 @@ class KafkaView:
             return list(self._client.list_topics(timeout=patient(TIMEOUT_S)).topics)
 
     def span(self, topic: str) -> Span:
+        """Return what a topic holds. While a topic is being made its partition is not known yet: it is asked for again."""
+        until = time.monotonic() + patient(TIMEOUT_S)
         with self._reported():
-            low, high = self._client.get_watermark_offsets(
-                TopicPartition(topic, 0), timeout=patient(TIMEOUT_S)
-            )
-        return Span(low, high)
+            while True:
+                try:
+                    at = TopicPartition(topic, 0)
+                    return Span(*self._client.get_watermark_offsets(at, timeout=patient(TIMEOUT_S)))
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() >= until:
+                        raise
+                time.sleep(AGAIN_S)
 
     def spans(self, topics: Iterable[str]) -> dict[str, Span]:
         return {topic: self.span(topic) for topic in topics}

@@ -6,8 +6,10 @@ import contextlib
 import json
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from rowlock.views.kafka import KafkaView
+from rowlock.errors import KafkaUnreachableError
+from rowlock.views.kafka import KafkaView, Span
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.findings import split_remedy
@@ -28,6 +30,36 @@ def test_a_record_that_is_no_event_ends_no_look(monkeypatch: pytest.MonkeyPatch,
         assert view.event("t", 0) is None
         assert view.watermark("b1") is None
         assert view.event("t", 1) == good
+
+
+class Making:
+    """A client whose topic has its partition at the `ready`-th question; others of Kafka's errors are as they are."""
+
+    def __init__(self, ready: int, code: int = KafkaError._UNKNOWN_PARTITION) -> None:
+        self.asked, self._ready, self._code = 0, ready, code
+
+    def get_watermark_offsets(self, _at: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert timeout > 0
+        self.asked += 1
+        if self.asked < self._ready:
+            raise KafkaException(KafkaError(self._code))
+        return 3, 7
+
+
+def test_a_topic_that_is_being_made_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
+        made = Making(3)
+        with monkeypatch.context() as patch:
+            patch.setattr(view, "_client", made)
+            assert view.span("t") == Span(3, 7)
+            assert made.asked == 3
+            patch.setattr(view, "_client", Making(2, KafkaError._TRANSPORT))
+            with pytest.raises(KafkaUnreachableError):
+                view.span("t")
+            patch.setattr("rowlock.views.kafka.TIMEOUT_S", 0.2)
+            patch.setattr(view, "_client", Making(10**9))
+            with pytest.raises(KafkaUnreachableError, match="partition"):
+                view.span("t")
 
 
 def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:
