@@ -38,7 +38,7 @@ MUTANTS = [
         (" or column.type.members\n", "\n"),
         ("    taken = whole.real.names - whole.dropped.keys()", "    taken = frozenset[str]()"),
         ("and column.type.kind not in _SPELT_OUT", "and not default"),
-        ('        return text, [f"ALTER COLUMN {name} DROP DEFAULT"]', "        return text, []"),
+        ("        return text, [f\"ALTER COLUMN {name} {'SET DEFAULT NULL' if column.nullable else 'DROP DEFAULT'}\"]", "        return text, []"),
         tests=_ALTER,
     ),
     *_of(

@@ -55,6 +55,7 @@ from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from tests.apply_kit import FakeSource
 from tests.sim.actors import AttemptActors
+from tests.sim.changing_wide import unique_change, wide
 from tests.sim.truth import Wrong
 
 Steps = Generator[None, None, Any]
@@ -328,6 +329,7 @@ class Change:
     unique: UniqueIndex | None = None
     unique_gone: str = ""
     copied: bool = False
+    more: tuple[Column, ...] = ()
 
     def of(self, table: Table) -> Table:
         renamed, dropped = self.columns.renamed, self.columns.dropped
@@ -336,10 +338,9 @@ class Change:
             for c in table.columns
             if c.name not in dropped
         ]
-        if self.column is not None:
-            name = self.column.name
-            there = any(each.name == name for each in columns)
-            columns = [self.column if each.name == name else each for each in columns] + [self.column] * (
+        for column in (*([] if self.column is None else [self.column]), *self.more):
+            there = any(each.name == column.name for each in columns)
+            columns = [column if each.name == column.name else each for each in columns] + [column] * (
                 not there
             )
         unique = [
@@ -391,6 +392,17 @@ def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
     if "u" in names:
         return Change(ColumnChanges(), unique=UniqueIndex(name="u", parts=(IndexPart(column="u"),)))
     return None
+
+
+def draw_wide(rng: random.Random, table: Table, *, many: bool) -> Change | None:
+    """Draw a statement of several actions (tests/sim/changing_wide.py), or one of a unique index."""
+    if rng.random() < 0.15:
+        unique, gone = unique_change(rng, table)
+        return Change(ColumnChanges(), unique=unique, unique_gone=gone) if unique or gone else None
+    found = wide(rng, table, many=many)
+    if not found.given and not found.renamed and not found.dropped:
+        return None
+    return Change(found.changes(), dict(found.fills), more=tuple(found.given.values()))
 
 
 def _passed_over(table: Table, change: Change) -> bool:
@@ -641,11 +653,14 @@ class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
 
 class World:
     """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one that changes target tables, drawn.
+    `wide`: statements of several actions.
 
     Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two the table is to fit is not asked here.
     """
 
-    def __init__(self, seed: int, often: float | None = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self, seed: int, often: float | None = None, policy: Policy | None = None, *, wide: bool = False
+    ) -> None:
         self.rng = rng = random.Random(seed)
         drawn: Policy = rng.choice(["lenient", "evolve"])
         self.policy = policy or drawn
@@ -658,8 +673,8 @@ class World:
         self.patience = rng.choice([0.3, 0.01])
         """Probability, per step, that a zombie, or a statement that nobody waits for, goes on."""
         changes, table = [], TABLE
-        for _ in range(rng.randint(2, 7)):
-            change = draw(rng, table, many=count > 1)
+        for _ in range(rng.randint(4, 10) if wide else rng.randint(2, 7)):
+            change = (draw_wide if wide else draw)(rng, table, many=count > 1)
             if change is not None and (self.policy != "ignore" or _passed_over(table, change)):
                 changes.append(change)
                 table = change.of(table)

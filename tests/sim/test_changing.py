@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
+from consumer.tables.evolution import plans
 from consumer.tables.router import Policy
 from tests.sim.changing import World
 from tests.sim.changing_rules import RULES
+from tests.sim.truth import Wrong
 
 SEEDS = 60
 SLOW, PARTS = 2000, 20
@@ -39,6 +43,19 @@ def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int, often: fl
     World(seed, often).run()
 
 
+@pytest.mark.parametrize("part", range(2))
+def test_statements_of_several_actions_end_as_their_sources(part: int) -> None:
+    """With names that columns had once, or that the target has chosen itself, and types of other values."""
+    for seed in range(part * 20, part * 20 + 20):
+        World(seed, OFTEN, wide=True).run()
+
+
+def test_without_names_apart_some_seed_ends_wrong() -> None:
+    """6: two columns of the source were written as one: its second got the name that the target had given to the first, beside an old one."""
+    with mock.patch.object(plans, "names_apart", return_value={}), pytest.raises(Wrong):
+        World(6, OFTEN, wide=True).run()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_more_histories_end_as_their_sources(part: int) -> None:
@@ -48,6 +65,7 @@ def test_more_histories_end_as_their_sources(part: int) -> None:
         World(seed, OFTEN).run()
         World(seed, policy="ignore").run()
         World(seed, policy="stop").run()
+        World(seed, OFTEN, wide=True).run()
 
 
 @pytest.mark.parametrize("rule", RULES)

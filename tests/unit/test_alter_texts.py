@@ -104,6 +104,11 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
             "ALTER COLUMN `n` SET DEFAULT 5, ALTER COLUMN `m` DROP DEFAULT",
         ],
     ),
+    "add nullable with a value in the rows: without any default MySQL refuses rows that lack it later (1364)": (
+        [AddColumn(column("n"), fill=7)],
+        ["ADD COLUMN \"n\" integer DEFAULT '7'", 'ALTER COLUMN "n" DROP DEFAULT'],
+        ["ADD COLUMN `n` int NULL DEFAULT 7", "ALTER COLUMN `n` SET DEFAULT NULL"],
+    ),
     "add a text with a default": (
         [AddColumn(column("n", TEXT, null=False, default="x"))],
         ["ADD COLUMN \"n\" text DEFAULT 'x' NOT NULL"],

@@ -445,6 +445,31 @@ def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> N
     assert gone.stored.names == {}
 
 
+@pytest.mark.parametrize("policy", ["lenient", "evolve", "ignore"])
+@pytest.mark.parametrize("type_", [INT, text(20)])
+def test_a_column_with_the_name_that_the_target_gave_to_another_one_is_written_elsewhere(
+    policy: Policy, type_: ColumnType
+) -> None:
+    """`version` became a text and is `version_2` at the target; then the source adds a `version_2` of its own."""
+    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    there, new = added(real(), column("version_2", text(20))), added(stored.table, column("version_2", type_))
+    with pytest.raises(CopyNeededError):
+        planned(new, CHANGES(added=("version_2",)), policy, stored=stored, there=there)
+    found = planned(new, None, policy, stored=stored, there=there, rewrite=True)
+    assert found.stored.names == {"version": "version_2", "version_2": "version_2_2"}
+    made = () if found.alter is None else found.alter.steps
+    assert [each.column.name for each in made if isinstance(each, AddColumn)] == ["version_2_2"] * (
+        policy != "ignore"
+    )
+    assert found.stored.unwritten == ("version_2_2",) * (policy == "ignore")
+    if found.alter is None:
+        return
+    then, statement = renamed(new, "version_2", "other"), CHANGES(renamed={"version_2": "other"})
+    third = planned(then, statement, policy, stored=found.stored, there=altered(found.alter))
+    assert third.alter is None
+    assert third.stored.names == {"version": "version_2", "other": "version_2_2"}
+
+
 def test_an_index_over_a_column_that_is_dropped_and_added_comes_again() -> None:
     """MySQL's `DROP COLUMN v, ADD COLUMN v …` keeps the index, over the new column. A target's server drops it with the old one."""
     index = unique("u1", "version", "owner")

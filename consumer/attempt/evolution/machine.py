@@ -314,7 +314,7 @@ def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
     for name, column in planned.stored.names.items():
         if known.get(name) != column:
             log.warning(
-                "a column has a new one beside it: its values do not fit into the old one, which is written no more",
+                "a column has a new one beside it: the one of its name has values of another type, or is written for another column",
                 pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
             )  # fmt: skip
 

@@ -14,7 +14,7 @@ import msgspec
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
-from consumer.tables.evolution.steps import Wish, becomes_long, kept_columns, names_beside, steps
+from consumer.tables.evolution.steps import Wish, becomes_long, kept_columns, names_apart, names_beside, steps
 from consumer.tables.router import Policy, Routed, TableRoute, resolve, unwritten, wanted_table
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
@@ -58,6 +58,7 @@ def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequen
     before = change.before
     names = _names(change)
     if change.planned is None and change.rewrite:
+        names |= names_apart(real, change.after, names)
         wanted = wanted_table(change.after, routed, names)
         beside = names_beside(real, wanted, change.policy, {there: name for name, there in names.items()})
         names |= {

@@ -317,14 +317,25 @@ def names_beside(real: Table, wanted: Table, policy: Policy, names: Mapping[str,
         there = real.column(column.name).type
         if lossless(there, column.type) or join(there, column.type) is not None:
             continue
-        free = next(
-            name
-            for n in range(2, len(taken) + 3)
-            if (name := f"{names.get(column.name, column.name)}_{n}") not in taken
-        )
-        found[column.name] = free
+        found[column.name] = free = _free(names.get(column.name, column.name), taken)
         taken.add(free)
     return found
+
+
+def names_apart(real: Table, source: Table, names: Mapping[str, str]) -> dict[str, str]:
+    """Return source name → the name of a new column, for each whose own name another one of `names` (source name → the target's) is written under:
+    the source gave a column the name that the target had chosen for a column beside."""
+    taken = {*real.column_names, *source.column_names, *names.values()}
+    found = {}
+    for name in source.column_names:
+        if name not in names and name in names.values():
+            found[name] = free = _free(name, taken)
+            taken.add(free)
+    return found
+
+
+def _free(name: str, taken: set[str]) -> str:
+    return next(free for n in range(2, len(taken) + 3) if (free := f"{name}_{n}") not in taken)
 
 
 def _has(table: Table, name: str) -> bool:

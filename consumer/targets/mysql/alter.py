@@ -220,7 +220,8 @@ def _new_column(whole: _Whole, step: AddColumn) -> tuple[str, list[str]]:
     text += f" DEFAULT {_value(column, rows)}"
     name = quote(column.name)
     if default is None:
-        return text, [f"ALTER COLUMN {name} DROP DEFAULT"]
+        # Without any default a column must be given, even where it may be NULL (error 1364): once it is written no more, rows would be refused.
+        return text, [f"ALTER COLUMN {name} {'SET DEFAULT NULL' if column.nullable else 'DROP DEFAULT'}"]
     return text, [] if rows == default else [f"ALTER COLUMN {name} SET DEFAULT {_value(column, default)}"]
 
 

@@ -1,0 +1,273 @@
+"""Random statements on a table at a real source, told as capture tells them and applied under each policy: target = source behind each.
+
+There is no log and no Kafka: rows are compared around each statement. What capture decides by is the product's; so are the attempts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import UnitSpec
+from consumer.tables.router import Policy, target_table
+from consumer.targets.dialect import open_session
+from producer.statements.columns import changes, said
+from producer.statements.judgement import judge
+from schemas.config.model import TargetConfig
+from schemas.io.mysql_catalog import read_table
+from schemas.io.mysql_connection import connect_mysql
+from schemas.table.model import Table, Value, same_definition
+from schemas.wire.codec import encode_event
+from schemas.wire.copies import CopyMark
+from schemas.wire.event import Chunk
+from schemas.wire.records import TableStop
+from tests.apply_kit import FakeSource
+from tests.drawn_alters import History
+from tests.integration.test_apply_targets import Real
+from tests.integration.test_schema_changes import TopicUnit
+from tests.played_changes import BY_HAND, plain
+from tests.targets_kit import Target, fresh
+
+FORM = "(id INT PRIMARY KEY, v VARCHAR(10), n INT, version INT NOT NULL) CHARACTER SET utf8mb4"
+POLICIES: tuple[Policy, ...] = ("lenient", "evolve", "ignore", "stop")
+SEEDS = int(os.environ.get("ROWLOCK_DRAWN_ALTERS", "3"))
+STEPS = int(os.environ.get("ROWLOCK_DRAWN_STEPS", "20"))
+FROM = int(os.environ.get("ROWLOCK_DRAWN_FROM", "0"))
+
+
+class DrawnSource:
+    """A table `h` with its topic. `ran`: statements that the server took."""
+
+    def __init__(self, database: Any, db: str, seed: int) -> None:
+        self.database, self.db = database, db
+        self.kind = "mariadb" if type(database).__name__ == "MariaDB" else "mysql"
+        self.history = History("h", random.Random(seed))
+        self.ran: list[str] = []
+        self.refused: list[str] = []
+        self.topic: list[bytes] = []
+        self.link = database.connect(db)
+        self.catalog = connect_mysql(database.host, database.port, "root", "", db)
+        values = {
+            "type": self.kind,
+            "host": database.host,
+            "port": database.port,
+            "user": database.user,
+            "password": "",
+            "database": db,
+        }
+        self.session = open_session(TargetConfig.model_validate(values), name="judge")
+        self._run(f"CREATE TABLE h {FORM}")
+        self.table = self.defined()
+        self.fake = FakeSource(table=self.table, name="s")
+        self.rows: dict[Any, dict[str, Value]] = {}
+        self._write("m", definition=self.table)
+
+    def close(self) -> None:
+        for each in (self.link, self.catalog, self.session):
+            each.close()
+
+    def _run(self, text: str) -> bool:
+        try:
+            with self.link.cursor() as cursor:
+                cursor.execute(text)
+            self.link.commit()
+        except pymysql.MySQLError as error:
+            self.refused.append(f"{text} -- {error.args}")
+            return False
+        self.ran.append(text)
+        return True
+
+    def defined(self) -> Table:
+        return read_table(self.catalog, self.db, "h")
+
+    def read(self) -> dict[Any, dict[str, Value]]:
+        names = self.table.column_names
+        real = self.session.read_table(self.db, "h")
+        assert real is not None
+        found = self.session.fetch_rows(target_table(self.table, real), None, 1000)
+        at = self.table.indexes_of(self.table.key.columns)
+        return {tuple(row[i] for i in at): dict(zip(names, row, strict=True)) for row in found}
+
+    def _write(self, op: Any, before: Any = None, after: Any = None, **more: Any) -> None:
+        self.topic.append(encode_event(self.fake.event(op, before, after, **more)))
+
+    def step(self, ddl: float) -> bool:
+        text = self.history.statement(ddl)
+        if not self._run(text):
+            return False
+        self.history.done()
+        if text.startswith("TRUNCATE"):
+            self._write("t", ddl=text)
+            self.rows = {}
+        elif text.startswith("ALTER"):
+            self._altered(text)
+        else:
+            self._changed()
+        return True
+
+    def _changed(self) -> None:
+        now = self.read()
+        for key in sorted(self.rows.keys() - now.keys(), key=str):
+            self._write("d", self.rows[key], None)
+        for key, row in now.items():
+            before = self.rows.get(key)
+            if before != row:
+                self._write("c" if before is None else "u", before, row)
+        self.rows = now
+
+    def _altered(self, text: str) -> None:
+        """As producer.barriers does it."""
+        (verdict,) = judge(text, self.db)
+        before, self.table = self.table, self.defined()
+        same = same_definition(before, self.table)
+        self.fake.table = self.table
+        if verdict.stops(same_definition=same):
+            at = (0, 1, self.fake.pos, -1)
+            stop = TableStop(
+                cause="rows-replaced",
+                at=at,
+                file="binlog.000001",
+                pos=self.fake.pos,
+                reason=text,
+                remedy="rowlock copy",
+                since_ms=0,
+            )
+            self._write("m", stop=stop)
+            self.rows = self.read()
+            self.copied()
+            return
+        actions = said(text, self.db)
+        columns = None if actions is None else changes([actions], before, self.table)
+        effect = verdict.effect(same_definition=same)
+        self._write("m", definition=self.table, ddl=text, columns=columns, effect=effect)
+        self.rows = self.read()
+
+    def copied(self) -> int:
+        """Write a copy; keys that are gone are said to be, as no marker ends it."""
+        self._write("m", definition=self.table, copy=CopyMark(id=str(len(self.topic))))
+        begin = len(self.topic) - 1
+        for row in self.rows.values():
+            self._write("r", None, row)
+        chunk = Chunk(
+            number=1, after=None, upto=None, first_row=-1, rows=len(self.rows), last=True, repeated=True
+        )
+        self._write("m", chunk=chunk, copy=CopyMark(id=str(begin), begins=begin, since=begin))
+        return begin
+
+
+class DrawnUnit(TopicUnit):
+    def __init__(self, real: Real, source: DrawnSource, policy: Policy, folder: Path) -> None:
+        shell: Any = type(
+            "Raw", (), {"raw": {"h": []}, "topic": staticmethod(lambda name: f"p.s.{source.db}.{name}")}
+        )
+        super().__init__(real, shell, "h", policy)
+        self.of, self.policy, self.folder, self.said = source, policy, folder, list[str]()
+        self.start = 0
+
+    def apply(self, start: int = 0) -> Report:
+        self.topic = self.of.topic
+        spec = UnitSpec(
+            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True, scratch=str(self.folder),
+        )  # fmt: skip
+        report = apply_topic(
+            spec, self.real.cache, self._slices(self.start, len(self.topic)), read_missing=self._slices, tables=self.real.tables,
+            find_begin=lambda after, hint: find_begin(self._slices, lambda first: self._slices(first, len(self.topic)), after, hint),
+        )  # fmt: skip
+        assert report.state in ("ok", "stopped"), why(self.of, self, f"{report.state}: {report.message}")
+        self.start = len(self.topic) if report.state == "ok" else 0
+        return report
+
+    def tended(self, report: Report) -> bool:
+        """Do what a person does for a unit that is stopped: a copy follows."""
+        self.said.append(report.message)
+        assert ": " in report.message, "what was seen, and what to do"
+        if report.copy is None or report.copy.cause == "policy":
+            by_hand = self.policy in ("ignore", "stop") or (
+                self.policy == "lenient" and BY_HAND in report.message
+            )
+            assert by_hand, why(self.of, self, report.message)
+            self.real.execute(f"DROP TABLE IF EXISTS {self.real.schema}.{self.place[1]}")
+        return True
+
+    def judge(self) -> None:
+        """Under `ignore` what the target lacks is not compared, nor are rows that it cannot take."""
+        names = [each for each in self.of.table.column_names if self.policy != "ignore" or self.has(each)]
+        held = self.held()
+        assert not held or self.policy in ("ignore", "stop"), why(self.of, self, f"held {held}")
+        of_source = [tuple(row[name] for name in names) for row in self.of.rows.values()]
+        key = names.index("id")
+        wanted, found = (
+            sorted((row for row in plain(each, self.policy) if str(row[key]) not in held), key=str)
+            for each in (of_source, self.target_rows(names))
+        )
+        assert wanted == found, why(self.of, self, f"{names}\nsource {wanted}\ntarget {found}")
+
+    def held(self) -> set[str]:
+        return {str(json.loads(each.key)[0]) for each in self.real.session.held(self.unit)}
+
+
+@contextlib.contextmanager
+def beside(source: DrawnSource) -> Iterator[Target]:
+    """Another database of the source's server: a second server takes longer to start than the statements."""
+    name = f"{source.db}_target"
+    source.database.create_database(name)
+    target = Target(source.kind, source.database, name)
+    yield target
+    for session in target.sessions:
+        session.close()
+    source.database.drop_database(name)
+
+
+@pytest.mark.parametrize("seed", range(FROM, FROM + SEEDS))
+def test_a_statement_leaves_the_target_as_its_source(
+    database: Any, db: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(DrawnSource(database, db, seed)))
+        targets = [stack.enter_context(fresh("postgres", request)), stack.enter_context(beside(source))]
+        reals = [stack.enter_context(contextlib.closing(Real(each))) for each in targets]
+        units = [DrawnUnit(real, source, policy, tmp_path) for real in reals for policy in POLICIES]
+        for _ in range(STEPS):
+            for _ in range(4):
+                source.step(0.0)
+            if not source.step(1.0):
+                continue
+            source.step(0.0)
+            brought(source, units)
+
+
+def brought(source: DrawnSource, units: list[DrawnUnit]) -> None:
+    """Bring all units to the topic's end and judge them; no copy is written before those have been judged that need none."""
+    for _ in range(4):
+        stopped = [
+            unit for unit in units if (report := unit.apply()).state == "stopped" and unit.tended(report)
+        ]
+        for unit in units:
+            if unit not in stopped:
+                unit.judge()
+        if not stopped:
+            return
+        source.copied()
+        for unit in stopped:
+            unit.take_over()
+    raise AssertionError([why(source, unit, "does not come to an end") for unit in stopped])
+
+
+def why(source: DrawnSource, unit: DrawnUnit, what: str) -> str:
+    return (
+        f"{source.kind} → {unit.real.target.kind} {unit.policy}: {what}\n"
+        + "\n".join(source.ran[-12:])
+        + "\nsaid "
+        + "\n".join(unit.said[-3:])
+    )
