@@ -1194,6 +1194,20 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
     assert tale.equal()
 
 
+@KINDS
+def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transactional: bool) -> None:
+    tale = shared_story(transactional=transactional)
+    tale.bench.target.topic = tale.bench.unit.topic
+    tale.bench.target.state.unit = UnitState(Stored(TABLE, lost=True).encode(), None, None)
+    del tale.bench.target.tables["public.acct"]
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
+    assert tale.equal()
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_rows_are_lost_only_while_the_table_is_away(there: bool) -> None:
     """Another unit may have made it, and put its rows in force, since it was looked for."""
