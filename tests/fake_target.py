@@ -61,7 +61,7 @@ class FakeTarget:
     none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it.
     `transactional`: tables change in transactions. `at`: called with what comes next, or has just been done; a test dies there.
     `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn.
-    `holds`: whether it can be asked for a key."""
+    `holds`: whether it can be asked for a key. `topic`: of the unit that `state.unit` is of."""
 
     state: State = field(default_factory=State)
     transactional: bool = True
@@ -79,6 +79,7 @@ class FakeTarget:
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     order: Callable[[Key], Any] = lambda key: key
     holds: Callable[[Key], bool] = lambda _key: True
+    topic: str = "t"
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -138,7 +139,7 @@ class FakeSession:
             self._target.at("altered")
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
-        return {"t": self._target.state.unit, **self._target.state.others}
+        return {self._target.topic: self._target.state.unit, **self._target.state.others}
 
     def take_over(
         self,
@@ -315,7 +316,7 @@ class FakeTransaction:
                 del rows[key]
 
     def lock_units(self) -> dict[str, UnitState]:
-        return {"t": self._state.unit, **self._state.others}
+        return {self._target.topic: self._state.unit, **self._state.others}
 
     def write_other(self, topic: str, state: UnitState) -> None:
         self._state.others[topic] = state

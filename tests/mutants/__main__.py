@@ -35,7 +35,7 @@ def main() -> int:
     left = []
     # All of a folder's tests have run once before; one that loops must not take ten times as long.
     for result in run(mutants, options.n, TIMES if options.fresh is None else 2):
-        print(f"{result.verdict:8} {result.mutant.name}", flush=True)
+        print(f"{result.verdict:8} {result.mutant.name}{result.late}", flush=True)
         # A list's mutant that cannot even be imported is a mistake of the list; a drawn one is found by every test.
         if result.verdict == "survived" or (result.verdict == "error" and options.fresh is None):
             left.append(result)

@@ -40,6 +40,7 @@ _LEFT_OUT = shutil.ignore_patterns(
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
 _SAID = 15
 FIRST = 5
+LATE = "did not end within"
 
 
 class Copy:
@@ -56,7 +57,7 @@ class Copy:
         try:
             done = self._python("-m", "pytest", *_OPTIONS, *tests, limit_s=limit_s)
         except subprocess.TimeoutExpired:
-            return 1, f"did not end within {limit_s} s"
+            return 1, f"{LATE} {limit_s:.0f} s"
         return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-_SAID:])
 
     def check(self) -> None:
@@ -105,6 +106,11 @@ class Result:
         if self.code == 0:
             return "survived"
         return "found" if self.code == 1 else "error"
+
+    @property
+    def late(self) -> str:
+        """What to say of a mutant that only its tests' time found: whoever doubts the machine looks at that one again."""
+        return f" ({self.said})" if self.said.startswith(LATE) else ""
 
 
 def _looked_for(copy: Copy, mutant: Mutant, limit_s: float) -> Result:

@@ -62,6 +62,13 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("producer/decoders/row_codec.py", "            self._starts[event_type] = (body[8:start], start)", "            self._starts[event_type] = (body[9:start], start)", "the first row is looked for in every event anew, which is slower"),
     Survivor("producer/decoders/columns.py", "    if column.length <= 53:", "    if column.length < 53:", "53 bits are always a number that JSON holds exactly, and the larger ones' way leaves those as they are"),
     Survivor("consumer/attempt/copies/begin.py", "    gen = 0", "    gen = 1", "assignments of capture are counted from 1, and only its events begin copies"),
+    Survivor("consumer/attempt/copies/sweep.py", "        source = dict(zip(self._in_force.source.key.columns, key, strict=True))", "        source = dict(zip(self._in_force.source.key.columns, key, strict=False))", "a marker's key has a value for each column of the key"),
+    Survivor("consumer/attempt/copies/snapshots.py", "        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)", "        return RowChange((offset, 0), None, row, ZERO, 1, 0, raw, None, True)", "of what is read again only the rows' keys are looked at"),
+    Survivor("consumer/ordering/collations.py", "        last: int = 0x10FFFF,", "        last: int = 1114112,", "there is no code point beyond the last one"),
+    Survivor("consumer/ordering/layout.py", "        return lane if lanes > 1 else lambda _folded: 0", "        return lane if lanes >= 1 else lambda _folded: 0", "whatever is divided by one lane leaves 0, which is the shorter way's lane"),
+    Survivor("consumer/ordering/locks.py", "NOTHING: EventId = (-1, 0)", "NOTHING: EventId = (-2, 0)", "both are below every event's id, and nothing else is asked of it"),
+    Survivor("producer/decoders/jsonb.py", "        size = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)[count]", "        size = (1, 1, 1, 2, 2, 3, 3, 4, 4, 4)[count]", "no group of digits is empty"),
+    Survivor("producer/decoders/row_codec.py", "        image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None", "        image = tuple(range(len(table.columns))) if len(formats) >= len(table.columns) else None", "an image that names all its columns shows what one that names none does: all of them"),
 )  # fmt: skip
 
 

@@ -473,6 +473,27 @@ def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None
     assert stored(story)[-1] == story.log.pos > story.written[-1].end
 
 
+def test_an_idle_capture_asks_the_server_every_ten_seconds() -> None:
+    story = Story(mysql=False)
+    asked: list[float] = []
+
+    def log_end() -> tuple[str, int]:
+        asked.append(story.now)
+        return story.point
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        yield []
+        story.log_end = log_end
+        for _ in range(14):
+            story.now += 2.0
+            yield []
+        yield []
+
+    story.tell(telling())
+    assert [round(at - asked[0]) for at in asked] == [0, 10, 20]
+
+
 @pytest.mark.parametrize(("end", "shorter"), [(0, False), (-1, True), (1, False), (None, True)])
 def test_an_idle_capture_looks_whether_the_log_is_as_long_as_what_it_read(
     end: int | None, shorter: bool

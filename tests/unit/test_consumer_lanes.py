@@ -202,6 +202,17 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
     assert len(bench.locks) == 0
 
 
+def test_behind_a_commit_that_was_asked_for_a_lane_gathers_again() -> None:
+    bench = Bench()
+    (lane,) = bench.lanes
+    bench.feed((None, row(1)))
+    assert lane.next() == Idle()
+    lane.ask((0, 0))
+    assert bench.commit(lane).events == ((0, 0), (0, 0))
+    bench.feed((None, row(2)))
+    assert lane.next() == Idle()
+
+
 def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
     bench = Bench(lanes=2)
     k = other_lane(bench, 1)

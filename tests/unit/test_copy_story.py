@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from producer.copies.states import DAY_MS
 from producer.definitions.places import Proven, Unproven
 from producer.sources.chunk_data import ChunkRefused
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import Event as RowEvent
 from schemas.wire.position import binlog_file_number
+from tests import capture_story
 from tests.capture_story import FILE, NUMBER, Events, Story
 
 BOTH = pytest.mark.parametrize("mysql", [False, True])
@@ -91,6 +93,67 @@ def test_on_an_idle_source_a_copy_follows_the_other() -> None:
     assert [each.copy.id for each in begins(story) if each.copy] == ["r0", "r1", "r2"]
     assert len({each.source.pos for each in story.broker.events()}) == 1
     assert state(story).phase == "done"
+
+
+def test_a_record_forgets_a_copy_a_day_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [10 * DAY_MS]
+    monkeypatch.setattr(capture_story, "now_ms", lambda: clock[0])
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        story.requests.append(asked())
+        for _ in range(3):
+            story.tick()
+            yield []
+        story.answer([(1, 0)], low=0)
+        yield []
+        for later in (0, DAY_MS - 1, 1):
+            clock[0] += later
+            for _ in range(4):
+                story.tick()
+                yield []
+            kept.append([each.phase for each in story.broker.stored[-1].record.copies.values()])
+
+    kept: list[list[str]] = []
+    story.tell(telling())
+    assert kept == [["done"], ["done"], []]
+
+
+def test_a_copy_begins_between_two_transactions_that_are_at_hand() -> None:
+    """A log that never ends keeps no copy waiting."""
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        story.requests.append(asked())
+        story.tick()
+        yield []
+        first = story.transaction([(2, None, 1)])
+        yield first + story.transaction([(3, None, 1)])
+        yield []
+
+    story.tell(telling())
+    assert [each.op for each in story.broker.events()] == ["c", "c", "m", "c"]
+
+
+def test_a_chunk_is_sent_where_the_log_is_as_far_as_it_although_more_of_the_log_is_at_hand() -> None:
+    """A log that never ends keeps no copy waiting."""
+    story = Story(mysql=False)
+
+    def telling() -> Iterator[Events]:
+        yield story.transaction([(1, None, 1)])
+        story.requests.append(asked())
+        story.tick()
+        yield []
+        yield []
+        first = story.transaction([(2, None, 1)])
+        story.answer([(1, 1)], low=1)
+        yield first + story.transaction([(3, None, 1)])
+        yield []
+
+    story.tell(telling())
+    rows = [(each.op, each.after["id"]) for each in story.broker.events() if each.after is not None]
+    assert rows == [("c", 1), ("c", 2), ("r", 1), ("c", 3)]
 
 
 def test_a_begin_is_acknowledged_before_a_record_says_that_the_copy_runs() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from producer.decoders import row_codec
+from producer.decoders.generate import Images
 from producer.decoders.row_codec import TableCodec, TopicTail, UndecodableRow, count_rows
 from tests.decoder_support import SOURCE, transaction
 from tests.row_images import DELETE, UPDATE, WRITE, Made, sized, varchar
@@ -28,3 +30,17 @@ def test_a_value_that_reaches_beyond_the_event_is_no_value(kind: int, images: in
         codec.encode(kind, cut, tx, 0)
     assert (tail.last, tx.total_order) == before
     assert len(codec.encode(kind, body, tx, 0)) == (images if kind != UPDATE else 1)
+
+
+def test_functions_that_count_rows_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layout of a table is one more, and a capture sees those of every ALTER of every table."""
+    kept: dict[bytes, Images] = {}
+    monkeypatch.setattr(row_codec, "_COUNTERS", kept)
+    monkeypatch.setattr(row_codec, "_MAX_COUNTERS", 2)
+    sizes = []
+    for width in range(4, 9):
+        made = Made([varchar(width, "utf8mb4", 4)])
+        image = made.image(1, [sized(b"abc", 1)])
+        assert count_rows(made.map(), WRITE, made.body(WRITE, [image, image])) == 2
+        sizes.append(len(kept))
+    assert sizes == [1, 2, 1, 2, 1]

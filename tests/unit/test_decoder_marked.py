@@ -75,6 +75,8 @@ def events(kind: int, *images: bytes, charset: str = "gbk") -> list[Event]:
         *[e.source.position for e in found[:-1]],
     ]
     assert tail.last == found[-1].source.position
+    orders = [event.transaction.total_order for event in found if event.transaction is not None]
+    assert orders == list(range(1, len(found) + 1))
     assert tx.total_order == len(found)
     return found
 

@@ -25,6 +25,14 @@ def test_every_hiragana_counts_as_its_katakana(collation: str) -> None:
     assert apart == []
 
 
+@pytest.mark.parametrize("point", [0x7F, 0x640, 0x674, 0xE2F, 0x309D])
+@pytest.mark.parametrize("collation", ["utf8mb4_0900_ai_ci", "utf8mb4_general_ci"])
+def test_what_stands_behind_a_range_of_letters_that_stay_is_dropped(collation: str, point: int) -> None:
+    """A server may ignore it (DEL, the tatweel), or take it for the letter before it (an iteration mark)."""
+    fold = text_fold(collation, None)
+    assert fold(f"a{chr(point)}b") == fold("ab") != fold("a")
+
+
 @pytest.mark.parametrize("row", [0, 1, 2**40])
 def test_rows_of_the_log_at_a_topics_end_do_not_raise_those_of_a_snapshot(row: int) -> None:
     """The first row of a transaction is row 0."""

@@ -16,12 +16,13 @@ from consumer.attempt.effects import (
     CloseHeldBefore,
     FollowDefinition,
     LoseOthers,
+    OwnConnection,
     Transact,
     Truncate,
     WriteUnit,
 )
 from consumer.attempt.evolution.in_target import lose_others, unaltered
-from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.evolution.machine import ROUNDS, TableChanges
 from consumer.attempt.reader import Slice
 from consumer.attempt.spec import UnitSpec, known_table
 from consumer.attempt.transactions import Progress
@@ -30,11 +31,13 @@ from consumer.errors import (
     CommitUnknownError,
     MissingGrantError,
     RefusedError,
+    StepsLeftError,
     TargetConfigError,
     TransientError,
+    UnitStoppedError,
 )
-from consumer.ordering.model import ApplyUnit, UnitState
-from consumer.tables.evolution.plans import TableChange
+from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
+from consumer.tables.evolution.plans import Planned, TableChange
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
@@ -221,6 +224,28 @@ def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: None)
     with pytest.raises(TargetConfigError, match=r"public\.acct"):
         unaltered(spec, session, asked)
+
+
+def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None:
+    routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
+    spec = UnitSpec(
+        unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
+    )
+    lanes = [LaneProgress(0, 1, 1, "id", 7, (0, 1, 50, 0), 1, "{}")]
+    change = TableChange(Stored(TABLE), TABLE, "evolve", ColumnChanges())
+    machine = TableChanges(spec, lambda: Progress(lanes)).follow(change, (8, (0, 1, 90, 0), 1, 1))
+    assert isinstance(next(machine), OwnConnection)
+    effect: Any = machine.send(3)
+    for _ in range(ROUNDS):
+        if effect.operations[0].how == "mark":
+            effect.operations[0].found.append(Planned(None, Stored(TABLE)))
+            effect = next(machine)
+        assert effect.operations[0].how == "end"
+        effect.operations[0].found.append(Planned(None, Stored(TABLE)))
+        effect = machine.throw(StepsLeftError("it is not as it is needed yet"))
+    assert [type(each) for each in effect.operations] == [WriteUnit], "nobody waits for it any more"
+    with pytest.raises(UnitStoppedError, match="does not come out as its statements say"):
+        next(machine)
 
 
 # --- killed
@@ -1166,6 +1191,20 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
     assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
     tale.put(1, version=3)
     assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+    assert tale.equal()
+
+
+@KINDS
+def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transactional: bool) -> None:
+    tale = shared_story(transactional=transactional)
+    tale.bench.target.topic = tale.bench.unit.topic
+    tale.bench.target.state.unit = UnitState(Stored(TABLE, lost=True).encode(), None, None)
+    del tale.bench.target.tables["public.acct"]
+    tale.copy(TABLE)
+    tale.bench.take_over()
+    report = tale.bench.apply(len(tale.bench.topic) - 1)
+    assert report.state == "ok", report.message
+    assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
     assert tale.equal()
 
 

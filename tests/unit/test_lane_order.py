@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from consumer.attempt.drivers.batches import OneAtATime
-from consumer.attempt.effects import Await, Effect, Machine, Sleep
+from consumer.attempt.effects import Await, DropSession, Effect, Machine, ReadProgress, Sleep, Transact
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.transactions import Progress
-from consumer.errors import TransientError
+from consumer.attempt.transactions import FIRST_PAUSE_S, RESOLVE_TRIES, Progress
+from consumer.errors import AttemptLostError, CommitUnknownError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.fold import index_fold
 from consumer.ordering.lanes import Batch, LaneLimits
@@ -298,3 +298,15 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
     assert target.state.unit.stopped == taken.refusal
     assert taken.lowest.offset == 4
     assert target.state.lanes == {n: replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}
+
+
+def test_the_outcome_of_a_commit_is_asked_for_a_few_times_with_longer_and_longer_pauses() -> None:
+    machine = Progress(lanes_at(4)).guarded([])
+    assert isinstance(next(machine), Transact)
+    asked = machine.throw(CommitUnknownError("lost"))
+    for tries in range(RESOLVE_TRIES):
+        assert isinstance(asked if tries == 0 else next(machine), DropSession)
+        assert isinstance(next(machine), ReadProgress)
+        assert machine.throw(TransientError("down")) == Sleep(FIRST_PAUSE_S * 2**tries)
+    with pytest.raises(AttemptLostError):
+        next(machine)

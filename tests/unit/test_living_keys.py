@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,14 +21,15 @@ from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import LookUp, Machine, ReadMissing, ReadPassed
+from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
 from consumer.attempt.evolution.machine import before_a_copy
-from consumer.attempt.reader import Emptied, Rows
+from consumer.attempt.reader import Emptied, Rows, Taken
 from consumer.errors import CopyNeededError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import key_table
+from consumer.tables.stored import Stored
 from consumer.targets.shared.lookups import found_under
 from consumer.targets.sql import after_key, up_to_key
 from schemas.findings import START_OVER
@@ -293,3 +295,43 @@ def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
     with pytest.raises(StopIteration) as ended:
         machine.send([(2,), ("03",)])
     assert (deleted, ended.value.value) == ([[(2,)]], 1)
+
+
+def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
+    deleted: list[list[Key]] = []
+
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+        deleted.append(keys)
+        yield from ()
+
+    def read(
+        _topic: str, _in_force: InForce, _begin: int, _end: int, take: Callable[[Taken], None]
+    ) -> Machine[None]:
+        take(Rows([change(6, None, 1), change(7, None, 2)], MARK))
+        take(Emptied(MARK))
+        take(Rows([change(9, None, 2)], MARK))
+        yield from ()
+
+    def answer(effect: Any) -> Any:
+        match effect:
+            case OpenKeys():
+                return MemoryKeys()
+            case ListKeys():
+                return [(1,), (2,)] if effect.after is None else []
+            case LookUp():
+                return effect.keys
+
+    def carried_out(machine: Machine[int]) -> int:
+        effect = next(machine)
+        while True:
+            try:
+                effect = machine.send(answer(effect))
+            except StopIteration as ended:
+                return int(ended.value)
+
+    unused: Any = None
+    routed: Any = SimpleNamespace(where=None)
+    in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+    sweep = Sweep("t", in_force, delete, patient=True, read=read)
+    assert carried_out(sweep.of_table(5, 10)) == 1
+    assert deleted == [[(1,)]]

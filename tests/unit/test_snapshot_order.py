@@ -203,6 +203,12 @@ NOT_OF_A_CONDITION = (
 )
 
 
+@pytest.mark.parametrize("error", [pymysql.err.InterfaceError(0, "why"), OSError(111, "why")])
+def test_what_no_server_said_is_no_conditions_fault(server: Server, error: Exception) -> None:
+    server.fails = error
+    assert isinstance(read(server, "id > 3"), ChunkFailed)
+
+
 @pytest.mark.parametrize("code", NOT_OF_A_CONDITION)
 def test_what_no_condition_is_to_blame_for_is_tried_again_with_one(server: Server, code: int) -> None:
     server.fails = pymysql.err.OperationalError(code, "why")

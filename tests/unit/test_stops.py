@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import TableStoppedError
+from producer.loop.table_stops import TableStops
 from producer.resume.repeats import send_stop
 from producer.resume.topic_recovery import Marker, TopicTails
+from producer.sources.changes import LogMoment
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
 from producer.tables import Begun, Captured, TableState, dotted
 from schemas.table.model import Table
-from schemas.table.names import meant
+from schemas.table.names import EXACT, meant
 from schemas.wire.codec import decode_stored_position, encode_event, encode_stored_position
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import Chunk, Event, Source
@@ -272,3 +275,18 @@ def test_a_definition_of_another_era_is_not_in_force() -> None:
     tail = tails.tables[ACCT]
     assert tail.at(3, 101, 0) is not None
     assert tail.at(1, 4, 1) is None
+
+
+@pytest.mark.parametrize(("pos", "stopped"), [(99, False), (100, True), (101, True)])
+def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: int, stopped: bool) -> None:
+    """A start that was further has taken the table up as it is behind that."""
+    name, captured = ("bank", "acct"), Captured("rowlock", "b1")
+    captured.known = {name}
+    parts: Any = SimpleNamespace(
+        captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={}, late={},
+        copies=SimpleNamespace(stopped=lambda *_: None), names=EXACT, writer=None, clock=SimpleNamespace(now_ms=lambda: 7),
+        forget=lambda _name: None,
+    )  # fmt: skip
+    error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
+    TableStops(parts, parts, parts, parts).stop(error, LogMoment("binlog.000009", pos, 7))
+    assert (name in captured.stopped) == stopped

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from consumer.attempt import debezium
 from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
@@ -286,6 +287,18 @@ class TestWhatStops:
         """Its events all have the position of the one that holds them."""
         bench = Bench()
         bench.connector.insert(row(1), row(2))
+        bench.connector.at -= 50
+        bench.connector.insert(row(3))
+        assert "binlog_transaction_compression" in self.stopped(bench, row(1), row(2))
+
+    def test_rows_of_a_compressed_transaction_behind_many_others(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Only the last log event's rows are remembered, so that there is always room for them."""
+        monkeypatch.setattr(debezium, "REMEMBERED", 1)
+        bench = Bench()
+        bench.connector.insert(row(1))
+        bench.connector.insert(row(2))
         bench.connector.at -= 50
         bench.connector.insert(row(3))
         assert "binlog_transaction_compression" in self.stopped(bench, row(1), row(2))

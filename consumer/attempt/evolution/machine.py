@@ -260,20 +260,20 @@ class TableChanges:
 
     # --- a dropped table
 
-    def gone(self, in_force: InForce, at: Mark) -> Machine[bool]:
-        """Do what `on_drop` says, before the stop is raised; no lane moves. Ends with whether the definition is given up as well.
+    def gone(self, in_force: InForce, at: Mark) -> Machine[None]:
+        """Do what `on_drop` says, before the stop is raised; no lane moves. With the table the definition is given up as well.
 
         Raises CopyNeededError where the target does not drop the table: one that was made again is copied into it all the same.
         """
         how = self._spec.on_drop
         if how == "keep":
-            return False
+            return
         sharing = (
             (yield from retried(lambda: ask(ReadSharers(in_force.source)))) if in_force.routed.added else ()
         )
         if how == "empty" or sharing:
             yield from _empty(self._progress, in_force, at)
-            return False
+            return
         connection: int | None = yield from retried(lambda: ask(OwnConnection()))
         try:
             if connection is None:
@@ -286,7 +286,6 @@ class TableChanges:
                 yield from self._drop_by_statement(state, mark, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             raise CopyNeededError(str(error), cause=DROPPED, after=at[0], instead=error) from error
-        return True
 
     def _drop_by_statement(self, state: UnitState, mark: ChangeMark, connection: int) -> Machine[None]:
         if state.definition is not None:
