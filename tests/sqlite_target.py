@@ -34,7 +34,7 @@ from consumer.targets.alterations import (
     altered,
     turns,
 )
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
@@ -295,7 +295,7 @@ class SqliteApplier:
                 for values in rows:
                     whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
                     said = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
-                    self._link.execute(self._books.insert_displaced(1), [*said])
+                    self._link.execute(self._books.displaced.insert(1), [*said])
                 kept += len(rows)
                 self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         return kept

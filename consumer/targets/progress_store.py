@@ -26,7 +26,10 @@ from consumer.errors import (
 )
 from consumer.ordering.fencing_tokens import next_epoch
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping import NO_STATE, Books, count_displaced, held_from, lane_from, unit_from
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.lanes import lane_from
+from consumer.targets.bookkeeping.quarantine import held_from
+from consumer.targets.bookkeeping.units import NO_STATE, unit_from
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress_writer import fenced
 from consumer.targets.sql import Fragment
@@ -61,8 +64,8 @@ class SqlProgressStore:
         self._link.connect()
 
     def ensure_bookkeeping(self) -> None:
-        for name in self._books.names():
-            self._make(self._books.create(name))
+        for name in self._books.tables.names():
+            self._make(self._books.tables.create(name))
 
     def take_over(
         self,
@@ -102,20 +105,20 @@ class SqlProgressStore:
             rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
-                self._run(self._books.insert_lanes(unit, rows))
+                self._run(self._books.lanes.insert(unit, rows))
             epoch = epoch_after(max(row.epoch for row in rows))
-            self._run(self._books.raise_epoch(unit, epoch))
-            state = unit_from(self._run(self._books.select_unit(unit)))
+            self._run(self._books.lanes.raise_epoch(unit, epoch))
+            state = unit_from(self._run(self._books.units.select(unit)))
             if state is None:
-                self._run(self._books.insert_unit(unit))
+                self._run(self._books.units.insert(unit))
             elif state.stopped is not None:
-                self._run(self._books.update_stopped(unit, None))
+                self._run(self._books.units.update_stopped(unit, None))
             self._link.commit()
         return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
 
     def _lock_ending_blockers(self, unit: ApplyUnit) -> Rows:
         """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
-        text, params = self._books.select_lanes(unit, lock=True)
+        text, params = self._books.lanes.select(unit, lock=True)
         with ThreadPoolExecutor(1, "take-over") as pool:
             waiting = pool.submit(self._link.begin, TAKE_OVER_LOCK_S, text, params)
             if not wait([waiting], PATIENCE_S).done:
@@ -152,10 +155,10 @@ class SqlProgressStore:
             # not allow has then been done already, and is rolled back.
             guard, _, about, entries = self._link.begin_all(
                 [
-                    books.select_lanes(unit, lock=True),
-                    books.raise_attempt(unit, epoch),
-                    books.select_unit(unit),
-                    books.select_held(unit),
+                    books.lanes.select(unit, lock=True),
+                    books.lanes.raise_attempt(unit, epoch),
+                    books.units.select(unit),
+                    books.quarantine.select(unit),
                 ]
             )
             rows = [lane_from(row) for row in guard]
@@ -173,7 +176,7 @@ class SqlProgressStore:
         expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
         self._link.connect()
         with self._rolled_back_on_error():
-            guard = self._books.select_lanes(unit, [row[0] for row in expected], lock=True)
+            guard = self._books.lanes.select(unit, [row[0] for row in expected], lock=True)
             found = [lane_from(row) for row in self._link.begin(None, *guard)]
             seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
             if seen != expected:
@@ -183,32 +186,34 @@ class SqlProgressStore:
 
     def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         def run() -> tuple[list[LaneProgress], UnitState | None]:
-            rows = self._run(self._books.select_lanes(unit)) if lanes else []
-            return [lane_from(row) for row in rows], unit_from(self._run(self._books.select_unit(unit)))
+            rows = self._run(self._books.lanes.select(unit)) if lanes else []
+            return [lane_from(row) for row in rows], unit_from(self._run(self._books.units.select(unit)))
 
         return self._alone(run)
 
     def topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
-        return self._alone(lambda: [str(row[0]) for row in self._run(self._books.select_topics(pipeline))])
+        return self._alone(
+            lambda: [str(row[0]) for row in self._run(self._books.units.select_topics(pipeline))]
+        )
 
     def held(self, unit: ApplyUnit) -> list[Held]:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
-        return self._alone(lambda: [held_from(row) for row in self._run(self._books.select_held(unit))])
+        return self._alone(lambda: [held_from(row) for row in self._run(self._books.quarantine.select(unit))])
 
     def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none (status)."""
-        found = self._alone(lambda: self._run(count_displaced(self._books, pipeline, superseded=superseded)))
+        found = self._alone(lambda: self._run(self._books.displaced.count(pipeline, superseded=superseded)))
         return {str(topic): int(str(rows)) for topic, rows in found}
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         self._link.connect()
         with self._rolled_back_on_error():
             rows = [
-                lane_from(row) for row in self._link.begin(None, *self._books.select_lanes(unit, lock=True))
+                lane_from(row) for row in self._link.begin(None, *self._books.lanes.select(unit, lock=True))
             ]
             if rows and all(row.epoch == epoch for row in rows):
-                self._run(self._books.update_stopped(unit, message, still=message == was))
+                self._run(self._books.units.update_stopped(unit, message, still=message == was))
             self._link.commit()
 
     def ping(self) -> bool:

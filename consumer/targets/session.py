@@ -10,7 +10,7 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitSt
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import Altering
 from consumer.targets.base import TargetTransaction
-from consumer.targets.bookkeeping import select_units, units_from
+from consumer.targets.bookkeeping.units import units_from
 from consumer.targets.checks.rights import MissingRight, Place, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
@@ -66,7 +66,7 @@ class SqlSession(SqlProgressStore):
         """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
         are dropped."""
         self._link.connect()
-        books = self._books
+        books = self._books.tables
         return self.catalogue.missing_rights(
             Wanted(books.schema, books.rights(), tuple(tables), create, frozenset(alter), frozenset(drop))
         )
@@ -86,7 +86,7 @@ class SqlSession(SqlProgressStore):
             self._make(text)
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
-        return self._alone(lambda: units_from(self._run(select_units(self._books, pipeline))))
+        return self._alone(lambda: units_from(self._run(self._books.units.select_all(pipeline))))
 
     def connection(self) -> int:
         self._link.connect()

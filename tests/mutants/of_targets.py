@@ -97,7 +97,7 @@ MUTANTS = [
         ("            if rows and all(row.epoch == epoch for row in rows):", "            if rows:"),
     ),
     *_of("consumer/targets/progress_writer.py", ("            if self._link.affected != expected:", "            if self._link.affected > expected:")),
-    *_of("consumer/targets/bookkeeping.py", (', (f"DELETE {where}", place)]', "]")),
+    *_of("consumer/targets/bookkeeping/quarantine.py", (', (f"DELETE {where}", place)]', "]")),
     *_of("consumer/targets/shared/keyed_reads.py", ("in (values or {}).items()]", "in ()]")),
     *_of("consumer/targets/dialect.py", ("(dialect.progress or dialect.open)(", "dialect.open("), tests=("tests/unit/test_progress_elsewhere.py",)),
     *_of("consumer/targets/mysql/dialect.py", ("DEFAULT {_BIN}\",\n    locked=for_update", "DEFAULT {_BIN}\",\n    locked=lambda select: select"), tests=("tests/unit/test_targets_sql.py",)),
