@@ -14,7 +14,8 @@ from consumer.targets.bookkeeping.units import units_from
 from consumer.targets.checks.rights import MissingRight, Place, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.progress_store import SqlProgressStore
+from consumer.targets.progress.store import SqlProgressStore
+from consumer.targets.running import make
 from consumer.targets.sql import keys_in
 from consumer.targets.transaction import SqlTransaction, read_page
 from schemas.table.model import Key, Row, Table
@@ -83,7 +84,7 @@ class SqlSession(SqlProgressStore):
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
-            self._make(text)
+            make(self._link, text)
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
         return self._alone(lambda: units_from(self._run(self._books.units.select_all(pipeline))))

@@ -8,7 +8,7 @@ from consumer.targets.altering import Altering
 from consumer.targets.bookkeeping.books import Books
 from consumer.targets.bookkeeping.units import units_from
 from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
-from consumer.targets.progress_writer import SqlProgressWriter
+from consumer.targets.progress.writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
 from schemas.table.model import Key, Row
 

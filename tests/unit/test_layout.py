@@ -132,7 +132,6 @@ LARGE = {
     "consumer/targets/mysql/connection.py: MySqlLink": (22, 5),
     "consumer/targets/oracle/connection.py: OracleLink": (24, 3),
     "consumer/targets/postgres/connection.py: PostgresLink": (18, 2),
-    "consumer/targets/progress_store.py: SqlProgressStore": (19, 0),
     "coordinator/control/writer.py: ControlWriter": (20, 7),
     "deploy/embedded/service.py: Service": (31, 3),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
