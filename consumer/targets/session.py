@@ -75,12 +75,12 @@ class SqlSession(SqlProgressStore):
     def probe_blockers(self) -> None:
         """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
         self._link.connect()
-        self._link.end_blockers_of(self._link.identity())
+        self._link.locks.end_blockers_of(self._link.identity())
 
     def probe_durability(self) -> Remark | None:
         """Say why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
-        return self._link.durability()
+        return self.catalogue.durability()
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):

@@ -46,9 +46,13 @@ MUTANTS = [
         ('            self.execute("ROLLBACK TO SAVEPOINT rowlock_batch", [])\n', ""),
         ("        worst = failures[gravest([failure.full_code for failure in failures])]", "        worst = failures[0]"),
         ("            if code in CONNECTION_LOST or code == TIMED_OUT:", "            if code in CONNECTION_LOST:"),
-        ("    return (instance << 56) | (serial << 24) | sid", "    return (instance << 56) | sid"),
         ("                if marks and len(params) > marks:", "                if marks and len(params) > 99:"),
         ("        raw.autocommit = True\n", ""),
+        tests=_ORACLE,
+    ),
+    *_of(
+        "consumer/targets/oracle/locks.py",
+        ("    return (instance << 56) | (serial << 24) | sid", "    return (instance << 56) | sid"),
         tests=_ORACLE,
     ),
     *_of(
@@ -87,7 +91,7 @@ MUTANTS = [
         ("        if connection == self._link.identity():\n            return\n", ""),
         ("    named.sort(key=lambda index: len(index.name), reverse=True)\n", ""),
         ("                if not isinstance(change, DropTable):\n                    raise\n", ""),
-        ("                seen = self._alterer.holders(second, identity, table) or seen\n", "                seen = self._alterer.holders(second, identity, table)\n"),
+        ("                seen = second.locks.holders(identity, table) or seen\n", "                seen = second.locks.holders(identity, table)\n"),
         tests=("tests/unit/test_altering.py",),
     ),
     *_of(

@@ -29,8 +29,8 @@ from consumer.targets.checks.rights import Wanted
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.altering import statements
 from consumer.targets.oracle.catalogue import OracleCatalogue, _columns_unless_null, unique_statement
-from consumer.targets.oracle.connection import identity, parts_of
 from consumer.targets.oracle.dialect import SYNTAX
+from consumer.targets.oracle.locks import identity, parts_of
 from consumer.targets.oracle.sql import numbered, oracle_plan, spelled, waiting
 from consumer.targets.oracle.values import from_oracle, input_sizes, refusals, to_oracle
 from schemas.errors import UnsupportedTypeError

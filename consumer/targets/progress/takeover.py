@@ -110,7 +110,7 @@ class SqlTakeover:
             second.connect()
             deadline = time.monotonic() + LOCK_S
             while not waiting.done() and time.monotonic() < deadline:
-                ended = second.end_blockers_of(mine)
+                ended = second.locks.end_blockers_of(mine)
                 if ended:
                     log.warning(
                         "connections that held progress rows were ended",
