@@ -57,7 +57,7 @@ _INSTALL = "MariaDB shows who holds it after INSTALL SONAME 'metadata_lock_info'
 
 @dataclass(frozen=True, slots=True)
 class LockViews:
-    """How a server shows its locks.
+    """The way in which a server shows its locks.
 
     `blockers`: query for the connections that hold locks for which connection %s waits; `holders`: asks who holds the lock of a table that
     a connection waits for; `grant`: what both need. `kill`: the right to end connections of other users.
