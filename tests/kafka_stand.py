@@ -32,7 +32,6 @@ from consumer.ordering.model import (
 )
 from consumer.tables.definition import InForce
 from consumer.tables.router import Routed, topic_table
-from consumer.targets import progress_store
 from consumer.targets.batches import BatchFenced, Clearing, ProgressChange, RowsChange
 from consumer.targets.kafka import formats
 from consumer.targets.kafka.formats.model import Place, Record, RoutedTable
@@ -40,6 +39,7 @@ from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.store.state import Known, ProgressRecord, pairs
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
+from consumer.targets.progress import takeover
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Kind, Row, Table
@@ -127,7 +127,7 @@ class StandSession:
     """A Kafka target with a session's calls: what a transaction collects is one commit, and so is its guard."""
 
     def __init__(self, config: KafkaTargetConfig, kafka: Kafka | None) -> None:
-        self.target = KafkaTarget(config, lambda: progress_store.now_ms())  # noqa: PLW0108  # it is replaced by tests
+        self.target = KafkaTarget(config, lambda: takeover.now_ms())  # noqa: PLW0108  # it is replaced by tests
         self._kafka = kafka
         self._read: list[Row] = []
 

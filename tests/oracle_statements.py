@@ -15,8 +15,8 @@ from typing import NamedTuple
 from tests.apply_kit import ROOT
 
 #: Where the dialect's SQL is written: its own modules, and what all dialects share, with its syntax put in.
-OWN, BOOKS = "consumer/targets/oracle", "consumer/targets/bookkeeping.py"
-FILES = (f"{OWN}/*.py", BOOKS, "consumer/targets/sql.py", "consumer/targets/transaction.py")
+OWN, BOOKS = "consumer/targets/oracle", "consumer/targets/bookkeeping"
+FILES = (f"{OWN}/*.py", f"{BOOKS}/*.py", "consumer/targets/sql.py", "consumer/targets/transaction.py")
 #: Modules whose texts are for people, or no SQL.
 NO_SQL = ("errors.py", "rights.py", "values.py")
 #: Texts that H2 never gets, and why. What stands here and is executed after all is a failure, too.
@@ -73,7 +73,7 @@ def _texts(path: Path) -> Iterator[Text]:
         for node, text in _strings(tree):
             shown = re.sub(rf"{_ANY}(\w*)", r"{…\1}", text)
             if _WORDS.search(shown):
-                books = None if function in _SHARED else place.as_posix() == BOOKS
+                books = None if function in _SHARED else place.is_relative_to(BOOKS)
                 books = books if place.is_relative_to(OWN) or books else None
                 pattern = _pattern(f"DEFAULT {text}" if function == "literal" else text)
                 yield Text(f"{place}:{node.lineno}", shown, pattern, books)

@@ -34,11 +34,11 @@ from consumer.targets.alterations import (
     altered,
     turns,
 )
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
-from consumer.targets.dialect_components import DialectComponents, Holders, Link, Rows
+from consumer.targets.dialect_components import DialectComponents, Holders, Rows
 from consumer.targets.session import SqlSession
 from consumer.targets.shared.column_values import value_for_rows
 from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
@@ -124,6 +124,19 @@ def connected(path: str) -> sqlite3.Connection:
     return found
 
 
+class SqliteLocks:
+    """`consumer.targets.dialect_components.ServerLocks`: nobody can see or end another process's transaction."""
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        return []
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        return Holders()
+
+    def end(self, connection: int) -> bool:
+        return False
+
+
 class SqliteLink:
     """A `consumer.targets.dialect_components.Link`."""
 
@@ -133,6 +146,7 @@ class SqliteLink:
         self.affected = 0
         self.columns: list[str] = []
         self.lock_wait_s = 10.0
+        self.locks = SqliteLocks()
 
     @property
     def raw(self) -> sqlite3.Connection:
@@ -171,12 +185,6 @@ class SqliteLink:
 
     def identity(self) -> int:
         return id(self.raw)
-
-    def end_blockers_of(self, identity: int) -> list[int]:
-        return []  # nobody can end another process's transaction
-
-    def durability(self) -> Remark | None:
-        return None
 
     def ping(self) -> bool:
         return self._raw is not None
@@ -234,6 +242,9 @@ class SqliteCatalogue(KeyedReads):
 
     def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
         return []
+
+    def durability(self) -> Remark | None:
+        return None
 
     def create_statements(self, table: Table) -> list[str]:
         body = [*map(checked, table.columns), f"PRIMARY KEY ({_columns(table.key)})"]
@@ -295,7 +306,7 @@ class SqliteApplier:
                 for values in rows:
                     whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
                     said = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
-                    self._link.execute(self._books.insert_displaced(1), [*said])
+                    self._link.execute(self._books.displaced.insert(1), [*said])
                 kept += len(rows)
                 self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         return kept
@@ -331,12 +342,6 @@ class SqliteAlterer:
     @contextmanager
     def patient(self, lock_wait_s: float) -> Iterator[None]:
         yield  # the transaction has the lock of the whole database
-
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        return Holders()
-
-    def end(self, connection: int) -> bool:
-        return False
 
 
 def kept_values(change: AlterTable) -> dict[str, str]:

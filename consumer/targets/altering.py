@@ -1,4 +1,4 @@
-"""Changing a target table: the same for every dialect, whose `TableAlterer` renders the statements and knows its server's locks.
+"""Changing a target table: the same for every dialect, whose `TableAlterer` renders the statements, and whose `ServerLocks` see who is in the way.
 
 Nobody waits long: a statement that waits for the table's lock lets every reader behind it wait, so it gives up after
 LOCK_WAIT_S, says who holds the lock, and is tried again with the unit's next attempt (R36).
@@ -90,7 +90,7 @@ class Altering:
         try:
             second.connect()
             while not working.done():
-                seen = self._alterer.holders(second, identity, table) or seen
+                seen = second.locks.holders(identity, table) or seen
                 wait([working], POLL_S)
         except ConsumerError as error:
             return seen or Holders(unseen=str(error))
@@ -104,7 +104,7 @@ class Altering:
         if connection == self._link.identity():
             return
         deadline = monotonic() + END_S
-        while self._alterer.end(connection):
+        while self._link.locks.end(connection):
             if monotonic() > deadline:
                 raise TransientError(
                     f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still takes back what it did "

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params
@@ -48,19 +48,55 @@ class Link(Protocol):
     def identity(self) -> int:
         """The server's number for this connection."""
 
-    def end_blockers_of(self, identity: int) -> list[int]:
-        """End the connections that hold a lock for which connection `identity` waits. Returns their numbers."""
-
-    def durability(self) -> Remark | None:
-        """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
+    @property
+    def locks(self) -> ServerLocks: ...
 
     def ping(self) -> bool: ...
 
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A connection that has a lock; `seconds`: for how long it has been at it. None: this user may not see it."""
+
+    connection: int
+    user: str
+    seconds: int | None = None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """`guessed`: the server does not say who has the lock, and `found` are those that may. `unseen`: what this user cannot see,
+    with the statement that shows it."""
+
+    found: tuple[LockHolder, ...] = ()
+    guessed: bool = False
+    unseen: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.unseen)
+
+
+class ServerLocks(Protocol):
+    """The locks of the server, as its link sees them: who holds what *another* connection waits for, and how a connection is ended.
+
+    Connections are named by their `Link.identity`.
+    """
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        """End the connections that hold a lock for which connection `waiting` waits. Returns their numbers."""
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        """Return who holds the lock of `table` that connection `waiting` waits for; nobody: it does not wait."""
+
+    def end(self, connection: int) -> bool:
+        """End a connection; tell whether it was still there."""
+
+
 class TargetCatalogue(Protocol):
-    """Definitions and plain reads of a dialect's tables."""
+    """Definitions and plain reads of a dialect's tables, and what checks read of its server."""
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
@@ -71,6 +107,9 @@ class TargetCatalogue(Protocol):
 
     def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
         """Return what the user lacks for `wanted`; only what is certain."""
+
+    def durability(self) -> Remark | None:
+        """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
 
     def create_statements(self, table: Table) -> list[str]: ...
 
@@ -102,31 +141,8 @@ class NetChangeApplier(Protocol):
         """The table was changed: what was made for its earlier form is of no use."""
 
 
-@dataclass(frozen=True, slots=True)
-class LockHolder:
-    """A connection that has a lock; `seconds`: for how long it has been at it. None: this user may not see it."""
-
-    connection: int
-    user: str
-    seconds: int | None = None
-    statement: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Holders:
-    """`guessed`: the server does not say who has the lock, and `found` are those that may. `unseen`: what this user cannot see,
-    with the statement that shows it."""
-
-    found: tuple[LockHolder, ...] = ()
-    guessed: bool = False
-    unseen: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.found or self.unseen)
-
-
 class TableAlterer(Protocol):
-    """Changes of tables in a dialect's own statements, and its server's locks of tables.
+    """Changes of tables in a dialect's own statements, and how long they wait for the table's lock.
 
     `transactional`: such a statement commits with the transaction that it stands in; else each commits by itself.
     """
@@ -142,12 +158,6 @@ class TableAlterer(Protocol):
 
     def patient(self, lock_wait_s: float) -> AbstractContextManager[None]:
         """Within, a lock is waited for this long, and a statement may take as long as it takes. All is as before afterwards."""
-
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        """Return who holds the lock of `table` that connection `waiting` waits for; nobody: it does not wait."""
-
-    def end(self, connection: int) -> bool:
-        """End a connection; tell whether it was still there."""
 
 
 @dataclass(frozen=True)

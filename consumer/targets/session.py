@@ -10,11 +10,12 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitSt
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import Altering
 from consumer.targets.base import TargetTransaction
-from consumer.targets.bookkeeping import select_units, units_from
+from consumer.targets.bookkeeping.units import units_from
 from consumer.targets.checks.rights import MissingRight, Place, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.progress_store import SqlProgressStore
+from consumer.targets.progress.store import SqlProgressStore
+from consumer.targets.running import make
 from consumer.targets.sql import keys_in
 from consumer.targets.transaction import SqlTransaction, read_page
 from schemas.table.model import Key, Row, Table
@@ -66,7 +67,7 @@ class SqlSession(SqlProgressStore):
         """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
         are dropped."""
         self._link.connect()
-        books = self._books
+        books = self._books.tables
         return self.catalogue.missing_rights(
             Wanted(books.schema, books.rights(), tuple(tables), create, frozenset(alter), frozenset(drop))
         )
@@ -74,19 +75,19 @@ class SqlSession(SqlProgressStore):
     def probe_blockers(self) -> None:
         """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
         self._link.connect()
-        self._link.end_blockers_of(self._link.identity())
+        self._link.locks.end_blockers_of(self._link.identity())
 
     def probe_durability(self) -> Remark | None:
         """Say why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
-        return self._link.durability()
+        return self.catalogue.durability()
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
-            self._make(text)
+            make(self._link, text)
 
     def units(self, pipeline: str) -> dict[str, UnitState]:
-        return self._alone(lambda: units_from(self._run(select_units(self._books, pipeline))))
+        return self._alone(lambda: units_from(self._run(self._books.units.select_all(pipeline))))
 
     def connection(self) -> int:
         self._link.connect()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import Altering
-from consumer.targets.bookkeeping import Books, select_units, units_from
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.units import units_from
 from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
-from consumer.targets.progress_writer import SqlProgressWriter
+from consumer.targets.progress.writer import SqlProgressWriter
 from consumer.targets.sql import Syntax, conjunction
 from schemas.table.model import Key, Row
 
@@ -38,11 +39,11 @@ class SqlTransaction(SqlProgressWriter):
         self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
 
     def lock_units(self) -> dict[str, UnitState]:
-        return units_from(self._link.execute(*select_units(self._books, self._unit.pipeline, lock=True)))
+        return units_from(self._link.execute(*self._books.units.select_all(self._unit.pipeline, lock=True)))
 
     def write_other(self, topic: str, state: UnitState) -> None:
         other = ApplyUnit(self._unit.pipeline, topic)
-        self._link.execute(*self._books.update_unit(other, state))
+        self._link.execute(*self._books.units.update(other, state))
 
     def alter(self, change: AlterTable | DropTable) -> None:
         if not self._altering.transactional:

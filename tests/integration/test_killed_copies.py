@@ -80,7 +80,7 @@ class CopyStory:
 def test_whoever_comes_next_ends_as_the_source(
     real: Real, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.targets.progress_store.PATIENCE_S", 0.05)
+    monkeypatch.setattr("consumer.targets.progress.takeover.PATIENCE_S", 0.05)
     number, struck, wrong = 0, 0, []
     for text in (True, False) if every else (BY_TEXT[real.target.kind],):
         number += 1

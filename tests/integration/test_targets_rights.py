@@ -274,16 +274,16 @@ def test_who_may_not_be_ended_may_let_go(
     user.open().ensure_bookkeeping()
     all_given(other, [])
     mine, dead, refused = user.open(), other.open(), threading.Event()
-    ending = type(mine._link).end_blockers_of
+    ending = type(mine._link.locks).end_blockers_of
 
-    def noticed(link: Any, identity: int) -> list[int]:
+    def noticed(locks: Any, waiting: int) -> list[int]:
         try:
-            return ending(link, identity)
+            return ending(locks, waiting)
         except MissingGrantError:
             refused.set()
             raise
 
-    monkeypatch.setattr(type(mine._link), "end_blockers_of", noticed)
+    monkeypatch.setattr(type(mine._link.locks), "end_blockers_of", noticed)
     lane = Lane.start(dead)
     with ThreadPoolExecutor(1) as pool:
         with dead.transaction(lane.unit, [lane.row]):

@@ -12,7 +12,7 @@ import pytest
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, Held, NetChange, UnitState
 from consumer.targets.base import Session
-from consumer.targets.progress_store import now_ms
+from consumer.targets.progress.takeover import now_ms
 from tests.relay import CuttingProxy
 from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target

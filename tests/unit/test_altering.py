@@ -24,7 +24,8 @@ from consumer.targets import altering
 from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, ChangeKey, DropTable
 from consumer.targets.altering import Altering, waits_for
 from consumer.targets.dialect_components import Holders, Link, LockHolder
-from consumer.targets.mysql.locks import LOCKS
+from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
+from consumer.targets.mysql.locks import MySqlLocks
 from consumer.targets.postgres.connection import PostgresLink
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
@@ -34,11 +35,42 @@ TABLE = people("s")
 CHANGE = AlterTable(TABLE, [AddColumn(Column(name="n", type=ColumnType(kind=Kind.INT, bits=32)))])
 
 
+class FakeLocks:
+    """`seen`: whom each look sees; `ends`: how often a connection that is ended is still there."""
+
+    def __init__(self, seen: Sequence[Holders | ConsumerError] = (), ends: int = 0) -> None:
+        self.seen, self.ends = list(seen), ends
+        self.asked = Event()
+        self.ended: list[int] = []
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        raise AssertionError("a change of a table ends nobody")
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        assert waiting == 7
+        found = self.seen.pop(0) if self.seen else Holders()
+        if not self.seen:
+            self.asked.set()
+        if isinstance(found, ConsumerError):
+            raise found
+        return found
+
+    def end(self, connection: int) -> bool:
+        self.ended.append(connection)
+        return len(self.ended) <= self.ends
+
+
 class FakeLink:
     """Runs statements; the second one ends as it is told."""
 
-    def __init__(self, error: ConsumerError | None = None, until: Event | None = None) -> None:
+    def __init__(
+        self,
+        error: ConsumerError | None = None,
+        until: Event | None = None,
+        locks: FakeLocks | None = None,
+    ) -> None:
         self.error, self.until = error, until
+        self.locks = locks or FakeLocks()
         self.sent: list[str] = []
         self.connected = self.closed = 0
 
@@ -64,11 +96,8 @@ class FakeLink:
 class FakeAlterer:
     transactional = False
 
-    def __init__(self, seen: Sequence[Holders | ConsumerError] = (), ends: int = 0) -> None:
-        self.seen, self.ends = list(seen), ends
+    def __init__(self) -> None:
         self.patience: list[float | None] = []
-        self.asked = Event()
-        self.ended: list[int] = []
 
     def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         yield "first"
@@ -85,23 +114,12 @@ class FakeAlterer:
         finally:
             self.patience.append(None)
 
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        assert waiting == 7
-        found = self.seen.pop(0) if self.seen else Holders()
-        if not self.seen:
-            self.asked.set()
-        if isinstance(found, ConsumerError):
-            raise found
-        return found
 
-    def end(self, connection: int) -> bool:
-        self.ended.append(connection)
-        return len(self.ended) <= self.ends
-
-
-def carried_out(link: FakeLink, alterer: FakeAlterer, change: AlterTable | DropTable = CHANGE) -> FakeLink:
-    """Returns the second connection."""
-    second = FakeLink()
+def carried_out(
+    link: FakeLink, change: AlterTable | DropTable = CHANGE, *, locks: FakeLocks | None = None
+) -> FakeLink:
+    """Returns the second connection, which sees `locks`."""
+    second, alterer = FakeLink(locks=locks), FakeAlterer()
     made = Altering(cast(Link, link), alterer, lambda: cast(Link, second))
     try:
         made.run(change)
@@ -118,16 +136,16 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_done_at_once_asks_nobody() -> None:
     link = FakeLink()
-    assert carried_out(link, FakeAlterer()).connected in {0, 1}
+    assert carried_out(link).connected in {0, 1}
     assert link.sent == ["first", "second"]
 
 
 def test_who_was_seen_last_is_named() -> None:
     held = Holders((LockHolder(12, "bank@10.0.0.3", 812, "SELECT *\n  FROM people WHERE " + "x" * 80),))
-    alterer = FakeAlterer([held, Holders()])
-    link = FakeLink(LockWaitError("1205"), alterer.asked)
+    locks = FakeLocks([held, Holders()])
+    link = FakeLink(LockWaitError("1205"), locks.asked)
     with pytest.raises(LockWaitError) as waited:
-        carried_out(link, alterer)
+        carried_out(link, locks=locks)
     said = str(waited.value)
     assert said.startswith(
         "the change of target table s.people waits for a lock held by connection 12 (bank@10.0.0.3, for 812 s, SELECT * FROM people WHERE x"
@@ -151,12 +169,12 @@ def test_the_words(seen: Holders, words: str) -> None:
 
 
 def test_what_cannot_be_asked_is_said_and_does_no_harm() -> None:
-    alterer = FakeAlterer([MissingGrantError("denied", "GRANT it;")])
+    locks = FakeLocks([MissingGrantError("denied", "GRANT it;")])
     with pytest.raises(LockWaitError, match="GRANT it"):
-        carried_out(FakeLink(LockWaitError("1205"), alterer.asked), alterer)
-    alterer = FakeAlterer([TransientError("too many connections")])
-    link = FakeLink(until=alterer.asked)
-    assert carried_out(link, alterer).closed == 1
+        carried_out(FakeLink(LockWaitError("1205"), locks.asked), locks=locks)
+    locks = FakeLocks([TransientError("too many connections")])
+    link = FakeLink(until=locks.asked)
+    assert carried_out(link, locks=locks).closed == 1
     assert link.sent == ["first", "second"]
 
 
@@ -165,39 +183,44 @@ def test_which_index_cannot_be_built() -> None:
     change = AlterTable(TABLE, [AddUnique(mail), AddUnique(mails), ChangeKey(TABLE.key, key)])
     for name, wanted in (("the mail", mail), ("the mail_2", mails), ("people_pkey", key)):
         with pytest.raises(NotUniqueError) as refused:
-            carried_out(FakeLink(UniqueViolationError(f"index {name} …")), FakeAlterer(), change)
+            carried_out(FakeLink(UniqueViolationError(f"index {name} …")), change)
         assert refused.value.index == wanted
         assert f"GROUP BY {', '.join(wanted.columns)}" in str(refused.value)
     with pytest.raises(UniqueViolationError) as other:
-        carried_out(FakeLink(UniqueViolationError("?")), FakeAlterer())
+        carried_out(FakeLink(UniqueViolationError("?")))
     assert not isinstance(other.value, NotUniqueError)
 
 
 def test_errors_and_their_remedies() -> None:
     with pytest.raises(TargetConfigError, match="refers to the table"):
-        carried_out(FakeLink(RefusedError("a foreign key")), FakeAlterer(), DropTable(TABLE))
+        carried_out(FakeLink(RefusedError("a foreign key")), DropTable(TABLE))
     with pytest.raises(RefusedError, match="too long"):
-        carried_out(FakeLink(RefusedError("too long")), FakeAlterer())
+        carried_out(FakeLink(RefusedError("too long")))
     with pytest.raises(TargetConfigError, match="seen: make the target table what the source's is"):
-        carried_out(FakeLink(TargetConfigError(f"seen: {UNDO}")), FakeAlterer())
+        carried_out(FakeLink(TargetConfigError(f"seen: {UNDO}")))
     with pytest.raises(TargetConfigError, match=r"^seen: do it$"):
-        carried_out(FakeLink(TargetConfigError("seen: do it")), FakeAlterer())
+        carried_out(FakeLink(TargetConfigError("seen: do it")))
 
 
 def test_a_connection_is_ended_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    alterer = FakeAlterer(ends=3)
-    made = Altering(cast(Link, FakeLink()), alterer, lambda: cast(Link, FakeLink()))
+    def ending(locks: FakeLocks) -> Altering:
+        return Altering(cast(Link, FakeLink(locks=locks)), FakeAlterer(), lambda: cast(Link, FakeLink()))
+
+    locks = FakeLocks(ends=3)
+    made = ending(locks)
     made.end(9)
-    assert alterer.ended == [9] * 4
+    assert locks.ended == [9] * 4
     made.end(7)
-    assert alterer.ended == [9] * 4, "its own is none of an earlier attempt"
+    assert locks.ended == [9] * 4, "its own is none of an earlier attempt"
     monkeypatch.setattr(altering, "END_S", 0.0)
     with pytest.raises(TransientError, match="connection 8 of an earlier attempt"):
-        Altering(cast(Link, FakeLink()), FakeAlterer(ends=10**9), lambda: cast(Link, FakeLink())).end(8)
+        ending(FakeLocks(ends=10**9)).end(8)
 
 
 class Answers:
     """A link that answers by a word of the query."""
+
+    account = "`u`@`%`"
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -211,7 +234,7 @@ class Answers:
 
 
 def asked(kind: str, **answers: Any) -> Holders:
-    return LOCKS[kind](cast(Link, Answers(**answers)), 7, TABLE)
+    return MySqlLocks(cast(MySqlLink, Answers(**answers)), FLAVOURS[kind].locks).holders(7, TABLE)
 
 
 def test_mariadb_with_and_without_its_plugin() -> None:
@@ -235,7 +258,6 @@ def test_a_user_who_may_not_see_it_is_told_the_right(kind: str) -> None:
         METADATA_LOCK_INFO=[],
         innodb_trx=denied,
         metadata_locks=denied,
-        CURRENT_USER=[("u@%",)],
     )
     right = {"mysql": "SELECT ON performance_schema.*", "mariadb": "PROCESS ON *.*"}[kind]
     assert found == Holders(unseen=f"it is shown after GRANT {right} TO `u`@`%`")

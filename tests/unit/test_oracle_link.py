@@ -20,8 +20,9 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.targets.oracle.connection import OracleLink, identity
+from consumer.targets.oracle.connection import OracleLink
 from consumer.targets.oracle.errors import REMEDIES, kind_of
+from consumer.targets.oracle.locks import identity
 from schemas.config.model import TargetConfig
 from schemas.errors import ServerConnectError
 from schemas.io.oracle_connection import open_oracle
@@ -195,19 +196,19 @@ def test_a_table_that_is_there_is_not_made_and_anything_else_of_its_name_is_told
 
 def test_rights_to_end_a_dead_workers_connection_are_named() -> None:
     link = linked(driver := Driver())
-    assert link.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)]
+    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)]
     assert driver.sent[-1] == "ALTER SYSTEM KILL SESSION '2,3,@1' IMMEDIATE"
     driver.fails["ALTER SYSTEM"] = "ORA-01031"
     with pytest.raises(MissingGrantError, match='GRANT ALTER SYSTEM TO "ROWLOCK"'):
-        link.end_blockers_of(identity(1, 2, 3))
+        link.locks.end_blockers_of(identity(1, 2, 3))
     driver.fails = {"ALTER SYSTEM": "ORA-00030"}
-    assert link.end_blockers_of(identity(1, 2, 3)) == [], "it ended by itself"
+    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [], "it ended by itself"
     driver.fails = {"ALTER SYSTEM": "ORA-00031"}
-    assert link.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)], "it is marked to be killed"
+    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)], "it is marked to be killed"
     assert not driver.closed
     driver.fails = {"SELECT DISTINCT b.inst_id": "ORA-00942"}
     with pytest.raises(MissingGrantError, match=r"GRANT SELECT ON SYS.GV_\$SESSION TO \"ROWLOCK\""):
-        link.end_blockers_of(identity(1, 2, 3))
+        link.locks.end_blockers_of(identity(1, 2, 3))
 
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:

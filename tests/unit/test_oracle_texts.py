@@ -23,14 +23,14 @@ from consumer.targets.alterations import (
     DropUnique,
     RenameColumn,
 )
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.checks.column_fit import holds, takes
 from consumer.targets.checks.rights import Wanted
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.altering import statements
 from consumer.targets.oracle.catalogue import OracleCatalogue, _columns_unless_null, unique_statement
-from consumer.targets.oracle.connection import identity, parts_of
 from consumer.targets.oracle.dialect import SYNTAX
+from consumer.targets.oracle.locks import identity, parts_of
 from consumer.targets.oracle.sql import numbered, oracle_plan, spelled, waiting
 from consumer.targets.oracle.values import from_oracle, input_sizes, refusals, to_oracle
 from schemas.errors import UnsupportedTypeError
@@ -96,19 +96,19 @@ def test_marks_are_the_drivers() -> None:
 
 
 def test_bookkeeping_texts() -> None:
-    guard, _ = BOOKS.select_lanes(UNIT, [0, 1], lock=True)
+    guard, _ = BOOKS.lanes.select(UNIT, [0, 1], lock=True)
     assert guard.endswith(
         'FROM "ROWLOCK"."ROWLOCK_PROGRESS" WHERE pipeline = %s AND topic = %s AND lane IN (%s, %s) ORDER BY lane FOR UPDATE WAIT 10'
     )
     assert waiting(guard, 3.6).endswith("FOR UPDATE WAIT 4")
     assert waiting(guard, 0.2).endswith("FOR UPDATE WAIT 1"), "WAIT 0 is NOWAIT"
     assert waiting("SELECT 1 FROM dual", 4) == "SELECT 1 FROM dual"
-    assert BOOKS.create("rowlock_displaced") == (
+    assert BOOKS.tables.create("rowlock_displaced") == (
         'CREATE TABLE "ROWLOCK"."ROWLOCK_DISPLACED" (id NUMBER(19) GENERATED ALWAYS AS IDENTITY, pipeline VARCHAR2(100 CHAR) NOT NULL, '
         "topic VARCHAR2(249 CHAR) NOT NULL, table_name CLOB NOT NULL, row_data CLOB NOT NULL, displaced_by CLOB NOT NULL, "
         "displaced_at TIMESTAMP(3) WITH LOCAL TIME ZONE DEFAULT SYSTIMESTAMP NOT NULL, PRIMARY KEY (id))"
     )
-    assert BOOKS.insert_displaced(3) == BOOKS.insert_displaced(1), "many rows are an array of one statement"
+    assert BOOKS.displaced.insert(3) == BOOKS.displaced.insert(1), "many rows are an array of one statement"
     assert (
         SYNTAX.page("SELECT 1 FROM t", '"ID"', 7) == 'SELECT 1 FROM t ORDER BY "ID" FETCH FIRST 7 ROWS ONLY'
     )
@@ -407,12 +407,12 @@ def test_what_is_no_date_of_the_calendar_is_refused(type_: Kind, value: str) -> 
 
 # -- rights
 
-ALL_BOOKS = frozenset(("ROWLOCK", name.upper()) for name in BOOKS.names())
+ALL_BOOKS = frozenset(("ROWLOCK", name.upper()) for name in BOOKS.tables.names())
 HAS = rights.OracleRights("ROWLOCK", frozenset({"CREATE TABLE", "CREATE SEQUENCE"}), frozenset(), {})
 
 
 def lacks(has: rights.OracleRights, *tables: tuple[str, str], **more: Any) -> list[str]:
-    wanted = Wanted("rowlock", BOOKS.rights(), tables, create=True, **more)
+    wanted = Wanted("rowlock", BOOKS.tables.rights(), tables, create=True, **more)
     found = rights.lacking(has, wanted)
     assert all(re.fullmatch(r"GRANT .* TO \"ROWLOCK\";", each.statement) for each in found)
     return [each.statement.removeprefix("GRANT ").removesuffix(' TO "ROWLOCK";') for each in found]

@@ -13,9 +13,9 @@ from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.takeover import take_unit
 from consumer.targets import dialect
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.dialect import Dialect, open_progress, open_session
-from consumer.targets.progress_store import SqlProgressStore
+from consumer.targets.progress.store import SqlProgressStore
 from rowlock.coordinator.fences import Beginning, fence
 from schemas.config.model import TargetConfig
 from tests import sqlite_target

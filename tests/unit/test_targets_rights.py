@@ -16,7 +16,7 @@ from consumer.targets.postgres.dialect import books
 from consumer.targets.postgres.rights import Has
 
 ALL = "SELECT, INSERT, UPDATE, DELETE"
-BOOKS = books().rights()
+BOOKS = books().tables.rights()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.targets.bookkeeping import Books, held_from, lane_from, unit_from
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.lanes import lane_from
+from consumer.targets.bookkeeping.quarantine import held_from
+from consumer.targets.bookkeeping.units import unit_from
 from consumer.targets.mysql import dialect as mysql_dialect
 from consumer.targets.mysql.sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
 from consumer.targets.mysql.values import key_encoder, literal, order_encoder
@@ -148,13 +151,13 @@ UNIT = ApplyUnit("p", "t")
 @pytest.mark.parametrize("syntax", [mysql_dialect.SYNTAX, postgres_dialect.SYNTAX])
 def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
     kept = Books("s", syntax)
-    assert kept.select_lanes(UNIT, lock=True)[0] == kept.select_lanes(UNIT)[0] + " FOR UPDATE"
+    assert kept.lanes.select(UNIT, lock=True)[0] == kept.lanes.select(UNIT)[0] + " FOR UPDATE"
 
 
 def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
     row = LaneProgress(0, 1, 2, "id", 9, (0, 1, 2, 3), 4, "{}", 5)
     rows = [row, replace(row, lane=1), replace(row, lane=2, offset=7), replace(row, lane=3)]
-    updates = BOOKS.update_lanes(UNIT, rows)
+    updates = BOOKS.lanes.update(UNIT, rows)
     assert sorted(expected for _, expected in updates) == [1, 3]
     for (text, params), _ in updates:
         assert text.count("%s") == len(params)
@@ -163,7 +166,7 @@ def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
 
 def test_rows_of_the_books_are_read_as_they_were_written() -> None:
     row = LaneProgress(0, 1, 2, "id", -1, (0, 1, 2, -(2**53)), 4, "{}", 5)
-    _, params = BOOKS.insert_lanes(UNIT, [row])
+    _, params = BOOKS.lanes.insert(UNIT, [row])
     assert lane_from(params[2:]) == row
     assert unit_from([]) is None
     assert held_from([1, 0, "t", "k", "f", "e", "why", 3]).error == "why"

@@ -87,19 +87,11 @@ class BatchDriver:
             return value
 
     def _carry_out(self, effect: Effect) -> Any:
+        if isinstance(effect, fx.OfRecords):
+            return self._records.answer(effect)
         match effect:
             case fx.Transact():
                 return self._commit(effect)
-            case (
-                fx.NextSlice()
-                | fx.ReadMissing()
-                | fx.ReadPassed()
-                | fx.ReadBehind()
-                | fx.FindBegin()
-                | fx.FindSnapshot()
-                | fx.AskSource()
-            ):
-                return self._records.answer(effect)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys():

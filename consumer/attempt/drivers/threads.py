@@ -110,21 +110,13 @@ class ThreadDriver:
             return value
 
     def _carry_out(self, effect: Effect, lane: int | None) -> Any:
+        if isinstance(effect, fx.OfRecords):
+            return self._records.answer(effect)
         match effect:
             case fx.Transact():
                 return self._transact(effect)
             case fx.Await() | fx.Sleep():
                 return self._wait(effect, lane)
-            case (
-                fx.NextSlice()
-                | fx.ReadMissing()
-                | fx.ReadPassed()
-                | fx.ReadBehind()
-                | fx.FindBegin()
-                | fx.FindSnapshot()
-                | fx.AskSource()
-            ):
-                return self._records.answer(effect)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys() | fx.LookUp():

@@ -16,9 +16,7 @@ import pymysql
 
 from consumer.errors import ConsumerError
 from consumer.targets.alterations import AlterTable, DropTable, require_same
-from consumer.targets.dialect_components import Holders, Link
 from consumer.targets.mysql.alter import MySqlRealTable, statements
-from consumer.targets.mysql.locks import Ask
 from consumer.targets.mysql.sql import quote
 from consumer.targets.sql import qualified
 from schemas.io import mysql_catalog
@@ -45,10 +43,8 @@ class MySqlAlterer:
 
     transactional = False
 
-    def __init__(self, link: MySqlLink, ask: Ask) -> None:
-        """`ask`: how the server is asked who holds a lock (consumer.targets.mysql.locks)."""
+    def __init__(self, link: MySqlLink) -> None:
         self._link = link
-        self._ask = ask
 
     def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         if isinstance(change, DropTable):
@@ -97,15 +93,6 @@ class MySqlAlterer:
                 self._link.execute(f"SET SESSION {marks}", list(before))
         except (ConsumerError, pymysql.MySQLError):
             self._link.close()
-
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        return self._ask(asking, waiting, table)
-
-    def end(self, connection: int) -> bool:
-        there = self._link.kill(connection)
-        return (
-            self._link.raw is not None and there
-        )  # a link that was lost instead says nothing: TransientError
 
 
 def has_renames(version: str) -> bool:

@@ -18,7 +18,7 @@ import orjson
 
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.mysql.sql import (
     STATEMENT_BYTES,
     MySqlPlan,
@@ -149,7 +149,7 @@ class MySqlApplier:
         rows = self._link.select_whole(f"SELECT * FROM {plan.name} WHERE {where} FOR UPDATE")
         for whole in rows:
             params = [unit.pipeline, unit.topic, plan.table_name, _json(whole), displacing]
-            self._link.execute(self._books.insert_displaced(1), list(params))
+            self._link.execute(self._books.displaced.insert(1), list(params))
         return len(rows)
 
     def _foreign(self, prepared: _Prepared, index: UniqueIndex, rows: Sequence[Row]) -> str:

@@ -14,9 +14,9 @@ import structlog
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import MissingRight, Wanted
-from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.mysql import rights
-from consumer.targets.mysql.facts import table_facts
+from consumer.targets.mysql.facts import durability, table_facts
 from consumer.targets.mysql.sql import quote
 from consumer.targets.mysql.values import key_encoder, order_encoder
 from consumer.targets.shared.keyed_reads import KeyedReads
@@ -70,6 +70,10 @@ class MySqlCatalogue(KeyedReads):
         query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {placeholders(len(schemas))}"
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
         return rights.lacking(lines, self._link.account, wanted, there)
+
+    def durability(self) -> Remark | None:
+        self._link.connect()
+        return durability(self._link)
 
     def create_statements(self, table: Table) -> list[str]:
         self._link.connect()

@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.mysql.altering import MySqlAlterer
 from consumer.targets.mysql.apply import MySqlApplier
 from consumer.targets.mysql.catalogue import MySqlCatalogue
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
-from consumer.targets.mysql.locks import LOCKS
 from consumer.targets.mysql.sql import quote
 from consumer.targets.session import SqlSession
 from consumer.targets.shared.common_syntax import create_if_missing, for_update, insert_values, limited
@@ -58,7 +57,7 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
             books=kept,
             catalogue=MySqlCatalogue(target, link, flavour),
             applier=MySqlApplier(link, kept),
-            alterer=MySqlAlterer(link, LOCKS[target.type]),
+            alterer=MySqlAlterer(link),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),
         )
     )

@@ -7,13 +7,16 @@ import re
 import pymysql
 
 from consumer.errors import (
+    UNDO,
     ConsumerError,
     LockWaitError,
+    MissingGrantError,
     RefusedError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
 )
+from consumer.targets.mysql.rights import grant_for
 
 CONNECTION_LOST = frozenset(
     {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
@@ -39,7 +42,7 @@ _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedErr
 #: A right is missing: on a database, table, column or routine, or one of the server.
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 #: It would show values of a row.
-ENTRY = re.compile(r"Duplicate entry '.*' for key")
+_ENTRY = re.compile(r"Duplicate entry '.*' for key")
 REMEDIES = {
     **dict.fromkeys(
         DENIED,
@@ -93,3 +96,16 @@ def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
     )
     by_class = _CLASSES.get(str(getattr(error, "sqlstate", None))[:2], TransientError)
     return next((kind for codes, kind in kinds if code in codes), by_class)
+
+
+def consumer_error(error: pymysql.MySQLError, where: str, account: str, statement: str = "") -> ConsumerError:
+    """Return the consumer's error, in words for people. `where`: the target; `account`: the user as the server knows it."""
+    code = code_of(error)
+    text = error.args[-1] if error.args else error
+    said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
+    message = f"{where}: {said} ({code or type(error).__name__})"
+    if code in DENIED and (grant := grant_for(str(text), account, statement)):
+        return MissingGrantError(message, grant)
+    kind = kind_of(error)
+    remedy = remedy_for(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
+    return kind(message + (f": {remedy}" if remedy else ""))

@@ -55,6 +55,20 @@ def table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> TableF
     )
 
 
+def durability(link: MySqlLink) -> Remark | None:
+    """Unlike elsewhere, this setting is the server's: a session cannot see to it by itself."""
+    flush = int(str(link.execute("SELECT @@innodb_flush_log_at_trx_commit", [])[0][0]))
+    if flush == 1:
+        return None
+    lost = "of the server's machine" if flush == 2 else "of the server"
+    return Remark(
+        f"innodb_flush_log_at_trx_commit is {flush}: a crash {lost} takes back commits of about a second that readers "
+        "have seen. rowlock applies them again, but rows are seen going back",
+        "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+        level="warning",
+    )
+
+
 def _hidden(link: MySqlLink, schema: str, name: str, foreign: str) -> list[str]:
     """Return the foreign keys of other databases that refer to the table, whether or not the user may see those."""
     names = [f"{schema}/{name}", f"{in_files(schema)}/{in_files(name)}"]

@@ -1,21 +1,34 @@
-"""Finds who holds the metadata lock of a table that an ALTER waits for, as far as the servers show it.
+"""The locks of MySQL and MariaDB: who holds what a connection waits for, as far as the servers show it, and how a connection is ended.
 
-MySQL says it in performance_schema. MariaDB says it only where its plugin metadata_lock_info is installed; else those that may
-hold it are named: whoever has a transaction open, or a statement that names the table.
+MySQL says who holds the metadata lock of a table in performance_schema. MariaDB says it only where its plugin metadata_lock_info is
+installed; else those that may hold it are named: whoever has a transaction open, or a statement that names the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from consumer.errors import MissingGrantError
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.targets.dialect_components import Holders, Link, LockHolder, Rows
-from consumer.targets.mysql.rights import account_of
 from schemas.table.model import Table
 
-Ask = Callable[[Link, int, Table], Holders]
+if TYPE_CHECKING:
+    from consumer.targets.mysql.connection import MySqlLink
 
-_MYSQL = """
+# quoted, so that a refusal (which names the table alone) can be told by the statement
+_DATA_LOCK_WAITS = """
+SELECT DISTINCT b.PROCESSLIST_ID FROM `performance_schema`.`data_lock_waits` w
+JOIN `performance_schema`.`threads` r ON r.THREAD_ID = w.REQUESTING_THREAD_ID
+JOIN `performance_schema`.`threads` b ON b.THREAD_ID = w.BLOCKING_THREAD_ID
+WHERE r.PROCESSLIST_ID = %s AND b.PROCESSLIST_ID IS NOT NULL"""
+_INNODB_LOCK_WAITS = """
+SELECT DISTINCT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits w
+JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id
+JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
+WHERE r.trx_mysql_thread_id = %s AND b.trx_mysql_thread_id <> 0"""
+_METADATA_LOCKS = """
 SELECT t.PROCESSLIST_ID, CONCAT(MAX(t.PROCESSLIST_USER), '@', MAX(t.PROCESSLIST_HOST)),
   MAX(GREATEST(t.PROCESSLIST_TIME, COALESCE(x.TIMER_WAIT DIV 1000000000000, 0))), MAX(COALESCE(t.PROCESSLIST_INFO, s.SQL_TEXT))
 FROM `performance_schema`.`metadata_locks` w
@@ -42,32 +55,76 @@ ORDER BY t.trx_started IS NULL, t.trx_started LIMIT 5"""
 _INSTALL = "MariaDB shows who holds it after INSTALL SONAME 'metadata_lock_info'"
 
 
-def of_mysql(link: Link, waiting: int, table: Table) -> Holders:
-    return _asked(
-        link, lambda: Holders(_holders(link.execute(_MYSQL, [waiting]))), "SELECT ON performance_schema.*"
-    )
+@dataclass(frozen=True, slots=True)
+class LockViews:
+    """The way in which a server shows its locks.
+
+    `blockers`: query for the connections that hold locks for which connection %s waits; `holders`: asks who holds the lock of a table that
+    a connection waits for; `grant`: what both need. `kill`: the right to end connections of other users.
+    """
+
+    blockers: str
+    holders: Callable[[Link, int, Table], Holders]
+    grant: str
+    kill: str
 
 
-def of_mariadb(link: Link, waiting: int, table: Table) -> Holders:
-    def ask() -> Holders:
-        if not link.execute(_WAITS, [waiting]):
-            return Holders()
-        if link.execute(_PLUGIN, []):
-            return Holders(_holders(link.execute(_SHOWN, [table.db, table.name, waiting])))
-        return Holders(_holders(link.execute(_MAY, [waiting, table.name])), guessed=True, unseen=_INSTALL)
+class MySqlLocks:
+    """`consumer.targets.dialect_components.ServerLocks`."""
 
-    return _asked(link, ask, "PROCESS ON *.*")
+    def __init__(self, link: MySqlLink, views: LockViews) -> None:
+        self._link = link
+        self._views = views
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        try:
+            found = [int(str(row[0])) for row in self._link.execute(self._views.blockers, [waiting])]
+        except MissingGrantError as error:
+            raise MissingGrantError(
+                f"{error.seen}: to end a dead worker's connection rowlock must see who holds a lock",
+                f"GRANT {self._views.grant} TO {self._link.account};",
+            ) from error
+        return [each for each in found if self._kill(each)]
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        try:
+            return self._views.holders(self._link, waiting, table)
+        except MissingGrantError:
+            return Holders(unseen=f"it is shown after GRANT {self._views.grant} TO {self._link.account}")
+
+    def end(self, connection: int) -> bool:
+        there = self._kill(connection)
+        # a link that was lost instead says nothing: TransientError
+        return self._link.raw is not None and there
+
+    def _kill(self, connection: int) -> bool:
+        """End a connection; tell whether it was there."""
+        try:
+            self._link.execute(f"KILL {connection:d}", [])
+        except TransientError:  # it ended by itself
+            return False
+        except MissingGrantError as error:
+            raise MissingGrantError(f"{error.seen}: {_foreign(connection)}", error.statement) from error
+        except TargetConfigError as error:  # 1095, which does not say what right would do
+            statement = f"GRANT {self._views.kill} ON *.* TO {self._link.account};"
+            raise MissingGrantError(f"{error}: {_foreign(connection)}", statement) from error
+        return True
 
 
-LOCKS: dict[str, Ask] = {"mysql": of_mysql, "mariadb": of_mariadb}
+def _of_mysql(link: Link, waiting: int, table: Table) -> Holders:
+    return Holders(_holders(link.execute(_METADATA_LOCKS, [waiting])))
 
 
-def _asked(link: Link, ask: Callable[[], Holders], right: str) -> Holders:
-    try:
-        return ask()
-    except MissingGrantError:
-        [(user,)] = link.execute("SELECT CURRENT_USER()", [])
-        return Holders(unseen=f"it is shown after GRANT {right} TO {account_of(str(user))}")
+def _of_mariadb(link: Link, waiting: int, table: Table) -> Holders:
+    if not link.execute(_WAITS, [waiting]):
+        return Holders()
+    if link.execute(_PLUGIN, []):
+        return Holders(_holders(link.execute(_SHOWN, [table.db, table.name, waiting])))
+    return Holders(_holders(link.execute(_MAY, [waiting, table.name])), guessed=True, unseen=_INSTALL)
+
+
+MYSQL_LOCKS = LockViews(_DATA_LOCK_WAITS, _of_mysql, "SELECT ON performance_schema.*", "CONNECTION_ADMIN")
+MARIADB_LOCKS = LockViews(_INNODB_LOCK_WAITS, _of_mariadb, "PROCESS ON *.*", "CONNECTION ADMIN")
 
 
 def _holders(rows: Rows) -> tuple[LockHolder, ...]:
@@ -80,3 +137,7 @@ def _holders(rows: Rows) -> tuple[LockHolder, ...]:
         )
         for number, user, seconds, text in rows
     )
+
+
+def _foreign(connection: int) -> str:
+    return f"connection {connection} of another user is in the way (let all workers of a target use one user)"

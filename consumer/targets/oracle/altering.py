@@ -1,4 +1,4 @@
-"""Oracle's changes of tables: neutral steps to statements, each of which commits by itself, and who holds a table's lock.
+"""Oracle's changes of tables: neutral steps to statements, each of which commits by itself.
 
 A statement changes one thing, so a change is a row of statements: whoever is ended between two leaves a table from which the rest is
 worked out anew (consumer.tables.evolution.steps). So nothing is done that has a state between which is neither the old table nor on
@@ -27,9 +27,8 @@ from consumer.targets.alterations import (
     altered,
     require_same,
 )
-from consumer.targets.dialect_components import Holders, Link, LockHolder
 from consumer.targets.oracle.catalogue import by_expression, index_name, takes_null, type_of, unique_statement
-from consumer.targets.oracle.connection import CALL_S, identity_of, parts_of
+from consumer.targets.oracle.connection import CALL_S
 from consumer.targets.oracle.sql import named, quote, spelled
 from consumer.targets.oracle.values import to_oracle
 from consumer.targets.shared.column_values import value_for_rows
@@ -50,12 +49,6 @@ _INDEXES = """
 SELECT i.index_name, c.constraint_name FROM SYS.ALL_INDEXES i
 LEFT JOIN SYS.ALL_CONSTRAINTS c ON c.index_owner = i.owner AND c.index_name = i.index_name AND c.constraint_type = 'U'
 WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE'"""
-_HOLDERS = """
-SELECT s.inst_id, s.sid, s.serial#, s.username, s.last_call_et, s.sql_id FROM SYS.GV_$LOCK l
-JOIN SYS.GV_$SESSION s ON s.inst_id = l.inst_id AND s.sid = l.sid
-JOIN SYS.ALL_OBJECTS o ON o.object_id = l.id1
-WHERE l.type = 'TM' AND l.lmode > 0 AND o.owner = %s AND o.object_name = %s AND s.sid <> %s"""
-_THERE = "SELECT 1 FROM SYS.GV_$SESSION WHERE inst_id = %s AND sid = %s AND serial# = %s"
 _BY_HAND = (
     "change the target table by hand as the source's is, or drop it and let `rowlock copy` fill it anew"
 )
@@ -97,27 +90,6 @@ class OracleAlterer:
         finally:
             if link.ping():
                 link.raw.call_timeout = CALL_S * 1000
-
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        _, sid, _ = parts_of(waiting)
-        rows = asking.execute(_HOLDERS, [named(table.db), named(table.name), sid])
-        return Holders(
-            tuple(
-                LockHolder(
-                    identity_of(row[:3]),
-                    str(row[3]),
-                    None if row[4] is None else int(str(row[4])),
-                    None if row[5] is None else f"sql_id {row[5]}",
-                )
-                for row in rows
-            )
-        )
-
-    def end(self, connection: int) -> bool:
-        if not self._link.execute(_THERE, list(parts_of(connection))):
-            return False
-        self._link.kill(connection)
-        return True
 
 
 @dataclass(frozen=True, slots=True)

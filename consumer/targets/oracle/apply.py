@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.oracle.sql import OraclePlan, bare, oracle_plan, spelled
 from consumer.targets.oracle.values import input_sizes, refusals, to_oracle
 from consumer.targets.shared.table_cache import PerTable
@@ -124,7 +124,7 @@ class OracleApplier:
             named = {spelled(name, place): value for name, value in whole.items()}
             said += [unit.pipeline, unit.topic, plan.table_name, _json(named), displacing]
         if rows:
-            self._link.execute(self._books.insert_displaced(len(rows)), said)
+            self._link.execute(self._books.displaced.insert(len(rows)), said)
             with self._link.translated(plan.name), self._link.raw.cursor() as cursor:
                 cursor.execute(f"DELETE FROM {plan.name} t WHERE {where}", params)
         return len(rows)

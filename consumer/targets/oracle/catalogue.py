@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import MissingRight, Wanted
-from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.facts import table_facts
 from consumer.targets.oracle.sql import IDENTIFIER_BYTES, named, quote, require_fit, spelled
@@ -123,6 +123,9 @@ class OracleCatalogue(KeyedReads):
             ),
             wanted,
         )
+
+    def durability(self) -> Remark | None:
+        return None  # COMMIT waits for the redo log unless COMMIT_WAIT says otherwise, which a session may not see
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"

@@ -1,4 +1,4 @@
-"""The connection to Oracle (python-oracledb), and the one place that translates its errors.
+"""The connection to Oracle (python-oracledb), and the one place that meets its errors.
 
 Outside of a transaction each statement commits with its own round trip. A wait for a row's lock ends with the call: Oracle has a
 limit of its own for SELECT … FOR UPDATE WAIT alone.
@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import oracledb
 
 from consumer.errors import (
-    UNDO,
     AlreadyThereError,
     CommitUnknownError,
     ConsumerError,
-    MissingGrantError,
     TargetConfigError,
     TransientError,
 )
-from consumer.targets.checks.table_facts import Remark
 from consumer.targets.dialect_components import Rows
-from consumer.targets.oracle.errors import CONNECTION_LOST, REMEDIES, TIMED_OUT, gravest, kind_of
-from consumer.targets.oracle.sql import named, numbered, waiting
+from consumer.targets.oracle.errors import CONNECTION_LOST, TIMED_OUT, consumer_error, gravest
+from consumer.targets.oracle.locks import OracleLocks, identity
+from consumer.targets.oracle.sql import numbered, waiting
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.oracle_connection import error_code, error_message
@@ -40,16 +38,8 @@ Open = Callable[..., Any]
 OLDEST = (12, 2)
 #: Seconds that a statement may take, waits for locks of rows included. None of ours comes near it but a change of a table.
 CALL_S = 300
-_BLOCKERS = """
-SELECT DISTINCT b.inst_id, b.sid, b.serial# FROM SYS.GV_$SESSION w
-JOIN SYS.GV_$SESSION b ON b.inst_id = w.blocking_instance AND b.sid = w.blocking_session
-WHERE w.inst_id = %s AND w.sid = %s AND w.serial# = %s"""
 _INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 _IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s"
-#: A session is marked to be killed.
-_MARKED = "ORA-00031"
-_SEES = "GRANT SELECT ON SYS.GV_$SESSION TO {user};"
-_ENDS = "GRANT ALTER SYSTEM TO {user};"
 
 
 class OracleLink:
@@ -59,26 +49,17 @@ class OracleLink:
         self._target = target
         self._name = name
         self._open = connect
+        self._where = f"Oracle at {target.host}:{target.port}/{target.database}"
+        self.locks = OracleLocks(self, target.user)
         self._raw: Any = None
         self._identity = 0
-        self._affected = 0
+        self.affected = 0
 
     @property
     def raw(self) -> Any:
         if self._raw is None:
-            raise TransientError(f"the connection to Oracle at {self._where()} is lost")
+            raise TransientError(f"the connection to {self._where} is lost")
         return self._raw
-
-    @property
-    def affected(self) -> int:
-        return self._affected
-
-    @property
-    def user(self) -> str:
-        return f'"{named(self._target.user)}"'
-
-    def _where(self) -> str:
-        return f"{self._target.host}:{self._target.port}/{self._target.database}"
 
     def connect(self) -> None:
         if self._raw is not None:
@@ -91,7 +72,7 @@ class OracleLink:
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
             raw.close()
             raise TargetConfigError(
-                f"Oracle at {self._where()} is {version}: {'.'.join(map(str, OLDEST))} or later is needed (names of 128 bytes)"
+                f"{self._where} is {version}: {'.'.join(map(str, OLDEST))} or later is needed (names of 128 bytes)"
             )
         raw.autocommit = True
         raw.call_timeout = CALL_S * 1000
@@ -99,20 +80,13 @@ class OracleLink:
         [(instance,)] = self.execute(_INSTANCE, [])
         self._identity = identity(int(str(instance)), raw.session_id, raw.serial_num)
 
-    def durability(self) -> Remark | None:
-        return None  # COMMIT waits for the redo log unless COMMIT_WAIT says otherwise, which a session may not see
-
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        self._begin()
-        return self.execute(text if lock_wait_s is None else waiting(text, lock_wait_s), params)
+        return self.begin_all([(text if lock_wait_s is None else waiting(text, lock_wait_s), params)])[0]
 
-    def _begin(self) -> None:
+    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
         """A transaction begins with its first statement, whatever that is."""
         with self.translated():
             self.raw.autocommit = False
-
-    def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        self._begin()
         return [self.execute(*fragment) for fragment in fragments]
 
     def execute(self, text: str, params: Params) -> Rows:
@@ -125,7 +99,7 @@ class OracleLink:
                     cursor.executemany(statement, arrays)
                 else:
                     cursor.execute(statement, params)
-                self._affected = cursor.rowcount
+                self.affected = cursor.rowcount
                 return list(cursor.fetchall()) if cursor.description else []
         except AlreadyThereError:
             # before 23ai there is no IF NOT EXISTS
@@ -152,7 +126,8 @@ class OracleLink:
                     return list(cursor.getarraydmlrowcounts())
             self.execute("ROLLBACK TO SAVEPOINT rowlock_batch", [])
         worst = failures[gravest([failure.full_code for failure in failures])]
-        raise self._error(oracledb.DatabaseError(worst), more=len(failures) - 1)
+        with self.translated(more=len(failures) - 1):
+            raise oracledb.DatabaseError(worst)
 
     def select_whole(self, text: str, params: Params) -> list[dict[str, object]]:
         """Run a SELECT of the driver's marks; rows by column name."""
@@ -170,9 +145,9 @@ class OracleLink:
             if code in CONNECTION_LOST or code == TIMED_OUT:
                 self.close()
                 raise CommitUnknownError(
-                    f"Oracle at {self._where()} did not answer COMMIT: {error_message(error)}"
+                    f"{self._where} did not answer COMMIT: {error_message(error)}"
                 ) from error
-            raise self._error(error) from error
+            raise consumer_error(error, self._where) from error
 
     def rollback(self) -> None:
         if self._raw is None:
@@ -185,34 +160,8 @@ class OracleLink:
 
     def identity(self) -> int:
         if self._raw is None:
-            raise TransientError(f"the connection to Oracle at {self._where()} is lost")
+            raise TransientError(f"the connection to {self._where} is lost")
         return self._identity
-
-    def end_blockers_of(self, identity: int) -> list[int]:
-        try:
-            found = self.execute(_BLOCKERS, list(parts_of(identity)))
-        except TargetConfigError as error:
-            raise MissingGrantError(
-                f"{error}: to end a dead worker's connection rowlock must see who holds a lock",
-                _SEES.format(user=self.user),
-            ) from error
-        numbers = [identity_of(row) for row in found]
-        return [number for number in numbers if self.kill(number)]
-
-    def kill(self, connection: int) -> bool:
-        """End a connection; tell whether it was there."""
-        instance, sid, serial = parts_of(connection)
-        try:
-            self.execute(f"ALTER SYSTEM KILL SESSION '{sid:d},{serial:d},@{instance:d}' IMMEDIATE", [])
-        except (
-            TransientError
-        ) as error:  # it ended by itself, or has been ended and is still taking back what it did
-            return _MARKED in str(error)
-        except TargetConfigError as error:
-            raise MissingGrantError(
-                f"{error}: connection {sid} is in the way", _ENDS.format(user=self.user)
-            ) from error
-        return True
 
     def ping(self) -> bool:
         try:
@@ -229,38 +178,11 @@ class OracleLink:
                 return
 
     @contextmanager
-    def translated(self, statement: str = "") -> Iterator[None]:
-        """Translate the driver's errors: the only place where they are looked at, COMMIT aside."""
+    def translated(self, statement: str = "", more: int = 0) -> Iterator[None]:
+        """Translate the driver's errors: the only place where they are looked at, COMMIT aside. `more`: rows that failed beside it."""
         try:
             yield
         except oracledb.Error as error:
-            raise self._error(error, statement) from error
-
-    def _error(self, error: oracledb.Error, statement: str = "", more: int = 0) -> ConsumerError:
-        code = error_code(error)
-        if code in CONNECTION_LOST:
-            self.close()
-        kind = kind_of(code)
-        others = f", and {more} rows beside it" if more else ""
-        about = (
-            f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
-        )
-        message = f"Oracle at {self._where()}: {error_message(error)} ({code or type(error).__name__}{others}){about}"
-        remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
-        return kind(message + (f": {remedy}" if remedy else ""))
-
-
-def identity(instance: int, sid: int, serial: int) -> int:
-    """Return one number for a connection: a SID is given again, so that it alone would name somebody else's."""
-    return (instance << 56) | (serial << 24) | sid
-
-
-def identity_of(row: Sequence[object]) -> int:
-    """Return the number of (instance, sid, serial#)."""
-    instance, sid, serial = (int(str(value)) for value in row)
-    return identity(instance, sid, serial)
-
-
-def parts_of(number: int) -> tuple[int, int, int]:
-    """Return (instance, sid, serial#) of `identity`."""
-    return number >> 56, number & 0xFFFFFF, (number >> 24) & 0xFFFFFFFF
+            if error_code(error) in CONNECTION_LOST:
+                self.close()
+            raise consumer_error(error, self._where, statement, more) from error

@@ -5,7 +5,10 @@ ORA numbers and their meanings are from the reference and from memory; `make tes
 
 from __future__ import annotations
 
+import oracledb
+
 from consumer.errors import (
+    UNDO,
     AlreadyThereError,
     ConsumerError,
     LockWaitError,
@@ -14,6 +17,7 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
+from schemas.io.oracle_connection import error_code, error_message
 
 #: The connection is gone, or is of no more use.
 CONNECTION_LOST = frozenset({
@@ -74,6 +78,17 @@ def kind_of(code: str) -> type[ConsumerError]:
         (_CONFIG, TargetConfigError),
     )
     return next((kind for codes, kind in kinds if code in codes), TransientError)
+
+
+def consumer_error(error: oracledb.Error, where: str, statement: str = "", more: int = 0) -> ConsumerError:
+    """Return the consumer's error, in words for people. `where`: the target; `more`: rows of an array that failed beside it."""
+    code = error_code(error)
+    kind = kind_of(code)
+    others = f", and {more} rows beside it" if more else ""
+    about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
+    message = f"{where}: {error_message(error)} ({code or type(error).__name__}{others}){about}"
+    remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
+    return kind(message + (f": {remedy}" if remedy else ""))
 
 
 #: In the order in which the errors of one array count: the one that says most of what must happen.

@@ -1,4 +1,4 @@
-"""PostgreSQL's changes of tables, carried out: what the real table has, its locks, and who holds them.
+"""PostgreSQL's changes of tables, carried out: what the real table has, and its lock.
 
 The table's lock comes first, so that it is waited for once, and what is read of the table afterwards stays true.
 """
@@ -20,7 +20,6 @@ from consumer.targets.alterations import (
     RenameColumn,
     require_same,
 )
-from consumer.targets.dialect_components import Holders, Link, LockHolder
 from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, retyped, statements
 from consumer.targets.postgres.catalogue import index_name, require_short
 from consumer.targets.postgres.sql import bare, quote
@@ -59,12 +58,7 @@ SELECT a.attname::text, u.what, u.name, u.remedy FROM (
     'ALTER TABLE ' || c.conrelid::regclass || ' DROP CONSTRAINT ' || quote_ident(c.conname)
   FROM pg_catalog.pg_constraint c WHERE c.contype = 'c' AND c.conrelid = %s::regclass
 ) AS u JOIN pg_catalog.pg_attribute a ON a.attnum = u.number WHERE a.attrelid = %s::regclass ORDER BY 1, 2, 3"""
-_HOLDERS = """
-SELECT DISTINCT a.pid, coalesce(a.usename::text, a.backend_type),
-  extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.query_start))::bigint, a.query
-FROM unnest(pg_blocking_pids(%s)) AS b JOIN pg_catalog.pg_stat_activity a ON a.pid = b"""
 _OF_TYPES = frozenset({"view", "materialized view", "generated column"})
-_HIDDEN = "<insufficient privilege>"
 
 
 class PostgresAlterer:
@@ -132,22 +126,6 @@ class PostgresAlterer:
         self._link.execute(setting, [f"{round(lock_wait_s * 1000)}ms"])
         yield
         self._link.execute(setting, [before])
-
-    def holders(self, asking: Link, waiting: int, table: Table) -> Holders:
-        found = asking.execute(_HOLDERS, [waiting])
-        hidden = any(row[3] == _HIDDEN for row in found)
-        [(user,)] = asking.execute("SELECT current_user", []) if hidden else [("",)]
-        unseen = f"what it does is shown after GRANT pg_read_all_stats TO {bare(str(user))}"
-        return Holders(tuple(_holder(*row) for row in found), unseen=unseen if hidden else "")
-
-    def end(self, connection: int) -> bool:
-        query = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid = %s"
-        return bool(self._link.execute(query, [connection]))
-
-
-def _holder(pid: object, user: object, seconds: object, query: object) -> LockHolder:
-    statement = None if query in (None, _HIDDEN) else str(query)
-    return LockHolder(int(str(pid)), str(user), None if seconds is None else int(str(seconds)), statement)
 
 
 def _new_names(change: AlterTable) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping import Books
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.postgres.catalogue import refusals
 from consumer.targets.postgres.sql import DELETE, REPLACE, SNAPSHOT, UPDATE, PostgresPlan, bare, postgres_plan
 from consumer.targets.shared.table_cache import PerTable
@@ -56,7 +56,7 @@ class PostgresApplier:
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
     def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        names = (qualified(bare, net.table.schema, net.table.name), self._books.table("rowlock_displaced"))
+        names = (qualified(bare, net.table.schema, net.table.name), self._books.displaced.table)
         with self._link.translated(*names), refusals():
             prepared = self._tables.get(net.table)
             if net.size <= SMALL and displacing is None:
@@ -145,7 +145,7 @@ class PostgresApplier:
         for delete in plan.displaced:
             text = (
                 f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
-                f"INSERT INTO {self._books.displaced_columns()} SELECT %s, %s, %s, whole, %s FROM gone"
+                f"INSERT INTO {self._books.displaced.place} SELECT %s, %s, %s, whole, %s FROM gone"
             )
             kept.append(self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing]))
         return kept

@@ -13,7 +13,7 @@ from msgspec import structs
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Wanted
-from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
 from consumer.targets.postgres.connection import tls_arguments
 from consumer.targets.postgres.facts import table_facts
@@ -89,6 +89,9 @@ class PostgresCatalogue(KeyedReads):
             owned=frozenset((str(schema), str(name)) for schema, name, *_, owned in tables if owned),
         )
         return rights.lacking(has, wanted)
+
+    def durability(self) -> Remark | None:
+        return None  # the link sees to it when it connects
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualified(quote, table.db, table.name)

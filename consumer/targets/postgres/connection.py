@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL (psycopg), and the one place that translates its errors.
+"""The connection to PostgreSQL (psycopg), and the one place that meets its errors.
 
 The connection is in autocommit mode and says BEGIN itself, so that BEGIN and the guard share one round trip (pipeline
 mode). The guard's rows are known before anything else is sent.
@@ -14,17 +14,13 @@ import psycopg
 from psycopg import errors as pg
 
 from consumer.errors import (
-    UNDO,
     CommitUnknownError,
     ConsumerError,
-    MissingGrantError,
-    TargetConfigError,
     TransientError,
 )
-from consumer.targets.checks.table_facts import Remark
 from consumer.targets.dialect_components import Rows
-from consumer.targets.postgres.errors import DENIED, REMEDIES, kind_of, said, state_in
-from consumer.targets.postgres.rights import grant_for
+from consumer.targets.postgres.errors import consumer_error, is_stale_plan
+from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
 
 if TYPE_CHECKING:
@@ -52,29 +48,24 @@ _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
-#: A statement that the driver has prepared is of the table's earlier form: another session changed it.
-_STALE_PLAN = "cached plan must not change result type"
-_FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
 
 
 class PostgresLink:
-    """A `session.Link` over psycopg. `raw` is what the applier sends COPY and pipelines through."""
+    """A `consumer.targets.dialect_components.Link` over psycopg. `raw` is what the applier sends COPY and pipelines through."""
 
     def __init__(self, target: TargetConfig, name: str) -> None:
         self._target = target
         self._name = name
+        self._where = f"PostgreSQL at {target.host}:{target.port}/{target.database}"
+        self.locks = PostgresLocks(self)
         self._raw: psycopg.Connection[Any] | None = None
-        self._affected = 0
+        self.affected = 0
 
     @property
     def raw(self) -> psycopg.Connection[Any]:
         if self._raw is None or self._raw.closed:
-            raise TransientError(f"the connection to PostgreSQL at {self._where()} is lost")
+            raise TransientError(f"the connection to {self._where} is lost")
         return self._raw
-
-    @property
-    def affected(self) -> int:
-        return self._affected
 
     def connect(self) -> None:
         if self._raw is not None and not self._raw.closed:
@@ -82,9 +73,6 @@ class PostgresLink:
         with self.translated():
             self._raw = psycopg.connect(**self._arguments(), autocommit=True)
             self._raw.execute(_DURABLE)
-
-    def durability(self) -> Remark | None:
-        return None  # seen to at `connect`
 
     def _arguments(self) -> dict[str, Any]:
         target = self._target
@@ -96,9 +84,6 @@ class PostgresLink:
             "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key, value in _SETTINGS.items()),
             **tls_arguments(target),
         }  # fmt: skip
-
-    def _where(self) -> str:
-        return f"{self._target.host}:{self._target.port}/{self._target.database}"
 
     def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         with self.translated(text):
@@ -121,7 +106,7 @@ class PostgresLink:
     def execute(self, text: str, params: Params) -> Rows:
         with self.translated(text):
             cursor = self.raw.execute(text, params)
-            self._affected = cursor.rowcount
+            self.affected = cursor.rowcount
             return cursor.fetchall() if cursor.description is not None else []
 
     def commit(self) -> None:
@@ -134,10 +119,8 @@ class PostgresLink:
                 or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
             ):
                 self.close()
-                raise CommitUnknownError(
-                    f"PostgreSQL at {self._where()} did not answer COMMIT: {error}"
-                ) from error
-            raise self._error(error) from error
+                raise CommitUnknownError(f"{self._where} did not answer COMMIT: {error}") from error
+            raise consumer_error(error, self._where, self._target.user) from error
 
     def rollback(self) -> None:
         if self._raw is None or self._raw.closed:
@@ -149,18 +132,6 @@ class PostgresLink:
 
     def identity(self) -> int:
         return self.raw.info.backend_pid
-
-    def end_blockers_of(self, identity: int) -> list[int]:
-        try:
-            rows = self.execute(
-                "SELECT pid, pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%s)) AS pid WHERE pid <> 0",
-                [identity],
-            )
-        except MissingGrantError as error:
-            raise MissingGrantError(f"{error.seen}: {_FOREIGN}", error.statement) from error
-        except TargetConfigError as error:
-            raise TargetConfigError(f"{error}: {_FOREIGN}") from error
-        return [int(str(pid)) for pid, ended in rows if ended]
 
     def ping(self) -> bool:
         try:
@@ -182,20 +153,9 @@ class PostgresLink:
         try:
             yield
         except psycopg.Error as error:
-            raise self._error(error, " ".join(hints)) from error
-
-    def _error(self, error: psycopg.Error, hint: str = "") -> ConsumerError:
-        state = error.sqlstate or state_in(str(error))
-        if _STALE_PLAN in str(error):
-            self.close()  # its prepared statements go with it
-            kind: type[ConsumerError] = TransientError
-        else:
-            kind = kind_of(error, state)
-        message = f"PostgreSQL at {self._where()}: {said(error, state)} ({state or type(error).__name__})"
-        if state == DENIED and (grant := grant_for(str(error), self._target.user, hint)):
-            return MissingGrantError(message, grant)
-        remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
-        return kind(message + (f": {remedy}" if remedy else ""))
+            if is_stale_plan(error):
+                self.close()  # its prepared statements go with it
+            raise consumer_error(error, self._where, self._target.user, " ".join(hints)) from error
 
 
 def tls_arguments(target: TargetConfig) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import psycopg
 
 from consumer.errors import (
+    UNDO,
     AlreadyThereError,
     ConsumerError,
     LockWaitError,
+    MissingGrantError,
     RefusedError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
 )
+from consumer.targets.postgres.rights import grant_for
 
 #: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
 ERRORS: dict[str, type[ConsumerError]] = {
@@ -33,6 +36,8 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "0A": TargetConfigError,
 }  # fmt: skip
 DENIED = "42501"
+#: A statement that the driver has prepared is of the table's earlier form: another session changed it.
+_STALE_PLAN = "cached plan must not change result type"
 _WITH_VALUES = frozenset({"22", "23", "44"})
 REMEDIES = {
     DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
@@ -74,3 +79,18 @@ _LOGIN = {
 
 def state_in(message: str) -> str:
     return next((state for text, state in _LOGIN.items() if text in message), "")
+
+
+def is_stale_plan(error: psycopg.Error) -> bool:
+    return _STALE_PLAN in str(error)
+
+
+def consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") -> ConsumerError:
+    """Return the consumer's error, in words for people. `where`: the target; `hint`: a text with the qualified names of the tables in use."""
+    state = error.sqlstate or state_in(str(error))
+    kind = TransientError if is_stale_plan(error) else kind_of(error, state)
+    message = f"{where}: {said(error, state)} ({state or type(error).__name__})"
+    if state == DENIED and (grant := grant_for(str(error), user, hint)):
+        return MissingGrantError(message, grant)
+    remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
+    return kind(message + (f": {remedy}" if remedy else ""))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping import Books, mark_displaced, select_displaced
+from consumer.targets.bookkeeping.books import Books
 from consumer.targets.dialect_components import Link
 from consumer.targets.shared.displaced_rows import displaced_row, marks
 from consumer.targets.sql import Fragment
@@ -22,39 +22,39 @@ class SqlProgressWriter:
 
     def hold(self, held: Sequence[Held]) -> None:
         if held:
-            self._link.execute(*self._books.insert_held(self._unit, held))
+            self._link.execute(*self._books.quarantine.insert(self._unit, held))
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
         if ids:
-            self._each(self._books.close_held(self._unit, ids, why))
+            self._each(self._books.quarantine.close(self._unit, ids, why))
 
     def close_held_before(self, offset: int, why: str) -> None:
-        self._each(self._books.close_held_before(self._unit, offset, why))
+        self._each(self._books.quarantine.close_before(self._unit, offset, why))
 
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
-        rows = self._link.execute(*select_displaced(self._books, self._unit))
+        rows = self._link.execute(*self._books.displaced.select(self._unit))
         for by, ids in marks(map(displaced_row, rows), table, before, why):
-            self._link.execute(*mark_displaced(self._books, by, ids))
+            self._link.execute(*self._books.displaced.mark(by, ids))
 
     def _each(self, fragments: Sequence[Fragment]) -> None:
         for fragment in fragments:
             self._link.execute(*fragment)
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
-        for fragment, expected in self._books.update_lanes(self._unit, rows):
+        for fragment, expected in self._books.lanes.update(self._unit, rows):
             self._link.execute(*fragment)
             if self._link.affected != expected:
                 lanes = [row.lane for row in rows]
                 raise fenced(self._unit, f"lanes {lanes} of this attempt", f"{self._link.affected} rows")
 
     def write_unit(self, state: UnitState) -> None:
-        self._link.execute(*self._books.update_unit(self._unit, state))
+        self._link.execute(*self._books.units.update(self._unit, state))
         if self._link.affected != 1:
             raise fenced(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
 
     def relayout(self, rows: Sequence[LaneProgress]) -> None:
-        self._link.execute(*self._books.delete_lanes(self._unit))
-        self._link.execute(*self._books.insert_lanes(self._unit, rows))
+        self._link.execute(*self._books.lanes.delete(self._unit))
+        self._link.execute(*self._books.lanes.insert(self._unit, rows))
 
 
 def fenced(unit: ApplyUnit, expected: object, seen: object) -> FencedError:

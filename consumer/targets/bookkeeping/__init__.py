@@ -1,0 +1,1 @@
+"""The tables that rowlock keeps in each target, and their statements (docs/reference/bookkeeping.md): one class a table."""

@@ -1,0 +1,99 @@
+"""The locks of Oracle: who holds what a connection waits for, and how a connection is ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.targets.dialect_components import Holders, LockHolder
+from consumer.targets.oracle.sql import named
+from schemas.table.model import Table
+
+if TYPE_CHECKING:
+    from consumer.targets.oracle.connection import OracleLink
+
+_BLOCKERS = """
+SELECT DISTINCT b.inst_id, b.sid, b.serial# FROM SYS.GV_$SESSION w
+JOIN SYS.GV_$SESSION b ON b.inst_id = w.blocking_instance AND b.sid = w.blocking_session
+WHERE w.inst_id = %s AND w.sid = %s AND w.serial# = %s"""
+_HOLDERS = """
+SELECT s.inst_id, s.sid, s.serial#, s.username, s.last_call_et, s.sql_id FROM SYS.GV_$LOCK l
+JOIN SYS.GV_$SESSION s ON s.inst_id = l.inst_id AND s.sid = l.sid
+JOIN SYS.ALL_OBJECTS o ON o.object_id = l.id1
+WHERE l.type = 'TM' AND l.lmode > 0 AND o.owner = %s AND o.object_name = %s AND s.sid <> %s"""
+_THERE = "SELECT 1 FROM SYS.GV_$SESSION WHERE inst_id = %s AND sid = %s AND serial# = %s"
+#: A session is marked to be killed.
+_MARKED = "ORA-00031"
+_SEES = "GRANT SELECT ON SYS.GV_$SESSION TO {user};"
+_ENDS = "GRANT ALTER SYSTEM TO {user};"
+
+
+class OracleLocks:
+    """`consumer.targets.dialect_components.ServerLocks`."""
+
+    def __init__(self, link: OracleLink, user: str) -> None:
+        self._link = link
+        self._user = f'"{named(user)}"'
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        try:
+            found = self._link.execute(_BLOCKERS, list(parts_of(waiting)))
+        except TargetConfigError as error:
+            raise MissingGrantError(
+                f"{error}: to end a dead worker's connection rowlock must see who holds a lock",
+                _SEES.format(user=self._user),
+            ) from error
+        numbers = [identity_of(row) for row in found]
+        return [number for number in numbers if self._kill(number)]
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        _, sid, _ = parts_of(waiting)
+        rows = self._link.execute(_HOLDERS, [named(table.db), named(table.name), sid])
+        return Holders(
+            tuple(
+                LockHolder(
+                    identity_of(row[:3]),
+                    str(row[3]),
+                    None if row[4] is None else int(str(row[4])),
+                    None if row[5] is None else f"sql_id {row[5]}",
+                )
+                for row in rows
+            )
+        )
+
+    def end(self, connection: int) -> bool:
+        if not self._link.execute(_THERE, list(parts_of(connection))):
+            return False
+        self._kill(connection)
+        return True
+
+    def _kill(self, connection: int) -> bool:
+        """End a connection; tell whether it was there."""
+        instance, sid, serial = parts_of(connection)
+        try:
+            self._link.execute(f"ALTER SYSTEM KILL SESSION '{sid:d},{serial:d},@{instance:d}' IMMEDIATE", [])
+        except TransientError as error:
+            # it ended by itself, or has been ended and is still taking back what it did
+            return _MARKED in str(error)
+        except TargetConfigError as error:
+            raise MissingGrantError(
+                f"{error}: connection {sid} is in the way", _ENDS.format(user=self._user)
+            ) from error
+        return True
+
+
+def identity(instance: int, sid: int, serial: int) -> int:
+    """Return one number for a connection: a SID is given again, so that it alone would name somebody else's."""
+    return (instance << 56) | (serial << 24) | sid
+
+
+def identity_of(row: Sequence[object]) -> int:
+    """Return the number of (instance, sid, serial#)."""
+    instance, sid, serial = (int(str(value)) for value in row)
+    return identity(instance, sid, serial)
+
+
+def parts_of(number: int) -> tuple[int, int, int]:
+    """Return (instance, sid, serial#) of `identity`."""
+    return number >> 56, number & 0xFFFFFF, (number >> 24) & 0xFFFFFFFF

@@ -1,0 +1,55 @@
+"""The locks of PostgreSQL: who holds what a connection waits for, and how a connection is ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consumer.errors import MissingGrantError, TargetConfigError
+from consumer.targets.dialect_components import Holders, LockHolder
+from consumer.targets.postgres.sql import bare
+from schemas.table.model import Table
+
+if TYPE_CHECKING:
+    from consumer.targets.postgres.connection import PostgresLink
+
+_END_BLOCKERS = (
+    "SELECT pid, pg_terminate_backend(pid) FROM unnest(pg_blocking_pids(%s)) AS pid WHERE pid <> 0"
+)
+_HOLDERS = """
+SELECT DISTINCT a.pid, coalesce(a.usename::text, a.backend_type),
+  extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.query_start))::bigint, a.query
+FROM unnest(pg_blocking_pids(%s)) AS b JOIN pg_catalog.pg_stat_activity a ON a.pid = b"""
+_END = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE pid = %s"
+_HIDDEN = "<insufficient privilege>"
+_FOREIGN = "a connection of another user holds the progress rows (let all workers of a target use one user)"
+
+
+class PostgresLocks:
+    """`consumer.targets.dialect_components.ServerLocks`."""
+
+    def __init__(self, link: PostgresLink) -> None:
+        self._link = link
+
+    def end_blockers_of(self, waiting: int) -> list[int]:
+        try:
+            rows = self._link.execute(_END_BLOCKERS, [waiting])
+        except MissingGrantError as error:
+            raise MissingGrantError(f"{error.seen}: {_FOREIGN}", error.statement) from error
+        except TargetConfigError as error:
+            raise TargetConfigError(f"{error}: {_FOREIGN}") from error
+        return [int(str(pid)) for pid, ended in rows if ended]
+
+    def holders(self, waiting: int, table: Table) -> Holders:
+        found = self._link.execute(_HOLDERS, [waiting])
+        hidden = any(row[3] == _HIDDEN for row in found)
+        [(user,)] = self._link.execute("SELECT current_user", []) if hidden else [("",)]
+        unseen = f"what it does is shown after GRANT pg_read_all_stats TO {bare(str(user))}"
+        return Holders(tuple(_holder(*row) for row in found), unseen=unseen if hidden else "")
+
+    def end(self, connection: int) -> bool:
+        return bool(self._link.execute(_END, [connection]))
+
+
+def _holder(pid: object, user: object, seconds: object, query: object) -> LockHolder:
+    statement = None if query in (None, _HIDDEN) else str(query)
+    return LockHolder(int(str(pid)), str(user), None if seconds is None else int(str(seconds)), statement)

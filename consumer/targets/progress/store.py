@@ -1,0 +1,133 @@
+"""The progress store of a target that keeps progress itself: the unit's epoch, how far each lane is, their layout, its quarantine.
+
+The dialect's part is a `Link`: one connection that runs statements, translates its driver's errors into
+consumer.errors, and can tell from a second connection who blocks it. Everything here rests on one fact: guard and
+take-over both need the exclusive lock of the same lane rows, and hold it to the end of their transaction. Whichever
+comes second therefore sees what the first one committed; no clock, pause or message order enters (research/scheduling.md §7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.lanes import lane_from
+from consumer.targets.bookkeeping.quarantine import held_from
+from consumer.targets.bookkeeping.units import NO_STATE, unit_from
+from consumer.targets.dialect_components import Link, Rows
+from consumer.targets.progress.takeover import SqlTakeover, TakenOver
+from consumer.targets.progress.writer import fenced
+from consumer.targets.running import committed, make
+from consumer.targets.sql import Fragment
+
+T = TypeVar("T")
+
+
+class SqlProgressStore:
+    """`consumer.targets.base.ProgressStore` over a Link. Used by one thread at a time."""
+
+    def __init__(self, link: Link, books: Books, fresh: Callable[[], Link]) -> None:
+        """`fresh` makes a second connection to the same database."""
+        self._link = link
+        self._books = books
+        self._takeover = SqlTakeover(link, books, fresh)
+        self._link.connect()
+
+    def ensure_bookkeeping(self) -> None:
+        for name in self._books.tables.names():
+            make(self._link, self._books.tables.create(name))
+
+    def take_over(
+        self,
+        unit: ApplyUnit,
+        topic_id: str,
+        layout: str,
+        lanes: int,
+        *,
+        assigned: int | None = None,
+        above: int = 0,
+    ) -> TakenOver:
+        return self._takeover.take(unit, topic_id, layout, lanes, assigned=assigned, above=above)
+
+    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+        books = self._books
+        with committed(self._link):
+            # All in one message: under load each round trip costs a turn of the scheduler. What the guard's rows do
+            # not allow has then been done already, and is rolled back.
+            guard, _, about, entries = self._link.begin_all(
+                [
+                    books.lanes.select(unit, lock=True),
+                    books.lanes.raise_attempt(unit, epoch),
+                    books.units.select(unit),
+                    books.quarantine.select(unit),
+                ]
+            )
+            rows = [lane_from(row) for row in guard]
+            if not rows or any(row.epoch != epoch for row in rows):
+                raise fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
+        state, held = unit_from(about), [held_from(row) for row in entries]
+        return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
+
+    @contextmanager
+    def guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
+        """A transaction whose guard has passed: what is written over the link in it is committed as a whole, or not at all."""
+        if not guards:
+            raise ValueError("a transaction needs the lane rows it is guarded by")
+        expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
+        with committed(self._link):
+            guard = self._books.lanes.select(unit, [row[0] for row in expected], lock=True)
+            found = [lane_from(row) for row in self._link.begin(None, *guard)]
+            seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
+            if seen != expected:
+                raise fenced(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
+            yield
+
+    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        def run() -> tuple[list[LaneProgress], UnitState | None]:
+            rows = self._run(self._books.lanes.select(unit)) if lanes else []
+            return [lane_from(row) for row in rows], unit_from(self._run(self._books.units.select(unit)))
+
+        return self._alone(run)
+
+    def topics(self, pipeline: str) -> list[str]:
+        """Return the topics of which `pipeline` has a unit here (status)."""
+        return self._alone(
+            lambda: [str(row[0]) for row in self._run(self._books.units.select_topics(pipeline))]
+        )
+
+    def held(self, unit: ApplyUnit) -> list[Held]:
+        """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
+        return self._alone(lambda: [held_from(row) for row in self._run(self._books.quarantine.select(unit))])
+
+    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+        """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none (status)."""
+        found = self._alone(lambda: self._run(self._books.displaced.count(pipeline, superseded=superseded)))
+        return {str(topic): int(str(rows)) for topic, rows in found}
+
+    def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
+        with committed(self._link):
+            rows = [
+                lane_from(row) for row in self._link.begin(None, *self._books.lanes.select(unit, lock=True))
+            ]
+            if rows and all(row.epoch == epoch for row in rows):
+                self._run(self._books.units.update_stopped(unit, message, still=message == was))
+
+    def ping(self) -> bool:
+        return self._link.ping()
+
+    def close(self) -> None:
+        self._link.close()
+
+    # -- helpers
+
+    def _run(self, fragment: Fragment) -> Rows:
+        return self._link.execute(*fragment)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Run statements that need no guard, each in a transaction of its own."""
+        self._link.connect()
+        return work()

@@ -1,0 +1,124 @@
+"""The takeover of a unit in a target that keeps its progress: a higher epoch in the lane rows, whoever holds these.
+
+A worker that is gone, or hangs, may hold the lock of lane rows: from a second connection the takeover sees who blocks the first one,
+and ends those connections.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+import structlog
+
+from consumer.errors import ConsumerError, TargetConfigError, TransientError, UniqueViolationError
+from consumer.ordering.fencing_tokens import next_epoch
+from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.lanes import lane_from
+from consumer.targets.bookkeeping.units import NO_STATE, unit_from
+from consumer.targets.dialect_components import Link, Rows
+from consumer.targets.running import committed
+from consumer.targets.sql import Fragment
+from schemas.wire.position import ZERO
+
+log = structlog.get_logger(__name__)
+
+TRIES = 3
+#: Seconds a takeover waits for the lane rows before it looks for who holds them, and before it gives up a try.
+PATIENCE_S = 1.0
+LOCK_S = 4.0
+POLL_BLOCKERS_S = 0.1
+
+TakenOver = tuple[int, list[LaneProgress], UnitState]
+"""(new epoch, lane rows, state of the unit as it was)."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqlTakeover:
+    """Takes units over over a Link."""
+
+    def __init__(self, link: Link, books: Books, fresh: Callable[[], Link]) -> None:
+        """`fresh` makes a second connection to the same database."""
+        self._link = link
+        self._books = books
+        self._fresh = fresh
+
+    def take(
+        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, *, assigned: int | None, above: int
+    ) -> TakenOver:
+        """See `consumer.targets.base.ProgressStore.take_over`."""
+
+        def epoch_after(highest: int) -> int:
+            return next_epoch(unit, highest, assigned=assigned, above=above, now_ms=now_ms())
+
+        last: ConsumerError | None = None
+        for _ in range(TRIES):
+            try:
+                return self._take_once(unit, topic_id, layout, lanes, epoch_after)
+            except (TransientError, UniqueViolationError) as error:
+                # the latter: another one created the rows
+                log.info(
+                    "take-over is tried again", pipeline=unit.pipeline, topic=unit.topic, error=str(error)
+                )
+                last = error
+        raise TransientError(
+            f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TRIES} tries: {last}"
+        ) from last
+
+    def _take_once(
+        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
+    ) -> TakenOver:
+        books = self._books
+        with committed(self._link):
+            rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
+            if not rows:
+                rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
+                self._run(books.lanes.insert(unit, rows))
+            epoch = epoch_after(max(row.epoch for row in rows))
+            self._run(books.lanes.raise_epoch(unit, epoch))
+            state = unit_from(self._run(books.units.select(unit)))
+            if state is None:
+                self._run(books.units.insert(unit))
+            elif state.stopped is not None:
+                self._run(books.units.update_stopped(unit, None))
+        return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
+
+    def _lock_ending_blockers(self, unit: ApplyUnit) -> Rows:
+        """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
+        text, params = self._books.lanes.select(unit, lock=True)
+        with ThreadPoolExecutor(1, "take-over") as pool:
+            waiting = pool.submit(self._link.begin, LOCK_S, text, params)
+            if not wait([waiting], PATIENCE_S).done:
+                try:
+                    self._end_blockers(unit, waiting)
+                except TargetConfigError:  # a missing grant; who may not be ended may let go by itself
+                    if waiting.exception() is not None:
+                        raise
+            return waiting.result()
+
+    def _end_blockers(self, unit: ApplyUnit, waiting: Future[Rows]) -> None:
+        """Ask from a second connection who blocks the first. A lock wait shows up late on some servers: ask again."""
+        mine = self._link.identity()
+        second = self._fresh()
+        try:
+            second.connect()
+            deadline = time.monotonic() + LOCK_S
+            while not waiting.done() and time.monotonic() < deadline:
+                ended = second.locks.end_blockers_of(mine)
+                if ended:
+                    log.warning(
+                        "connections that held progress rows were ended",
+                        pipeline=unit.pipeline, topic=unit.topic, connections=ended,
+                    )  # fmt: skip
+                wait([waiting], POLL_BLOCKERS_S)
+        finally:
+            second.close()
+
+    def _run(self, fragment: Fragment) -> Rows:
+        return self._link.execute(*fragment)
