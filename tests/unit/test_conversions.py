@@ -220,8 +220,8 @@ class Asked:
 
 
 def answer(asked: Asked, doubt: DoubtedValues) -> bool:
-    catalog: Any = asked
-    return may_be_converted(catalog, ("bank", "t`"), doubt)
+    session: Any = asked
+    return may_be_converted(session, ("bank", "t`"), doubt)
 
 
 BOTH = DoubtedValues("x", "SYSTEM", ("s",), ("d`",))

@@ -139,7 +139,6 @@ LARGE = {
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
     "producer/snapshot/scheduler.py: Snapshots": (20, 2),
     "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
-    "producer/sources/catalog.py: Catalog": (23, 0),
 }
 
 
