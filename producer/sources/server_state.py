@@ -18,7 +18,7 @@ class Answering(NamedTuple):
 
 
 class ServerState:
-    """What a server says of itself through one connection. Raises pymysql errors."""
+    """The state of a server, as it says it itself through one connection. Raises pymysql errors."""
 
     def __init__(self, session: SourceSession) -> None:
         self._session = session

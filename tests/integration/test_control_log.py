@@ -266,8 +266,8 @@ def test_a_pause_of_the_broker_ends_no_term(kafka: Kafka, start: Callable[..., O
     first = leader(*ones)
     first.write(1, 7)
     rev = first.term.rev
-    kafka.pause()
-    threading.Timer(5.0, kafka.resume).start()
+    kafka.process.pause()
+    threading.Timer(5.0, kafka.process.resume).start()
     time.sleep(5.0)  # the pause itself
     first.write(2, 8)
     assert first.term.rev == rev

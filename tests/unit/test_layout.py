@@ -135,7 +135,6 @@ LARGE = {
     "consumer/targets/postgres/connection.py: PostgresLink": (18, 2),
     "consumer/targets/progress_store.py: SqlProgressStore": (19, 0),
     "coordinator/control/writer.py: ControlWriter": (20, 7),
-    "deploy/embedded/service.py: Service": (31, 3),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
     "producer/snapshot/scheduler.py: Snapshots": (20, 2),
     "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
