@@ -108,7 +108,7 @@ class CaptureLoop:
         """Return the seconds to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
         if self._snapshots.ready:
             return 0
-        return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT
+        return _SNAPSHOT_WAIT if self._snapshots.tables.active else _IDLE_WAIT
 
     def _take(self, change: Change) -> None:
         if isinstance(change, Boundary):
@@ -146,7 +146,7 @@ class CaptureLoop:
         self._snapshots.delivered(boundary.header.gtid)
         if self._copies.due and not self._log.inside:
             self._copy(boundary.file, boundary.pos)
-        if self._snapshots.active:
+        if self._snapshots.tables.active:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
             self._writer.flush()
@@ -205,7 +205,7 @@ class CaptureLoop:
             self._used_up.recorded()
         if self._copies.due:
             self._copy(file, pos)
-        if self._snapshots.active:
+        if self._snapshots.tables.active:
             self._advance(file, pos)
 
     def _copy(self, file: str, pos: int) -> None:

@@ -76,7 +76,7 @@ class RowSender:
         self._log.counted(fit)
         if not records:
             return
-        if self._snapshots.under_way(name):
+        if self._snapshots.tables.under_way(name):
             self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))
         self._send(state.topic.name, records, size)
 

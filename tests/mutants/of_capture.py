@@ -30,7 +30,7 @@ MUTANTS = [
         "producer/sources/converted.py",
         ("        return True  # it takes too long", "        return False  # it takes too long"),
         ("    if zone.upper() == \"SYSTEM\" and fixed(", "    if fixed("),
-        ("            _each(catalog, [end, SESSION_SQL])\n", "            _each(catalog, [end])\n"),
+        ("            _each(session, [end, SESSION_SQL])\n", "            _each(session, [end])\n"),
         tests=_CONVERSIONS,
     ),
     *_of(
@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     *_of(
         "producer/loop/rows.py",
-        ("        if self._snapshots.under_way(name):\n", "        if False:\n"),
+        ("        if self._snapshots.tables.under_way(name):\n", "        if False:\n"),
         ("self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))", "self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source)[:1])"),
         ("self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))", "self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source)[-1:])"),
         ("            self._writer.send(topic, key, mark_last(value))\n", "            self._writer.send(topic, key, value)\n"),
@@ -53,8 +53,8 @@ MUTANTS = [
         ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
         ("        self._position.moved(file, pos)\n", ""),
         (
-            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
-            "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
+            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.tables.active:\n            self._advance(boundary.file, boundary.pos)\n",
+            "        if self._snapshots.tables.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
         ),
         ("        if self._log.inside:\n            return", "        if self._log.begun:\n            return"),
         ("        self._writer.drain()\n        self._position.store()\n        taken", "        self._position.store()\n        self._writer.drain()\n        taken"),
@@ -82,7 +82,7 @@ MUTANTS = [
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, _, done, _ = milestone\n        anchors = self._started.captured.anchors(self._writer.offsets)\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, _, _ = milestone\n        done = self._snapshots.done\n"),
     ),
-    *_of("producer/loop/table_stops.py", ("        self._snapshots.forget(name)\n", "")),
+    *_of("producer/loop/table_stops.py", ("        self._snapshots.tables.forget(name)\n", "")),
     *_of(
         "producer/copies/limits.py",
         ("state.offset > request.after", "state.offset >= request.after"),

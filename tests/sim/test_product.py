@@ -42,7 +42,7 @@ from producer.resume import (
     startup,
     topic_recovery,
 )
-from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler
+from producer.snapshot import chunk_sender, chunks, jobs, resume, scheduler, snapshot_tables
 from producer.snapshot import reader as snapshot
 from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
@@ -63,7 +63,7 @@ MODULES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
     choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, assignment, former_stops, repeats, started, tables, topic_recovery,
+    snapshot, mysql_gtids, proven_log, log_stream, scheduler, snapshot_tables, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, assignment, former_stops, repeats, started, tables, topic_recovery,
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150

@@ -136,7 +136,6 @@ LARGE = {
     "consumer/targets/progress_store.py: SqlProgressStore": (19, 0),
     "coordinator/control/writer.py: ControlWriter": (20, 7),
     "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/snapshot/scheduler.py: Snapshots": (20, 2),
     "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
 }
 
