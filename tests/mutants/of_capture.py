@@ -19,7 +19,7 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -
 
 
 MUTANTS = [
-    *_of("producer/barriers.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
+    *_of("producer/barriers/unconverted.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
     *_of(
         "producer/binlog_format/log_event.py",
         ("not mode & _STRICT and not _takes_any_date(mode)", "not mode & _STRICT and not mode & _INVALID_DATES"),
@@ -37,7 +37,7 @@ MUTANTS = [
         "producer/statements/conversions.py",
         ("if \"COPY\" in asked or words[:1] == [\"OPTIMIZE\"]:", "if \"COPY\" in asked:"),
         ("{name.lower().replace(", "{name.replace("),
-        ("if settings.lenient and may_copy(tokens) else ()", "if settings.lenient else ()"),
+        ("if settings.zeroes_dates and may_copy(tokens) else ()", "if settings.zeroes_dates else ()"),
         tests=_CONVERSIONS,
     ),
     *_of(
@@ -142,7 +142,7 @@ MUTANTS = [
         tests=(*_STORY, *_COPIES),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         (
             "        self.writer.send(state.topic.name, key, value)\n        self.changed(state, transaction)\n",
             "        self.writer.send(state.topic.name, key, value)\n",
@@ -272,14 +272,14 @@ MUTANTS = [
         tests=("tests/unit/test_binlog_log.py",),
     ),
     *_of("producer/resume/startup.py", ("here = self.source.resumed(stored)", "here = self.source.beginning()"), tests=_FILES),
-    *_of("producer/barriers.py", ("        if barrier.verdicts is not None:\n", "        if False:\n"), tests=_FILES),
+    *_of("producer/barriers/concern.py", ("        if barrier.verdicts is not None:\n", "        if False:\n"), tests=_FILES),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("if begins is not None and position <= begins:", "if begins is not None and position < begins:"),
         tests=_LATE,
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/new_tables.py",
         ("        if passed_over and state.definition_offset != end:", "        if sql is None and state.definition_offset != end:"),
         ("        if passed_over and state.definition_offset != end:", "        if state.definition_offset != end:"),
         ("        if passed_over and state.definition_offset != end:", "        if False:"),
@@ -313,14 +313,18 @@ MUTANTS = [
         tests=("tests/unit/test_shadows.py",),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("        if statement.action == \"create\" and self.shadows.is_away(state.name):\n", "        if False:\n"),
         ("            self.made_again(name, barrier)\n", "            pass\n"),
+        tests=("tests/unit/test_barriers.py",),
+    ),
+    *_of(
+        "producer/barriers/new_tables.py",
         ("        if _moves(barrier.statement) and not self.snapshots:\n", "        if False:\n"),
         tests=("tests/unit/test_barriers.py",),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("barrier.sql, effect=effect, columns=columns", "barrier.sql, effect=effect"),
         tests=("tests/unit/test_barriers.py",),
     ),

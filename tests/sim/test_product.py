@@ -16,7 +16,8 @@ from consumer.attempt import applier, attempt, lane_group, reader, spec, transac
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
-from producer import barriers, tables
+from producer import tables
+from producer.barriers import barriers, concern, new_tables, unconverted
 from producer.copies import book, limits, states
 from producer.definitions import index, proof, reaches, scan, visible, walk
 from producer.kafka import writer
@@ -62,7 +63,7 @@ MODULES: tuple[ModuleType, ...] = (
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, chunks, mariadb_gtids, writer, positions, log_proof,
+    choice, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, concern, new_tables, unconverted, chunks, mariadb_gtids, writer, positions, log_proof,
     snapshot, mysql_gtids, proven_log, log_stream, scheduler, snapshot_tables, chunk_sender, jobs, resume, index, proof, reaches, scan, visible, walk, startup, assignment, former_stops, repeats, started, tables, topic_recovery,
     transaction_stream, source_transactions, binlog_log, changes, chunk_data,
 )  # fmt: skip
@@ -92,7 +93,7 @@ NOT_SIMULATED = {
     "netchange.EveryChangeReducer.__init__": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "netchange.EveryChangeReducer.reduce": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "locks.LockTable.kept": "tests ask it",
-    "producer.barriers._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
+    "producer.new_tables._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
     "producer.mariadb_gtids.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
     "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
