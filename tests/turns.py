@@ -22,7 +22,7 @@ CASES = {"tests/sim/coordination/test_coordination.py::test_every_known_bug_put_
 _ORDER = ("faults", "integration", "sim", "unit")
 #: Where a test's cases are sampled; all others run always.
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
-#: Of the cases behind a test's first, `make test` runs one in SAMPLE, and a turn one in TURNS of what that leaves out.
+#: Of the cases beside a test's least, `make test` runs one in SAMPLE, and a turn one in TURNS of what that leaves out.
 SAMPLE, TURNS = 8, 6
 
 
@@ -49,7 +49,7 @@ def of_turn(names: Iterable[str], turn: int) -> list[str]:
 
 
 def few(names: Iterable[str]) -> set[str]:
-    """Return the node ids that `make test` runs: each test's first case and a sample of the others, by a number that a name has for ever."""
+    """Return the node ids that `make test` runs: of each test the case whose number is least and a sample of the others, by a number that a name has for ever."""
     tests: dict[str, list[str]] = {}
     chosen = set()
     for name in names:
