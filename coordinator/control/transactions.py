@@ -58,7 +58,7 @@ class Term:
 
 
 class TermTransactions:
-    """Carried out one after the other, in one thread. All but `resign` raise WriteFailedError.
+    """Carried out one after the other, in one thread. `claim`, `write` and `shorten` raise WriteFailedError.
 
     `claimed_at`: when the writing of the last claim began, in monotonic seconds.
     """
@@ -78,16 +78,20 @@ class TermTransactions:
         # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
         return self._producer.commit([claim], "claim") or self._producer.commit([claim], "claim")
 
-    def write(self, term: Term, changes: list[Change]) -> bool:
-        """Write changes, or a beat where there are none; False: nothing is claimed any more."""
+    @property
+    def claimed(self) -> bool:
+        """Tell whether there is a claim, and it was not thrown away."""
+        return self._producer is not None
+
+    def write(self, term: Term, changes: list[Change]) -> None:
+        """Write changes, or a beat where there are none. Raises ValueError where nothing is `claimed`."""
         if self._producer is None:
-            return False
+            raise ValueError("nothing is claimed")
         term.begun = time.monotonic()
         payloads = list(batches(term.rev, changes)) or [encode(Beat(term.rev))]
         term.end = self._producer.commit(payloads, "write") + len(payloads) + 1
         term.size += sum(map(len, payloads))
         _apply(term.records, changes)
-        return True
 
     def shorten(self, term: Term) -> bool:
         """Write a snapshot, once the topic has become long; tell whether one was written."""

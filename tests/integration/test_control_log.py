@@ -29,7 +29,8 @@ from coordinator.control.kafka_log import ControlConfig, ControlLog
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
-from coordinator.control.writer import ControlWriter, WriterConfig
+from coordinator.control.transactions import WriterConfig
+from coordinator.control.writer import ControlWriter
 from coordinator.core.owner.state import CounterRecord, PausedRecord
 from deploy.embedded import ports
 from deploy.embedded.services import Kafka
