@@ -165,16 +165,17 @@ MUTANTS = [
     *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
     *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = rows_at_once(self._chunk_rows, self._copies.states.fulfilled(job.table))\n", ""), tests=_COPIES),
     *_of(
-        "producer/kafka/writer.py",
+        "producer/kafka/in_flight.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
     ),
     *_of(
-        "producer/kafka/writer.py",
+        "producer/kafka/in_flight.py",
         ("            self._batches[-1].marks.append(action)\n", "            self._batches[0].marks.append(action)\n"),
-        (
-            "        if self._pending:\n            self._produce()\n        if self._batches:\n",
-            "        if self._batches:\n",
-        ),
+        tests=_WRITER,
+    ),
+    *_of(
+        "producer/kafka/writer.py",
+        ("        if self._pending:\n            self._produce()\n        self._in_flight.mark(action)\n", "        self._in_flight.mark(action)\n"),
         tests=_WRITER,
     ),
     *_of(

@@ -53,6 +53,7 @@ from producer.snapshot.snapshot_tables import SnapshotTables
 from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.binlog.prepared_xa import PreparedXa
 from producer.sources.binlog.transactions import TransactionAssembler
 from producer.sources.chunk_data import EmitChunk, LogMark, Low
 from producer.sources.survey import Surveyed
@@ -221,7 +222,8 @@ def _all_proven(
     return {name: Proven(*surveyed) for name, surveyed in found.items()}
 
 
-def _xa_stops_nothing(*_: object) -> None: ...
+def _xa_stops_nothing(self: PreparedXa, xid: str, _captured: object) -> None:
+    self.rollback(xid)
 
 
 def _prepares_anew(
@@ -357,7 +359,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "silent": ((Captured, "stop", _goes_on_encoding),),
     "snapshot": ((SnapshotTables, "forget", _keeps),),
     "proven": ((proof, "refuted", _nothing_refuted), (proof, "judged", _all_proven)),
-    "xa": ((TransactionAssembler, "_xa_stop", _xa_stops_nothing),),
+    "xa": ((PreparedXa, "commit", _xa_stops_nothing),),
     "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
     "ends": ((Assembly, "_end", _all_ends_commit),),
     "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),

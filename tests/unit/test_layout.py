@@ -134,8 +134,6 @@ LARGE = {
     "consumer/targets/oracle/connection.py: OracleLink": (24, 3),
     "consumer/targets/postgres/connection.py: PostgresLink": (18, 2),
     "consumer/targets/progress_store.py: SqlProgressStore": (19, 0),
-    "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
 }
 
 
