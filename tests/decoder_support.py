@@ -82,7 +82,7 @@ class LogReader:
         self._file, self._at = self._status()
 
     def path(self) -> Path:
-        path: Path = next(p for p in Path(self._server.data_dir).rglob(self._file))
+        path: Path = next(p for p in Path(self._server.home.data).rglob(self._file))
         return path
 
     def row_events(self, db: str, name: str) -> list[tuple[TableMap, int, bytes]]:

@@ -95,11 +95,11 @@ class OracleOnH2(Service):
         return H2.partition("-")[2]
 
     def _prepare(self) -> None:
-        self.data_dir.mkdir(parents=True)
+        self.home.data.mkdir(parents=True)
 
     def _command(self) -> list[str | Path]:
         small = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-        where = ("-tcpPort", str(self.port), "-baseDir", str(self.data_dir))
+        where = ("-tcpPort", str(self.port), "-baseDir", str(self.home.data))
         return [
             find_java(),
             *small,

@@ -8,6 +8,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from deploy.embedded.server_process import Command
 from deploy.embedded.services import Kafka, ServiceSet
 from tests.waiting import until
 
@@ -24,8 +25,8 @@ class Broker(Kafka):
         self.number = number
         self.cluster, self.voters = "", ""
 
-    def _prepare(self) -> None:
-        self._run(self._java("kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", self._settings()))
+    def _prepare(self) -> Command:
+        return self._java("kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", self._settings())
 
     def _java(self, main: str, *arguments: str | Path) -> list[str | Path]:
         said = super()._java(main, *arguments)

@@ -40,7 +40,7 @@ class SecureKafka(RelayedKafka):
         return {**super()._listeners(), "SECURE": self.secure_port}
 
     def _mine(self) -> dict[str, str]:
-        pem = self.home / "listener.pem"
+        pem = self.home.folder / "listener.pem"
         pem.write_text(self._certificate.key.read_text() + self._certificate.cert.read_text())
         mine, login = super()._mine(), "org.apache.kafka.common.security"
         return mine | {

@@ -32,7 +32,7 @@ def _shared(service: S) -> Iterator[S]:
 
 
 def _revive(service: Service) -> None:
-    service.resume()
+    service.process.resume()
     service.start()
 
 

@@ -31,15 +31,11 @@ class _Member(Service):
     def __init__(self, logs: Path) -> None:
         super().__init__()
         self.ui = pick()
-        self._logs = logs
+        self.home.log_elsewhere = logs / f"{self.kind}.log"
 
     @classmethod
     def version(cls) -> str:
         return metadata.version("pyspark")
-
-    @property
-    def log_file(self) -> Path:
-        return self._logs / f"{self.kind}.log"
 
     @property
     def state(self) -> dict[str, Any]:
@@ -49,24 +45,20 @@ class _Member(Service):
         return found
 
     def _prepare(self) -> None:
-        self.data_dir.mkdir()
-
-    def _environment(self) -> dict[str, str]:
-        env = {
-            **super()._environment(),
+        self.home.data.mkdir()
+        self.process.environment |= {
             "SPARK_HOME": str(pyspark_jars().parent),
             "SPARK_SCALA_VERSION": "2.13",  # else a Worker looks for Spark's build folders to learn it
-            "SPARK_LOCAL_DIRS": str(self.data_dir),
+            "SPARK_LOCAL_DIRS": str(self.home.data),
         }
-        set_environment(env)  # executors inherit it, and import this source tree
-        return env
+        set_environment(self.process.environment)  # executors inherit it, and import this source tree
 
     def _java(self, main: str, *arguments: str) -> list[str | Path]:
         small = (
             "-Xmx256m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
-            f"-Djava.io.tmpdir={self.data_dir}",
+            f"-Djava.io.tmpdir={self.home.data}",
         )
         own = ("--host", self.host, "--port", str(self.port), "--webui-port", str(self.ui))
         return [find_java(), *small, "-cp", f"{pyspark_jars()}/*", main, *own, *arguments]
@@ -102,7 +94,7 @@ class Worker(_Member):
         return saying(self.family(), EXECUTOR)
 
     def family(self) -> list[psutil.Process]:
-        return psutil.Process(self.pid).children(recursive=True)
+        return psutil.Process(self.process.pid).children(recursive=True)
 
     def stop(self) -> None:
         """As any service; executors, and the Python they started, have then ended as well."""
@@ -113,7 +105,7 @@ class Worker(_Member):
                 process.kill()
 
     def _command(self) -> list[str | Path]:
-        own = ("--cores", "4", "--memory", "2g", "--work-dir", str(self.data_dir))
+        own = ("--cores", "4", "--memory", "2g", "--work-dir", str(self.home.data))
         return self._java("org.apache.spark.deploy.worker.Worker", *own, self._master.url)
 
     def _probe(self) -> None:

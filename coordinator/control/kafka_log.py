@@ -44,7 +44,8 @@ from coordinator.control.events import (
 )
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic
-from coordinator.control.writer import ControlWriter, WriterConfig
+from coordinator.control.transactions import WriterConfig
+from coordinator.control.writer import ControlWriter
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
@@ -156,7 +157,7 @@ class ControlLog:
         self._led = rev
         log.info("elected", rev=rev, records=len(fold.records))
         self._writer.lead(rev, fold.records, fold.base, fold.end, fold.size)
-        self._on_event(Elected(rev, dict(fold.records), self._writer.claimed_at))
+        self._on_event(Elected(rev, dict(fold.records), self._writer.transactions.claimed_at))
 
     def _lose(self, why: str) -> None:
         rev, self._led = self._led, 0

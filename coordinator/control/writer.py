@@ -10,49 +10,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import structlog
 
-from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, batches, encode, snapshot
+from coordinator.control.codec import Candidate, Change
 from coordinator.control.election import Claimed, WriteFailed
 from coordinator.control.events import LogEvent, RecordsCommitted, WriteConfirmed
-from coordinator.control.fold import due
-from coordinator.control.producer import TermProducer, WriteFailedError
-from coordinator.control.topic import ControlTopic
+from coordinator.control.producer import WriteFailedError
+from coordinator.control.transactions import Term, TermTransactions, WriterConfig
 from coordinator.core.owner.state import Record
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
 
 
-@dataclass(frozen=True, slots=True)
-class WriterConfig:
-    """Seconds; `timeout` of a claim or commit is longer than the owner's own lease: a broker's restart ends no term.
-    `snapshot_after` offsets, `snapshot_bytes`: how long the topic may become. `batch`: records in one transaction."""
-
-    beat: float = 0.8
-    timeout: float = 10.0
-    snapshot_after: int = 5000
-    snapshot_bytes: int = 16 << 20
-    batch: int = 20_000
-
-
-@dataclass(slots=True)
-class Term:
-    """A term that this candidate leads, and the length of the topic. `base`: offset of the snapshot in force, `cost`: its bytes."""
-
-    rev: int
-    records: dict[str, Record]
-    base: int
-    end: int
-    size: int
-    cost: int = 0
-    pending: deque[tuple[int, tuple[Change, ...]]] = field(default_factory=deque)
-
-
 class ControlWriter:
-    """`report` takes what the election must know, `tell` what the coordinator must know; both from this thread."""
+    """`report` takes what the election must know, `tell` what the coordinator must know; both from this thread, which alone makes `transactions`."""
 
     def __init__(
         self,
@@ -65,17 +38,14 @@ class ControlWriter:
         tell: Callable[[LogEvent], None],
         discarded: Callable[[], None],
     ) -> None:
-        self._kafka, self._candidate, self._nonce, self._config = kafka, candidate, nonce, config
+        self.transactions = TermTransactions(kafka, candidate, nonce, config)
+        self._config = config
         self._report, self._tell, self._discarded = report, tell, discarded
-        self._topic: ControlTopic | None = None
-        self._producer: TermProducer | None = None
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._term: Term | None = None
-        self._last = 0.0
         self._stopping = False
         self.dropped = 0
-        self.claimed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="control-writer", daemon=True)
 
     def start(self) -> None:
@@ -84,16 +54,15 @@ class ControlWriter:
     # what the others ask for; all of it returns at once
 
     def claim(self) -> None:
-        self._do(self._claim)
+        self._do(lambda: self._report(Claimed(self.transactions.claim())))
 
     def lead(self, rev: int, records: Mapping[str, Record], base: int, end: int, size: int) -> None:
         """From now on records of this term are taken."""
         with self._changed:
-            self._term = Term(rev, dict(records), base, end, size)
-            self._last = time.monotonic()
+            self._term = Term(rev, dict(records), base, end, size, begun=time.monotonic())
             self._changed.notify()
-        if base > 0:
-            self._do(lambda: self._trim(base))  # the owner before may have died between its snapshot and this
+        if base > 0:  # the owner before may have died between its snapshot and this
+            self._do(lambda: self.transactions.trim(base))
 
     def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
         """Write after everything appended before; then RecordsCommitted(token). Of a term that is over: dropped."""
@@ -110,7 +79,7 @@ class ControlWriter:
             self._term = None
 
     def give_up(self, rev: int) -> None:
-        self._do(lambda: self._give_up(rev))
+        self._do(lambda: self.transactions.resign(rev))
 
     def discard(self) -> None:
         self._do(self._discard)
@@ -142,7 +111,7 @@ class ControlWriter:
             except Exception as error:
                 log.exception("control writer failed")
                 self._report(WriteFailed(f"internal error: {error}"))
-        self._throw_away()
+        self.transactions.discard()
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for something to do; None: the end."""
@@ -154,93 +123,28 @@ class ControlWriter:
                     return None
                 wait: float | None = None
                 if self._term is not None:
-                    wait = self._last + self._config.beat - time.monotonic()
+                    wait = self._term.begun + self._config.beat - time.monotonic()
                     if self._term.pending or wait <= 0:
                         return self._write
                 self._changed.wait(wait)
 
-    def _claim(self) -> None:
-        self._throw_away()
-        self._producer = TermProducer(self._kafka, self._config.timeout)
-        claim = encode(Claim(self._candidate, self._nonce))
-        self.claimed_at = time.monotonic()
-        # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
-        rev = self._producer.commit([claim], "claim") or self._producer.commit([claim], "claim")
-        self._report(Claimed(rev))
-
     def _write(self) -> None:
         term = self._term
-        if term is None or self._producer is None:
+        if term is None or not self.transactions.claimed:
             return
-        tokens, changes = self._gather(term)
-        began = self._last = time.monotonic()
-        payloads = list(batches(term.rev, changes)) or [encode(Beat(term.rev))]
-        term.end = self._producer.commit(payloads, "write") + len(payloads) + 1
-        term.size += sum(map(len, payloads))
-        _apply(term.records, changes)
-        self._tell(WriteConfirmed(term.rev, began))
+        with self._changed:
+            tokens, changes = term.take(self._config.batch)
+        self.transactions.write(term, changes)
+        self._tell(WriteConfirmed(term.rev, term.begun))
         for token in tokens:
             self._tell(RecordsCommitted(term.rev, token))
-        self._shorten(term)
-
-    def _gather(self, term: Term) -> tuple[list[int], list[Change]]:
-        tokens: list[int] = []
-        changes: list[Change] = []
-        with self._changed:
-            while term.pending and len(changes) < self._config.batch:
-                token, some = term.pending.popleft()
-                tokens.append(token)
-                changes.extend(some)
-        return tokens, changes
-
-    def _shorten(self, term: Term) -> None:
-        """Write a snapshot and delete what is before it, once the topic has become long."""
-        config = self._config
-        long = due(
-            term.end - term.base,
-            term.size,
-            term.cost,
-            most=config.snapshot_after,
-            most_bytes=config.snapshot_bytes,
-        )
-        if not long or self._producer is None:
-            return
-        began = self._last = time.monotonic()
-        payloads = list(snapshot(term.rev, self._candidate, self._nonce, term.records))
-        term.base = self._producer.commit(payloads, "snapshot")
-        term.end = term.base + len(payloads) + 1
-        term.size = term.cost = sum(map(len, payloads))
-        self._tell(WriteConfirmed(term.rev, began))
-        log.info("control topic shortened", before=term.base, records=len(term.records), bytes=term.cost)
-        self._trim(term.base)
-
-    def _trim(self, before: int) -> None:
-        self._topic = self._topic or ControlTopic(self._kafka)
-        self._topic.trim(before)
-
-    def _give_up(self, rev: int) -> None:
-        if self._producer is None:
-            return
-        try:
-            self._producer.commit([encode(Resigned(rev))], "resignation", timeout=2.0)
-        except WriteFailedError as error:
-            log.info("resignation not written", error=str(error))
+        if self.transactions.shorten(term):
+            self._tell(WriteConfirmed(term.rev, term.begun))
+            log.info("control topic shortened", before=term.base, records=len(term.records), bytes=term.cost)
+            self.transactions.trim(term.base)
 
     def _discard(self) -> None:
         try:
-            self._throw_away()
+            self.transactions.discard()
         finally:
             self._discarded()  # else this candidate would never stand again
-
-    def _throw_away(self) -> None:
-        if self._producer is not None:
-            self._producer.discard()
-            self._producer = None
-
-
-def _apply(records: dict[str, Record], changes: list[Change]) -> None:
-    for key, record in changes:
-        if record is None:
-            records.pop(key, None)
-        else:
-            records[key] = record

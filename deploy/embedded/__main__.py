@@ -53,8 +53,8 @@ def _describe(service: Service) -> dict[str, str | int]:
         "host": service.host,
         "port": service.port,
         **user,
-        "pid": service.pid,
-        "log": str(service.log_file),
+        "pid": service.process.pid,
+        "log": str(service.home.log),
     }
 
 

@@ -14,3 +14,8 @@ class EmbeddedError(Exception):
         self.blame = blame
         self.seen = seen
         self.remedy = remedy
+
+
+def closed(kind: str) -> EmbeddedError:
+    """The error of a service that is started after it was closed."""
+    return EmbeddedError(kind, "it has been closed", "make a new one")

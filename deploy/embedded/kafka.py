@@ -15,6 +15,7 @@ from deploy.embedded.fetch.downloads import KAFKA, kafka_home
 from deploy.embedded.fetch.ivy import pyspark_jars
 from deploy.embedded.fetch.java import find_java
 from deploy.embedded.ports import pick
+from deploy.embedded.server_process import Command
 from deploy.embedded.service import Service
 
 _LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/>
@@ -51,10 +52,8 @@ class Kafka(Service):
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def _prepare(self) -> None:
-        self._run(
-            self._java("kafka.tools.StorageTool", "format", "-t", uuid4().hex[:22], "-c", self._settings())
-        )
+    def _prepare(self) -> Command:
+        return self._java("kafka.tools.StorageTool", "format", "-t", uuid4().hex[:22], "-c", self._settings())
 
     def _command(self) -> list[str | Path]:
         return self._java("kafka.Kafka", self._settings())
@@ -71,7 +70,7 @@ class Kafka(Service):
         logging = [str(jar) for jar in jars.glob("*.jar") if jar.name.startswith(("log4j-", "slf4j-api-"))]
         classpath = os.pathsep.join([*logging, f"{kafka_home()}/*"])
         small = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-        log4j = self.home / "log4j2.xml"
+        log4j = self.home.folder / "log4j2.xml"
         log4j.write_text(_LOG4J, encoding="utf-8")
         return [
             find_java(),
@@ -84,7 +83,7 @@ class Kafka(Service):
         ]
 
     def _settings(self) -> Path:
-        file = self.home / "server.properties"
+        file = self.home.folder / "server.properties"
         file.write_text("\n".join([*self._defaults(), *self.extra, ""]), encoding="utf-8")
         return file
 
@@ -97,7 +96,7 @@ class Kafka(Service):
             f"listeners=BROKER://{self.host}:{self.port},CONTROLLER://{self.host}:{self.controller_port}",
             "listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name=BROKER",
-            f"log.dirs={self.data_dir}",
+            f"log.dirs={self.home.data}",
             "auto.create.topics.enable=false",
             "offsets.topic.replication.factor=1",
             "offsets.topic.num.partitions=4",

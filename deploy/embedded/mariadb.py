@@ -12,6 +12,7 @@ from pymysql.connections import Connection
 
 from deploy.embedded.fetch.cache import MB
 from deploy.embedded.fetch.downloads import MARIADB, mariadb_home
+from deploy.embedded.server_process import Command
 from deploy.embedded.service import Service, as_root
 
 
@@ -103,7 +104,7 @@ class MariaDB(MySQLFamily):
         options = ["--no-defaults", "--skip-ssl", "--default-character-set=utf8mb4"]
         return [client, *options, "-h", self.host, "-P", str(self.port), "-u", self.user, database]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Command:
         """The default's anonymous users would win over `user@'%'` on localhost: none are made.
 
         A tmpdir of its own: a starting mariadbd removes all temporary tables that it finds there, also those of another
@@ -112,17 +113,8 @@ class MariaDB(MySQLFamily):
         base = mariadb_home()
         options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
         script = base / "scripts" / "mariadb-install-db"
-        self._run(
-            [
-                script,
-                "--no-defaults",
-                f"--basedir={base}",
-                f"--datadir={self.data_dir}",
-                f"--tmpdir={self.home}",
-                *options,
-                *_user(),
-            ]
-        )
+        places = (f"--basedir={base}", f"--datadir={self.home.data}", f"--tmpdir={self.home.folder}")
+        return [script, "--no-defaults", *places, *options, *_user()]
 
     def _command(self) -> list[str | Path]:
         base = mariadb_home()
@@ -130,10 +122,10 @@ class MariaDB(MySQLFamily):
             f"--basedir={base}",
             f"--lc-messages-dir={base}/share",
             f"--character-sets-dir={base}/share/charsets",
-            f"--datadir={self.data_dir}",
-            f"--tmpdir={self.home}",
-            f"--socket={self.home}/socket",
-            f"--pid-file={self.home}/pid",
+            f"--datadir={self.home.data}",
+            f"--tmpdir={self.home.folder}",
+            f"--socket={self.home.folder}/socket",
+            f"--pid-file={self.home.folder}/pid",
         ]
         # Without --skip-ssl each start makes a new RSA key: 1 to 12 s of work.
         small = ["--skip-ssl", "--table-open-cache=400", "--open-files-limit=4096", "--key-buffer-size=1M"]

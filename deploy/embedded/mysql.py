@@ -16,10 +16,11 @@ from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.fetch.cache import MB, cache_dir, cached
+from deploy.embedded.fetch.progress import folder_size, watch
 from deploy.embedded.guard.guardian import kill_tree
 from deploy.embedded.guard.processes import NOBODY, release, spawn, temporary
 from deploy.embedded.mariadb import MySQLFamily
-from deploy.embedded.progress import folder_size, watch
+from deploy.embedded.server_process import Command
 
 ROOT = "mysql-9"
 _SIZE = 660 * MB
@@ -65,23 +66,23 @@ class MySQL(MySQLFamily):
         root = cache_dir() / ROOT
         return _version(root) if root.is_dir() and os.geteuid() == 0 else ""
 
-    def _make_home(self) -> Path:
+    def _temporary_home(self) -> Path:
         home = temporary("rowlock-mysql-", mysql_root() / _INSIDE)
         os.chown(home, NOBODY, NOBODY)
         return home
 
-    def _prepare(self) -> None:
-        self._run(self._server("--initialize-insecure"))
+    def _prepare(self) -> Command:
+        return self._server("--initialize-insecure")
 
     def _command(self) -> list[str | Path]:
         gtid = [f"--gtid-mode={self.gtid_mode}", f"--enforce-gtid-consistency={self.gtid_mode != 'OFF'}"]
         small = ["--table-open-cache=400", "--table-definition-cache=600", "--innodb-redo-log-capacity=128M"]
-        inside = f"/{_INSIDE}/{self.home.name}"
+        inside = f"/{_INSIDE}/{self.home.folder.name}"
         places = ["--mysqlx=OFF", f"--socket={inside}/socket", f"--pid-file={inside}/pid"]
         return self._server(*places, *self._common_options(), *gtid, *small, *self.extra)
 
     def _server(self, *options: str) -> list[str | Path]:
-        inside = f"/{_INSIDE}/{self.home.name}"
+        inside = f"/{_INSIDE}/{self.home.folder.name}"
         chroot: list[str | Path] = ["chroot", f"--userspec={NOBODY}:{NOBODY}", mysql_root()]
         places = (f"--datadir={inside}/data", f"--tmpdir={inside}", "--secure-file-priv=")
         return [*chroot, "/usr/sbin/mysqld", "--no-defaults", *places, *options]

@@ -20,6 +20,7 @@ import psycopg
 
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.guard.processes import NOBODY
+from deploy.embedded.server_process import Command
 from deploy.embedded.service import Service, as_root
 
 
@@ -28,6 +29,7 @@ class PostgreSQL(Service):
 
     kind = "PostgreSQL"
     stop_signal = signal.SIGINT  # "fast": disconnects the clients instead of waiting for them
+    refuses_root = True
     user = "postgres"
     password = ""
 
@@ -63,13 +65,13 @@ class PostgreSQL(Service):
         client = str(_package() / "bin" / "psql")
         return [client, "-h", self.host, "-p", str(self.port), "-U", self.user, database]
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> Command:
         if as_root():
-            _require_passable(self.home)
-            self.data_dir.mkdir()
-            os.chown(self.data_dir, NOBODY, NOBODY)
+            _require_passable(self.home.folder)
+            self.home.data.mkdir()
+            os.chown(self.home.data, NOBODY, NOBODY)
         options = ("-U", self.user, "--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
-        self._run([self._binaries() / "initdb", "-D", self.data_dir, *options])
+        return [self._binaries() / "initdb", "-D", self.home.data, *options]
 
     def _command(self) -> list[str | Path]:
         own = ("shared_buffers=64MB", "max_connections=200", "max_wal_size=512MB", "log_min_messages=warning")
@@ -78,7 +80,7 @@ class PostgreSQL(Service):
         return [
             server,
             "-D",
-            self.data_dir,
+            self.home.data,
             "-h",
             self.host,
             "-p",
@@ -92,15 +94,12 @@ class PostgreSQL(Service):
     def _probe(self) -> None:
         self.connect().close()
 
-    def _spawn(self, command: Sequence[str | Path], unprivileged: bool = False) -> subprocess.Popen[bytes]:
-        return super()._spawn(command, unprivileged or as_root())
-
     def _binaries(self) -> Path:
         """As root the binaries must be readable to nobody, so they are copied when the package lies below /root."""
         package = _package()
         if not as_root() or _passable(package / "bin"):
             return package / "bin"
-        copy = self.home / "postgresql"
+        copy = self.home.folder / "postgresql"
         if not copy.exists():
             _copy(package, copy)
         return copy / package.parent.name / package.name / "bin"

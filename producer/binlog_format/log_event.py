@@ -71,12 +71,12 @@ def whole_offset(end: int, near: int) -> int:
 class SessionSettings(NamedTuple):
     """The settings of a statement's session by which a server converts values where an ALTER copies the rows.
 
-    `padded`: CHAR is read with the spaces at its end (sql_mode PAD_CHAR_TO_FULL_LENGTH). `lenient`: a date that the sql_mode does not allow becomes
+    `padded`: CHAR is read with the spaces at its end (sql_mode PAD_CHAR_TO_FULL_LENGTH). `zeroes_dates`: a date that the sql_mode does not allow becomes
     zero, and is no error. `zone`: in which the statement read or wrote a TIMESTAMP; "": it did not, or the server (MariaDB) does not say so.
     """
 
     padded: bool = False
-    lenient: bool = False
+    zeroes_dates: bool = False
     zone: str = ""
 
 

@@ -118,7 +118,7 @@ def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[F
         return
     yield from _as_configured(catalog, source, place)
     yield from _tables(catalog, source, place)
-    for finding in hidden(Sight.of(catalog.grants(), catalog.flavour.rights), source):
+    for finding in hidden(Sight.of(catalog.server.grants(), catalog.session.flavour.rights), source):
         yield Finding("warning", place, *finding)
 
 
@@ -129,8 +129,8 @@ def _server_findings(catalog: Catalog, source: SourceConfig, place: str) -> list
 
 def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     """Judge a server of the configured kind."""
-    yield from settings_findings(catalog.variables(), source, place)
-    missing = missing_grants(catalog.grants(), catalog.flavour.rights, source)
+    yield from settings_findings(catalog.server.variables(), source, place)
+    missing = missing_grants(catalog.server.grants(), catalog.session.flavour.rights, source)
     for finding in missing:
         yield Finding("error", place, *finding)
     if not missing:  # else the server does not answer what is asked
@@ -138,8 +138,8 @@ def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
 
 
 def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    version = str(catalog.query("SELECT VERSION() AS v")[0]["v"])
-    if not catalog.flavour.is_of(version):
+    version = str(catalog.session.query("SELECT VERSION() AS v")[0]["v"])
+    if not catalog.session.flavour.is_of(version):
         wanted = next(flavour.type for flavour in FLAVOURS.values() if flavour.is_of(version))
         yield Finding(
             "error",
@@ -179,19 +179,19 @@ def _tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Find
             f"it is left out as one in which gh-ost or pt-online-schema-change alters {owner[0]}.{owner[1]}",
             "nothing, if it is; else name it in `tables:` as it is, or see `online_ddl`",
         )  # fmt: skip
-    for name, surveyed in catalog.survey(names).items():
+    for name, surveyed in catalog.tables.survey(names).items():
         if surveyed.reason is not None:
             message, remedy = seen_and_remedy(surveyed.reason)
             yield Finding("error", f"{place}, table {name[0]}.{name[1]}", message, remedy)
     for pattern in source.tables:
-        if not pattern.startswith("!") and names and not catalog.table_names([pattern]):
+        if not pattern.startswith("!") and names and not catalog.tables.table_names([pattern]):
             yield no_table_yet(place, [pattern])
 
 
 def _selected(catalog: Catalog, source: SourceConfig) -> tuple[list[TableName], dict[TableName, TableName]]:
     """Return the tables to capture, and those left out as tables of tools, each with the one that it is of."""
-    names = catalog.table_names(source.tables)
-    patterns = catalog.names.patterns(source.tables)
+    names = catalog.tables.table_names(source.tables)
+    patterns = catalog.tables.names.patterns(source.tables)
     left_out = of_tools(names, source.online_ddl.names, patterns, set(names))
     return [name for name in names if name not in left_out], left_out
 

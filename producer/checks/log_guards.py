@@ -13,6 +13,7 @@ import pymysql
 
 from producer.sources.catalog import Catalog
 from producer.sources.grants import Grants
+from producer.sources.source_session import SourceSession
 from schemas.findings import Finding
 
 _DENIED = 1227  # ER_SPECIFIC_ACCESS_DENIED_ERROR
@@ -115,12 +116,12 @@ def _crash(facts: LogFacts, place: str) -> Iterator[Finding]:
 
 def read_facts(catalog: Catalog) -> LogFacts:
     """Ask the server. Raises pymysql errors."""
-    facts = LogFacts(catalog.variables(), *catalog.log_filters())
+    facts = LogFacts(catalog.server.variables(), *catalog.server.log_filters())
     if facts.logs_replicated:
         return facts
-    account = Grants.parse(catalog.grants()).account or "the user"
+    account = Grants.parse(catalog.server.grants()).account or "the user"
     try:
-        sources: tuple[str, ...] | None = _sources(catalog)
+        sources: tuple[str, ...] | None = _sources(catalog.session)
         denied = ""
     except pymysql.MySQLError as error:
         if error.args[0] != _DENIED:
@@ -129,12 +130,12 @@ def read_facts(catalog: Catalog) -> LogFacts:
     return LogFacts(facts.variables, facts.do_db, facts.ignore_db, sources, denied, account)
 
 
-def _sources(catalog: Catalog) -> tuple[str, ...]:
+def _sources(session: SourceSession) -> tuple[str, ...]:
     """Return the servers that this one is set up to replicate, running or not."""
-    statements = catalog.flavour.replicates_from
+    statements = session.flavour.replicates_from
     for statement in statements:
         try:
-            rows = catalog.query(statement)
+            rows = session.query(statement)
         except pymysql.err.ProgrammingError as error:
             if error.args[0] != _PARSE_ERROR or statement == statements[-1]:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from producer.sources.changes import Barrier
 from schemas.table.model import Table
 from schemas.wire.position import LogPoint, binlog_file_number
 
@@ -22,6 +23,11 @@ class Place(NamedTuple):
     @property
     def point(self) -> LogPoint:
         return binlog_file_number(self.file), self.pos
+
+
+def place_of(barrier: Barrier) -> Place:
+    """Return the place of a statement."""
+    return Place(barrier.header.file, barrier.start, barrier.header.gtid)
 
 
 class Proven(NamedTuple):

@@ -50,17 +50,17 @@ class Definitions:
         asked = [name for name in names if name not in proofs]
         if not asked:
             return proofs
-        found, until = self.read(place, asked, lambda catalog: catalog.survey(asked))
+        found, until = self.read(place, asked, lambda catalog: catalog.tables.survey(asked))
         return proofs | judged(index, place.point, until, found)
 
     def partitioning(self, place: Place, name: TableName) -> str | None:
-        """Return by what a table is partitioned at `place` (see Catalog.partitioning); None: it is not proven. Raises like `at`."""
-        found, until = self.read(place, [name], lambda catalog: catalog.partitioning(name))
+        """Return by what a table is partitioned at `place` (see TableCatalog.partitioning); None: it is not proven. Raises like `at`."""
+        found, until = self.read(place, [name], lambda catalog: catalog.tables.partitioning(name))
         return found if self.scan.index.last(name, place.point, until, unchanged=True) is None else None
 
     def converted(self, place: Place, name: TableName, doubt: DoubtedValues) -> bool:
         """Tell whether the statement at `place` may have changed values of rows as `doubt` says. Raises like `at`."""
-        return self.read(place, [name], lambda catalog: may_be_converted(catalog, name, doubt))[0]
+        return self.read(place, [name], lambda catalog: may_be_converted(catalog.session, name, doubt))[0]
 
     def read(
         self, place: Place, names: Collection[TableName], what: Callable[[Catalog], T]
@@ -71,15 +71,15 @@ class Definitions:
         """
         try:
             catalog = self.catalog()
-            server = catalog.server()
+            server = catalog.server.answering()
             self.scan.of_server(server)
             if place.beginning:
                 await_log(catalog, self.source, place.point, names, self.beat)
             else:
-                await_transaction(catalog, place.gtid, names)
+                await_transaction(catalog.session, place.gtid, names)
             found = what(catalog)
-            end = catalog.log_end()
-            if catalog.server() != server:
+            end = catalog.server.log_end()
+            if catalog.server.answering() != server:
                 raise TransientSourceError(
                     "the source was another server after its catalogue was read than before"
                 )
@@ -94,7 +94,7 @@ class Definitions:
     def _index(self) -> StatementIndex:
         """The index, of the server that answers now."""
         try:
-            self.scan.of_server(self.catalog().server())
+            self.scan.of_server(self.catalog().server.answering())
         except pymysql.MySQLError as error:
             raise source_error(error) from error
         return self.scan.index

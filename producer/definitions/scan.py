@@ -20,7 +20,7 @@ from producer.definitions.walk import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource, source_error
-from producer.sources.catalog import connect_settings
+from producer.sources.source_session import connect_settings
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
 

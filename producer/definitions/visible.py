@@ -14,7 +14,8 @@ import pymysql
 
 from producer.definitions.index import TableName
 from producer.errors import TransientSourceError
-from producer.sources.catalog import Catalog, connect_settings
+from producer.sources.catalog import Catalog
+from producer.sources.source_session import SourceSession, connect_settings
 from schemas.config.model import SourceConfig
 from schemas.values.mysql import quote_name
 from schemas.wire.position import LogPoint
@@ -24,29 +25,29 @@ _POLL = 0.05
 _GONE = frozenset({1146, 1049, 1142})  # no such table, no such database, may not read it
 
 
-def await_transaction(catalog: Catalog, gtid: str | None, names: Collection[TableName]) -> None:
+def await_transaction(session: SourceSession, gtid: str | None, names: Collection[TableName]) -> None:
     """Return once what transaction `gtid` of the log did to `names` is visible; None: it has no GTID.
 
     Raises TransientSourceError when it takes longer than half a minute, and pymysql errors.
     """
-    if not catalog.flavour.runs_ahead:
+    if not session.flavour.runs_ahead:
         return
     if gtid is None:
-        _await_statements(catalog, names)
+        _await_statements(session, names)
         return
-    row = catalog.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
+    row = session.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
     if row["late"]:
         raise TransientSourceError(
             f"transaction {gtid} is in the source's log, but not visible after {_PATIENCE} s"
         )
 
 
-def _await_statements(catalog: Catalog, names: Collection[TableName]) -> None:
+def _await_statements(session: SourceSession, names: Collection[TableName]) -> None:
     """Open each table: a statement that changes it holds it closed until it is visible."""
-    catalog.query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
+    session.query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
     for db, table in names:
         try:
-            catalog.query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+            session.query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
         except pymysql.MySQLError as error:
             if error.args[0] not in _GONE:
                 raise
@@ -63,14 +64,14 @@ def await_log(
 
     Raises TransientSourceError, SourceRefusedError, and pymysql errors.
     """
-    if not catalog.flavour.runs_ahead or not names:
+    if not catalog.session.flavour.runs_ahead or not names:
         return
-    if catalog.variables().get("gtid_mode") != "ON":
-        _await_statements(catalog, names)
+    if catalog.server.variables().get("gtid_mode") != "ON":
+        _await_statements(catalog.session, names)
         return
-    visibility = catalog.flavour.visibility(connect_settings(source))
+    visibility = catalog.session.flavour.visibility(connect_settings(source))
     deadline = time.monotonic() + _PATIENCE
-    while not visibility.prepare(catalog.connection, point):
+    while not visibility.prepare(catalog.session.connection, point):
         beat()
         if time.monotonic() > deadline:
             raise TransientSourceError(

@@ -20,8 +20,9 @@ from producer.sources.binlog.assembly import Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.log_stream import source_error
 from producer.sources.binlog.spill import spilling
-from producer.sources.catalog import Catalog, connect_settings, open_catalog
+from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.changes import LogStart
+from producer.sources.source_session import connect_settings
 from producer.sources.survey import Surveyed
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
@@ -41,7 +42,7 @@ class LiveCatalog:
     def __call__(self) -> Catalog:
         """Return it, on another connection if the one before is lost. Raises TransientSourceError, SourceRefusedError."""
         try:
-            if self._open is not None and not self._open.alive:
+            if self._open is not None and not self._open.session.alive:
                 self.close()
             if self._open is None:
                 self._open = open_catalog(self._source, self._topics)
@@ -73,15 +74,15 @@ class BinlogTables:
     @property
     def names(self) -> Names:
         with self._catalog.asked() as catalog:
-            return catalog.names
+            return catalog.tables.names
 
     def table_names(self, patterns: Sequence[str]) -> list[TableName]:
         with self._catalog.asked() as catalog:
-            return catalog.table_names(patterns)
+            return catalog.tables.table_names(patterns)
 
     def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
         with self._catalog.asked() as catalog:
-            return catalog.survey(names)
+            return catalog.tables.survey(names)
 
 
 class BinlogSource:
@@ -113,7 +114,7 @@ class BinlogSource:
 
     def begin(self, beat: Callable[[], None]) -> None:
         with self._catalog.asked() as catalog:
-            self._scan.index.compare(catalog.names.same)
+            self._scan.index.compare(catalog.tables.names.same)
         self.definitions = Definitions(self._source, self._catalog, self._scan, beat)
 
     def close(self) -> None:
@@ -137,24 +138,24 @@ class BinlogSource:
 
     def log_end(self) -> tuple[str, int] | None:
         with self._catalog.asked() as catalog:
-            return catalog.log_end()
+            return catalog.server.log_end()
 
     def context(self, name: str, epoch: int, gen: int) -> SourceContext:
         with self._catalog.asked() as catalog:
             return SourceContext(
                 connector=self.connector, form=self._flavour.table_map, name=name, epoch=epoch, gen=gen,
-                charsets=catalog.charsets(),
+                charsets=catalog.server.charsets(),
             )  # fmt: skip
 
     # --- tables
 
     def without_transactions(self, name: TableName) -> str | None:
         with self._catalog.asked() as catalog:
-            return catalog.without_transactions(name)
+            return catalog.tables.without_transactions(name)
 
     def rows_about(self, name: TableName) -> int | None:
         with self._catalog.asked() as catalog:
-            return catalog.rows_about(name)
+            return catalog.tables.rows_about(name)
 
     def reaches(self, objects_changed: Callable[[], LogPoint]) -> Reaches:
         return Reaches(self.definitions, self._catalog, objects_changed, self.tables.names)

@@ -11,13 +11,13 @@ is bounded here, by bytes: librdkafka's own limit could refuse a message in the 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
 from producer.errors import DeliveryError, KafkaRefusedError
+from producer.kafka.in_flight import InFlight, ProducedBatch
 from producer.kafka.settings import LARGEST, MAX_MESSAGE_BYTES
 from schemas.io.kafka_clients import OnError, open_producer
 
@@ -47,17 +47,6 @@ def kafka_client(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
     return lambda on_error: cast(KafkaClient, open_producer(settings, on_error=on_error))
 
 
-class _Batch:
-    """Messages produced together. `waiting`: topics whose last message is not acknowledged yet."""
-
-    __slots__ = ("marks", "size", "waiting")
-
-    def __init__(self, size: int, waiting: int) -> None:
-        self.size = size
-        self.waiting = waiting
-        self.marks: list[Callable[[], None]] = []
-
-
 class KafkaWriter:
     """One producer. `stopping` is asked while it waits for Kafka. After DeliveryError the writer is of no more use."""
 
@@ -66,8 +55,7 @@ class KafkaWriter:
         self.stopping = stopping
         self._pending: dict[str, list[dict[str, Any]]] = {}
         self._pending_bytes = 0
-        self._batches: deque[_Batch] = deque()
-        self._in_flight = 0
+        self._in_flight = InFlight()
         self._failure: str | None = None
         self.offsets: dict[str, int] = {}
 
@@ -75,7 +63,8 @@ class KafkaWriter:
         """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
         size = len(key) + (len(value) if value else 0)
         if size > LARGEST:
-            self._too_large(topic, key, size)
+            self.abandon()
+            raise _too_large(topic, key, size)
         message: dict[str, Any] = {"key": key, "value": value}
         if on_offset is not None:
             message["callback"] = self._offset_callback(on_offset)
@@ -99,23 +88,20 @@ class KafkaWriter:
         if self._pending:
             self._produce()
         self.poll(0)
-        while self._in_flight > IN_FLIGHT:
+        while self._in_flight.size > IN_FLIGHT:
             self._wait()
 
     def mark(self, action: Callable[[], None]) -> None:
         """Call `action` once everything sent until now is acknowledged."""
         if self._pending:
             self._produce()
-        if self._batches:
-            self._batches[-1].marks.append(action)
-        else:
-            action()
+        self._in_flight.mark(action)
 
     def drain(self) -> None:
         """Return when everything sent is acknowledged. Raises DeliveryError, InterruptedWriteError."""
         if self._pending:
             self._produce()
-        while self._batches:
+        while self._in_flight:
             self._wait()
 
     def poll(self, timeout: float) -> None:
@@ -125,7 +111,7 @@ class KafkaWriter:
         self._producer.poll(timeout)
         if self._failure is not None:
             self._destroy()
-        self._advance()
+        self._in_flight.advance()  # outside of the client's callbacks, which must not raise
 
     def abandon(self) -> None:
         """Throw away everything that is not acknowledged, without producing anything more."""
@@ -140,10 +126,8 @@ class KafkaWriter:
         if self._producer is None:
             raise DeliveryError(self._failure or "the producer is closed")
         pending, self._pending = self._pending, {}
-        batch = _Batch(self._pending_bytes, len(pending))
+        batch = self._in_flight.add(self._pending_bytes, len(pending))
         self._pending_bytes = 0
-        self._in_flight += batch.size
-        self._batches.append(batch)
         for topic, messages in pending.items():
             self._watch(batch, topic, messages[-1])
             try:
@@ -155,7 +139,7 @@ class KafkaWriter:
                 self._failure = self._failure or _refused(topic, messages)
                 self._destroy()
 
-    def _watch(self, batch: _Batch, topic: str, message: dict[str, Any]) -> None:
+    def _watch(self, batch: ProducedBatch, topic: str, message: dict[str, Any]) -> None:
         own = message.get("callback")
 
         def done(error: KafkaError | None, delivered: Any) -> None:
@@ -178,14 +162,6 @@ class KafkaWriter:
 
         return done
 
-    def _advance(self) -> None:
-        """Take what is acknowledged off the queue; outside of the client's callbacks, which must not raise."""
-        while self._batches and not self._batches[0].waiting:
-            batch = self._batches.popleft()
-            self._in_flight -= batch.size
-            for action in batch.marks:
-                action()
-
     def _wait(self) -> None:
         self.poll(0.05)
         if self.stopping():
@@ -198,16 +174,16 @@ class KafkaWriter:
         if (topic or error.fatal()) and self._failure is None:
             self._failure = _explained(error, topic)
 
-    def _too_large(self, topic: str, key: bytes, size: int) -> None:
-        self.abandon()
-        raise KafkaRefusedError(
-            f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
-            f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes): exclude the table, or make the row smaller"
-        )
-
     def _destroy(self) -> None:
         self.abandon()
         raise DeliveryError(self._failure or "Kafka did not take a message")
+
+
+def _too_large(topic: str, key: bytes, size: int) -> KafkaRefusedError:
+    return KafkaRefusedError(
+        f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
+        f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes): exclude the table, or make the row smaller"
+    )
 
 
 def _refused(topic: str, messages: list[dict[str, Any]]) -> str:

@@ -63,7 +63,7 @@ class TableCopies:
     def due(self) -> bool:
         """Tell whether `advance` has something to do."""
         return bool(
-            self._asked or self._book.pending or self._snapshots.unbegun or self._snapshots.refused or self._book.states.waiting
+            self._asked or self._book.pending or self._snapshots.tables.unbegun or self._snapshots.refused or self._book.states.waiting
         )  # fmt: skip
 
     def poll(self) -> None:
@@ -83,7 +83,7 @@ class TableCopies:
         for name, reason in refused:
             self._refuse(name, f"the source does not take the condition of the copy: {reason}", moment)
         self._carry_out(self._book.settle(self._now_ms()), moment)
-        for name, state in list(self._snapshots.unbegun.items()):
+        for name, state in list(self._snapshots.tables.unbegun.items()):
             mark = CopyMark(id=f"snapshot of {dotted(name)} at {file}:{pos}")
             if self._begins.passed(name, file, pos):
                 self._begins.begin(state.name, state.table, mark, file, pos)
@@ -116,7 +116,7 @@ class TableCopies:
         running, state = self._book.states.running, self._captured.tables.get((db, table))
         if running is None or running.id != request.id or state is None:
             return
-        if not self._snapshots.goes_on((db, table)):  # it had begun before its request was read
+        if not self._snapshots.tables.goes_on((db, table)):  # it had begun before its request was read
             self._snapshots.add(state)
 
     def _seen(self, request: CopyRequest) -> TableSeen:
@@ -141,7 +141,7 @@ class TableCopies:
         for effect in effects:
             match effect:
                 case Forget():
-                    self._snapshots.forget(self._named(effect.table))
+                    self._snapshots.tables.forget(self._named(effect.table))
                 case StopAgain():
                     name = self._named(effect.table)
                     error = TableStoppedError(

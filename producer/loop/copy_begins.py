@@ -49,7 +49,9 @@ class CopyBegins:
     def proof(self, name: TableName, file: str, pos: int) -> Proven | None:
         """Return the table's definition at `file`, `pos`, if a copy may begin there and the definition is proven."""
         point = (binlog_file_number(file), pos)
-        whole = dotted(name) not in self._snapshots.pending  # its first snapshot comes to its end before
+        whole = (
+            dotted(name) not in self._snapshots.tables.pending
+        )  # its first snapshot comes to its end before
         if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):
             return None
         if not self.passed(name, file, pos):

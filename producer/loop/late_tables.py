@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producer.barriers import Barriers
+from producer.barriers.new_tables import NewTables
 from producer.errors import TableStoppedError
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
@@ -16,10 +16,10 @@ class LateTables:
     """Takes them up between the transactions of the stream."""
 
     def __init__(
-        self, started: Started, clock: Clock, *, barriers: Barriers, rows: RowSender, stops: TableStops
+        self, started: Started, clock: Clock, *, new_tables: NewTables, rows: RowSender, stops: TableStops
     ) -> None:
         self._started, self._clock = started, clock
-        self._barriers, self._rows, self._stops = barriers, rows, stops
+        self._new_tables, self._rows, self._stops = new_tables, rows, stops
 
     def take_up(self, file: str, pos: int) -> None:
         """Define the tables whose time has come: the stream stands between transactions at `file`, `pos`."""
@@ -32,6 +32,6 @@ class LateTables:
                 del late[name]
                 header = TransactionHeader(file, pos, now_ms, 0, None)
                 try:
-                    self._barriers.first_sight(name, self._rows.transaction(header))
+                    self._new_tables.first_sight(name, self._rows.transaction(header))
                 except TableStoppedError as error:
                     self._stops.stop(error, LogMoment(file, pos - 1, now_ms))

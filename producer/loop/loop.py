@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import structlog
 
-from producer.barriers import Barriers
+from producer.barriers.barriers import Barriers
+from producer.barriers.concern import StatementConcern
+from producer.barriers.new_tables import NewTables
 from producer.binlog_format.errors import DecodeError
+from producer.decoders.row_codec import TransactionContext
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.loop.copies import TableCopies
@@ -28,6 +31,7 @@ from producer.sources.changes import Barrier, Boundary, LogMoment, not_undone
 from producer.sources.chunk_data import LogMark
 from producer.statements.ddl import Dml, Unknown, without_values
 from producer.statements.shadows import ShadowTables
+from producer.tables import TableState
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 
@@ -56,19 +60,27 @@ class CaptureLoop:
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             wanted=source.snapshot != "never", delivered=log.delivered,
         )  # fmt: skip
-        self._barriers = Barriers(
-            started.context, started.captured, writer, ports.topics, choice.selected, started.errors,
-            lambda state, at: snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid)),
-            ports.definitions, started, source.snapshot != "never", names,
-            ports.reaches(lambda: log.objects_changed), shadows=shadows,
+
+        def changed(state: TableState, at: TransactionContext) -> None:
+            snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid))
+
+        new_tables = NewTables(
+            started, writer, ports.topics, choice.selected, changed, ports.definitions,
+            snapshots=source.snapshot != "never",
         )  # fmt: skip
+        self._concern = StatementConcern(
+            started.captured, choice.selected, names, ports.reaches(lambda: log.objects_changed)
+        )
+        self._barriers = Barriers(
+            started, writer, ports.definitions, choice.selected, changed, new_tables, shadows=shadows
+        )
         self._stops = TableStops(started, ports, choice, snapshots)
         self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
-            started, ports, log=log, barriers=self._barriers, snapshots=snapshots, on_batch=self._batch_left
+            started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=self._batch_left
         )
         self._late = LateTables(
-            started, ports.clock, barriers=self._barriers, rows=self._rows, stops=self._stops
+            started, ports.clock, new_tables=new_tables, rows=self._rows, stops=self._stops
         )
         self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
         self._copies = TableCopies(
@@ -108,7 +120,7 @@ class CaptureLoop:
         """Return the seconds to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
         if self._snapshots.ready:
             return 0
-        return _SNAPSHOT_WAIT if self._snapshots.active else _IDLE_WAIT
+        return _SNAPSHOT_WAIT if self._snapshots.tables.active else _IDLE_WAIT
 
     def _take(self, change: Change) -> None:
         if isinstance(change, Boundary):
@@ -146,7 +158,7 @@ class CaptureLoop:
         self._snapshots.delivered(boundary.header.gtid)
         if self._copies.due and not self._log.inside:
             self._copy(boundary.file, boundary.pos)
-        if self._snapshots.active:
+        if self._snapshots.tables.active:
             self._advance(boundary.file, boundary.pos)
         if self._writer.full:
             self._writer.flush()
@@ -169,7 +181,7 @@ class CaptureLoop:
 
     def _barrier(self, barrier: Barrier) -> None:
         self._barriers.note(barrier)
-        verdicts = self._barriers.concerned(barrier)
+        verdicts = self._concern.of(barrier)
         if not verdicts:
             return
         self._rows.release()  # rows before a statement in one group: CREATE … SELECT has none
@@ -205,7 +217,7 @@ class CaptureLoop:
             self._used_up.recorded()
         if self._copies.due:
             self._copy(file, pos)
-        if self._snapshots.active:
+        if self._snapshots.tables.active:
             self._advance(file, pos)
 
     def _copy(self, file: str, pos: int) -> None:

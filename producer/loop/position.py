@@ -80,7 +80,7 @@ class CapturePosition:
         """
         if not held and (self._used_up is None or not self._used_up.outstanding):
             self._anchors = self._started.captured.anchors(self._writer.offsets)
-        snapshots = frozenset(self._snapshots.done), frozenset(self._snapshots.pending)
+        snapshots = frozenset(self._snapshots.tables.done), frozenset(self._snapshots.tables.pending)
         return Milestone(self.resume, self._log.evidence(), self._anchors, *snapshots)
 
     def store(self) -> None:

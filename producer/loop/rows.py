@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from producer.barriers import Barriers
+from producer.barriers.new_tables import NewTables
 from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
 from producer.kafka.settings import fitting
@@ -32,7 +32,7 @@ class RowSender:
         ports: Ports,
         *,
         log: SourceLog,
-        barriers: Barriers,
+        new_tables: NewTables,
         snapshots: Snapshots,
         on_batch: Callable[[], None],
     ) -> None:
@@ -45,7 +45,7 @@ class RowSender:
         self._left_out = started.errors
         self._begins = started.begins
         self._log = log
-        self._barriers = barriers
+        self._new_tables = new_tables
         self._snapshots = snapshots
         self._on_batch = on_batch
         self._held: tuple[str, bytes, bytes] | None = None
@@ -55,7 +55,7 @@ class RowSender:
         """Encode and send the rows of an event, and tell the snapshots. Raises TableStoppedError."""
         context, source = self.transaction(rows.header), self._context
         name = self._names.same(rows.table)
-        state = self._captured.tables.get(name) or self._barriers.first_sight(name, context)
+        state = self._captured.tables.get(name) or self._new_tables.first_sight(name, context)
         if state is None:
             self._left_out.setdefault(name, "its definition is unknown: it was dropped since")
             self._log.uncaptured(rows)
@@ -76,7 +76,7 @@ class RowSender:
         self._log.counted(fit)
         if not records:
             return
-        if self._snapshots.under_way(name):
+        if self._snapshots.tables.under_way(name):
             self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))
         self._send(state.topic.name, records, size)
 

@@ -59,7 +59,7 @@ class TableStops:
             return
         stop = cause.stop(name, error)
         self._captured.stop(name, Stopped(stop, place=cause.place(number)))
-        self._snapshots.forget(name)
+        self._snapshots.tables.forget(name)
         self._started.copies.stopped(dotted(name), stop.cause, stop.reason, self._now_ms())
         self._started.late.pop(name, None)
         _log.error(

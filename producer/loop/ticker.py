@@ -78,7 +78,7 @@ class CaptureTicker:
             self._next_look = now + _LOOK
             self._require_log_end()
         self._copies.poll()
-        if self._only_snapshot and not self._snapshots.pending and not self._copies.busy:
+        if self._only_snapshot and not self._snapshots.tables.pending and not self._copies.busy:
             self._writer.drain()
             raise SnapshotFinishedError
 

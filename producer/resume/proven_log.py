@@ -31,8 +31,8 @@ _NO_FILE = "could not find first log file"
 
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
     """Return where the log ends: capture begins there. Raises SourceRefusedError."""
-    identity = catalog.identity()  # before the end: what it lists is in the log up to there
-    end = catalog.log_end()
+    identity = catalog.server.identity()  # before the end: what it lists is in the log up to there
+    end = catalog.server.log_end()
     if end is None:
         raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
     return LogStart(*end, identity, log.head(end[0]))
@@ -44,12 +44,12 @@ def require_same(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> Lo
     Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
     semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
     """
-    identity = catalog.identity()
+    identity = catalog.server.identity()
     check_server(stored, identity)
-    contained = catalog.has_gtids(stored, identity)
-    if not contained and not catalog.flavour.runs_ahead:
+    contained = catalog.server.has_gtids(stored, identity)
+    if not contained and not catalog.session.flavour.runs_ahead:
         check_gtids(stored, identity, contained=False)
-    check_log(stored, files := catalog.log_files())
+    check_log(stored, files := catalog.server.log_files())
     proofs = log.require(stored, files)
     check_gtids(
         stored, identity, contained=contained or exact(stored.proof, stored.file, stored.pos) is not None

@@ -1,6 +1,6 @@
 """Drives the snapshots of all tables between the transactions of the stream (design.md §5).
 
-The rules are in producer/snapshot/chunks.py; here is which tables are under way at once. Chunks are read on helper threads (jobs.py),
+The rules are in producer/snapshot/chunks.py, and how far each table is in snapshot_tables.py; here is which are under way at once. Chunks are read on helper threads (jobs.py),
 and sent with position rows of their own (chunk_sender.py). A table's snapshot does not begin before the stream
 has passed everything that its topic already holds: readers would drop its rows as old. A copy of a table (docs/adr/0025) is a
 snapshot whose begin event is in the topic already.
@@ -21,6 +21,7 @@ from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import ReaderLanes, SnapshotJob, rows_at_once
 from producer.snapshot.resume import resume_point
+from producer.snapshot.snapshot_tables import SnapshotTables
 from producer.source import ChunkQueue
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.chunk_data import ChunkRefused, EmitChunk, LogMark, ReadChunk
@@ -38,9 +39,8 @@ class Snapshots:
     """All snapshots of a run. Every method is called from the thread that reads the stream.
 
     `wanted`: whether the source's tables are snapshotted at all. `open_reader`, `chunk_rows`: see Ports.
-    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set. `unbegun`: tables of which a copy
-    has to begin before they go on. `refused`: (table, reason) of copies whose condition the source does not take. `sender`: what sends
-    their chunks.
+    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set. `tables`: how far each is. `refused`:
+    (table, reason) of copies whose condition the source does not take. `sender`: what sends their chunks.
     """
 
     def __init__(
@@ -55,22 +55,19 @@ class Snapshots:
         delivered: GtidSet | None,
     ) -> None:
         self._context: SourceContext = started.context
+        self.tables = SnapshotTables(started.copies.states)
         self.sender = ChunkSender(started, writer, clock)
         self._clock = clock
         self._chunk_rows = chunk_rows
         self._copies: CopyBook = started.copies
         self._wanted = wanted
         self._tails: dict[TableName, Tail] = started.tails
-        self._waiting: dict[TableName, TableState] = {}
-        self._jobs: dict[TableName, SnapshotJob] = {}
         self._delivered = delivered
         record = started.record
         begin = (binlog_file_number(record.file), record.pos)
         self._lanes = ReaderLanes(lambda: open_reader(begin))
         self._file = record.file
         self._goes_on = False
-        self.done: set[str] = set()
-        self.unbegun: dict[TableName, TableState] = {}
         self.refused: list[tuple[TableName, str]] = []
         for state in started.captured.tables.values():
             self.add(state)
@@ -78,39 +75,21 @@ class Snapshots:
     # --- what capture asks
 
     @property
-    def pending(self) -> set[str]:
-        """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
-        waiting = (state for state in self._waiting.values() if self._copies.states.fulfilled(state) is None)
-        running = (
-            job.table for job in self._jobs.values() if self._copies.states.fulfilled(job.table) is None
-        )
-        return {dotted(state.name) for state in (*waiting, *running, *self.unbegun.values())}
-
-    def goes_on(self, name: TableName) -> bool:
-        """Tell whether the table's snapshot or copy is not all sent."""
-        return name in self._jobs or name in self._waiting or name in self.unbegun
-
-    @property
     def ready(self) -> bool:
         """Tell whether there is a table that can go on at once. Never without a table: `advance` is not called then."""
-        return self._goes_on and self.active
-
-    @property
-    def active(self) -> bool:
-        """Tell whether any table is under way or waits."""
-        return bool(self._jobs or self._waiting)
+        return self._goes_on and self.tables.active
 
     # --- what capture tells
 
     def add(self, state: TableState) -> None:
         """Take up a table, where its topic says that its snapshot or its copy stands."""
         if (self._wanted or state.begun is not None) and state.ignored is None:
-            self._waiting[state.name] = state
+            self.tables.waiting[state.name] = state
 
     def copy(self, state: TableState) -> None:
         """A copy of the table has begun in its topic."""
-        self.forget(state.name)
-        self._waiting[state.name] = state
+        self.tables.forget(state.name)
+        self.tables.waiting[state.name] = state
 
     def delivered(self, gtid: str | None) -> None:
         """A transaction of the stream is over."""
@@ -119,54 +98,42 @@ class Snapshots:
 
     def rows_seen(self, state: TableState, mark: LogMark, keys: Sequence[Key]) -> None:
         """Rows of a table that is `under_way` passed."""
-        job = self._jobs[state.name]
+        job = self.tables.jobs[state.name]
         job.state, _ = job.machine.step(job.state, chunks.RowsSeen(mark, keys), self._clock.seconds())
-
-    def under_way(self, name: TableName) -> bool:
-        return name in self._jobs
 
     def table_changed(self, state: TableState, mark: LogMark) -> None:
         """The table's rows or form changed by a statement; a table new to capture is taken up."""
-        job = self._jobs.get(state.name)
+        job = self.tables.jobs.get(state.name)
         if state.ignored is not None:
-            self.forget(state.name)
+            self.tables.forget(state.name)
         elif job is not None:
             self._job_changed(job, mark)
-        elif dotted(state.name) not in self.done and not self.goes_on(state.name):
+        elif dotted(state.name) not in self.tables.done and not self.tables.goes_on(state.name):
             self.add(state)
 
     def _job_changed(self, job: SnapshotJob, mark: LogMark) -> None:
         was, now = job.state.table, job.table.table
         if self._copies.states.fulfilled(job.table) is not None and not same_definition(was, now):
-            del self._jobs[job.table.name]
+            del self.tables.jobs[job.table.name]
             self._copies.altered(dotted(job.table.name))
         elif was.key.columns != now.key.columns:
-            del self._jobs[job.table.name]
-            self.unbegun[job.table.name] = job.table
+            del self.tables.jobs[job.table.name]
+            self.tables.unbegun[job.table.name] = job.table
         else:
             self._step(job, chunks.TableChanged(mark, now))
-
-    def forget(self, name: TableName) -> None:
-        """The table is stopped, or its copy given up: what was read of it is not emitted."""
-        self._jobs.pop(name, None)
-        self._waiting.pop(name, None)
-        self.unbegun.pop(name, None)
 
     def advance(self, file: str, pos: int) -> None:
         """The stream stands between transactions at `file`, `pos`: take in answers, emit what is due, begin what waits."""
         point = (binlog_file_number(file), pos)
         self._file = file
         self._goes_on = self._take_answers()
-        for job in list(self._jobs.values()):
+        for job in list(self.tables.jobs.values()):
             self._step(job, chunks.StreamAt(point, self._delivered))
-        while self._waiting and len(self._jobs) < AT_ONCE:
-            due = next(
-                (name for name, state in self._waiting.items() if self.sender.passed(state.topic, point)),
-                None,
-            )
+        while len(self.tables.jobs) < AT_ONCE:
+            due = self.tables.due(lambda topic: self.sender.passed(topic, point))
             if due is None:
                 break
-            self._begin(self._waiting.pop(due), point)
+            self._begin(due, point)
 
     def close(self) -> None:
         """Stop reading; waits for a SELECT in flight."""
@@ -178,14 +145,14 @@ class Snapshots:
         resume = resume_point(state, self._tails.get(state.name), self._copies.states)
         asked = self._copies.states.fulfilled(state)
         if resume is None:
-            self.unbegun[state.name] = state
+            self.tables.unbegun[state.name] = state
             return
         job = SnapshotJob(state, chunks.SnapshotMachine(rows_at_once(self._chunk_rows, asked)))
         job.state, effects = job.machine.start(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
-        job.lane = self._lanes.free(self._jobs.values())
-        self._jobs[state.name] = job
+        job.lane = self._lanes.free(self.tables.jobs.values())
+        self.tables.jobs[state.name] = job
         if not resume.done:
             _log.info("snapshot goes on", table=dotted(state.name), chunk=resume.number)
         elif asked is not None:  # its last marker was the last that the process before did
@@ -207,23 +174,19 @@ class Snapshots:
                 case EmitChunk():
                     self.sender.send(job, effect, self._file)
                 case chunks.SnapshotDone():
-                    self._finish(job)
-
-    def _finish(self, job: SnapshotJob) -> None:
-        name = dotted(job.table.name)
-        if self._jobs.pop(job.table.name, None) is not None:
-            self.done.add(name)
-            _log.info("snapshot complete", source=self._context.name, table=name)
+                    if self.tables.finish(job):
+                        name = dotted(job.table.name)
+                        _log.info("snapshot complete", source=self._context.name, table=name)
 
     def _take_answers(self) -> bool:
         """Feed what was read to whom it is for; returns whether there was anything."""
         taken = False
         for job, answer in self._lanes.answers():
-            if self._jobs.get(job.table.name) is not job:
+            if self.tables.jobs.get(job.table.name) is not job:
                 continue
             taken = True
             if isinstance(answer, ChunkRefused):
-                del self._jobs[job.table.name]
+                del self.tables.jobs[job.table.name]
                 self.refused.append((job.table.name, answer.reason))
             else:
                 self._step(job, answer)

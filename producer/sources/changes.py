@@ -90,7 +90,7 @@ class Boundary(NamedTuple):
     """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics.
 
     `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
-    transaction's end does to captured tables. `prepared`: see TransactionAssembler.
+    transaction's end does to captured tables. `prepared`: see PreparedXa.
     """
 
     header: TransactionHeader

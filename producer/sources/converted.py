@@ -19,7 +19,7 @@ from schemas.values.mysql import quote_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from producer.sources.catalog import Catalog
+    from producer.sources.source_session import SourceSession
 
 TableName = tuple[str, str]
 ASK_S = 3
@@ -28,9 +28,9 @@ _SHIFTS = (3600, 1800, 7200)
 """Seconds by which zones have set their clocks back."""
 
 
-def may_be_converted(catalog: Catalog, name: TableName, doubt: DoubtedValues) -> bool:
+def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValues) -> bool:
     """Tell whether a row may be one that was changed. Raises pymysql errors where the connection is lost."""
-    begun = catalog.query(
+    begun = session.query(
         "SELECT @@global.time_zone AS zone, @@system_time_zone AS of_system, @@global.sql_mode AS mode"
     )[0]
     if doubt.certain or (doubt.unpadded and "PAD_CHAR_TO_FULL_LENGTH" in str(begun["mode"])):
@@ -38,7 +38,7 @@ def may_be_converted(catalog: Catalog, name: TableName, doubt: DoubtedValues) ->
     zone = str(begun["zone"]) if doubt.zone == GLOBAL else doubt.zone
     if zone.upper() == "SYSTEM" and fixed(str(begun["of_system"])):
         zone = "+00:00"
-    times = () if not doubt.times or not catalog.flavour.converts_times or fixed(zone) else doubt.times
+    times = () if not doubt.times or not session.flavour.converts_times or fixed(zone) else doubt.times
     wanted = [
         *(_repeated(column) for column in times),
         *(f"{quote_name(column)} = '0000-00-00'" for column in doubt.dates),
@@ -47,10 +47,10 @@ def may_be_converted(catalog: Catalog, name: TableName, doubt: DoubtedValues) ->
         return False
     table = ".".join(quote_name(part) for part in name)
     try:
-        with _in_zone(catalog, zone):
-            return bool(catalog.query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1"))
+        with _in_zone(session, zone):
+            return bool(session.query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1"))
     except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
-        if not catalog.alive:
+        if not session.alive:
             raise
         return True  # it takes too long, or the table is another one by now
 
@@ -64,20 +64,20 @@ def _repeated(column: str) -> str:
 
 
 @contextmanager
-def _in_zone(catalog: Catalog, zone: str) -> Iterator[None]:
+def _in_zone(session: SourceSession, zone: str) -> Iterator[None]:
     """Have what is asked meanwhile take `zone` for the local time, and a few seconds at most."""
-    begin, end = catalog.flavour.limits_reads(ASK_S)
-    _each(catalog, [begin, *([f"SET SESSION time_zone = {_literal(zone)}"] if zone else [])])
+    begin, end = session.flavour.limits_reads(ASK_S)
+    _each(session, [begin, *([f"SET SESSION time_zone = {_literal(zone)}"] if zone else [])])
     try:
         yield
     finally:
-        if catalog.alive:
-            _each(catalog, [end, SESSION_SQL])
+        if session.alive:
+            _each(session, [end, SESSION_SQL])
 
 
-def _each(catalog: Catalog, statements: Iterable[str]) -> None:
+def _each(session: SourceSession, statements: Iterable[str]) -> None:
     for statement in statements:
-        catalog.query(statement)
+        session.query(statement)
 
 
 def _literal(text: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer.sources.catalog import Catalog, TableName
+from producer.sources.catalog import Catalog
 from producer.sources.grants import Sight
+from producer.sources.table_catalog import TableName
 from schemas.io.mysql_catalog import SYSTEM_SCHEMAS
 
 _SYSTEM = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
@@ -54,18 +55,19 @@ def read_objects(catalog: Catalog) -> SourceObjects:
 
     Not one snapshot: who rests something on it proves that no statement changed it meanwhile, as for definitions (R8).
     """
+    query = catalog.session.query
     triggers: dict[TableName, list[tuple[str, str]]] = defaultdict(list)
-    for row in catalog.query(_TRIGGERS):
+    for row in query(_TRIGGERS):
         triggers[row["db"], row["name"]].append((row["own"], str(row["body"])))
     cascades: dict[TableName, set[TableName]] = defaultdict(set)
-    for row in catalog.query(_KEYS):
+    for row in query(_KEYS):
         cascades[row["parent_db"], row["parent"]].add((row["db"], row["name"]))
     return SourceObjects(
-        sight=Sight.of(catalog.grants(), catalog.flavour.rights),
-        kinds={(row["db"], row["name"]): _kind(row["kind"]) for row in catalog.query(_TABLES)},
+        sight=Sight.of(catalog.server.grants(), catalog.session.flavour.rights),
+        kinds={(row["db"], row["name"]): _kind(row["kind"]) for row in query(_TABLES)},
         triggers={name: tuple(found) for name, found in triggers.items()},
-        views={(row["db"], row["name"]): row["body"] or None for row in catalog.query(_VIEWS)},
-        routines=_bodies(catalog.query(_ROUTINES)),
+        views={(row["db"], row["name"]): row["body"] or None for row in query(_VIEWS)},
+        routines=_bodies(query(_ROUTINES)),
         cascades={parent: frozenset(children) for parent, children in cascades.items()},
     )
 

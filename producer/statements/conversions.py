@@ -54,7 +54,7 @@ def doubt_of(
         return DoubtedValues(
             f"values are computed from times, in the time zone {settings.zone}", certain=True
         )
-    dates = _names(after, Kind.DATE, Kind.DATETIME) if settings.lenient and may_copy(tokens) else ()
+    dates = _names(after, Kind.DATE, Kind.DATETIME) if settings.zeroes_dates and may_copy(tokens) else ()
     if not times and not dates:
         return None
     said = [f"times were taken to the time zone {settings.zone} and back"] if times else []

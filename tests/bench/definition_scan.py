@@ -20,7 +20,8 @@ from producer.definitions.places import Place, Unproven
 from producer.definitions.proof import Definitions
 from producer.definitions.scan import file_names, statement_scan
 from producer.sources.binlog.binlog_dump import DumpConnection
-from producer.sources.catalog import connect_settings, open_catalog
+from producer.sources.catalog import open_catalog
+from producer.sources.source_session import connect_settings
 from schemas.config.model import SourceConfig
 from schemas.wire.position import binlog_file_number
 

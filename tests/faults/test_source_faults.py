@@ -66,7 +66,7 @@ def stage(kafka: Kafka, database: Any, db: str, folder: Path) -> Iterator[Stage]
 def db(database: Any, unique: str) -> Iterator[str]:
     database.create_database(unique)
     yield unique
-    database.resume()
+    database.process.resume()
     database.start()
     database.drop_database(unique)
 
@@ -79,11 +79,11 @@ def kill_the_source(on: Stage) -> None:
 def stop_the_source(on: Stage) -> None:
     """It stands still until capture gives the connection up."""
     said = on.unit.says().count("capture restarts")
-    on.database.pause()
+    on.database.process.pause()
     try:
         until(lambda: on.unit.says().count("capture restarts") > said, "capture notices it", PATIENCE_S)
     finally:
-        on.database.resume()
+        on.database.process.resume()
 
 
 def cut_the_source(on: Stage) -> None:

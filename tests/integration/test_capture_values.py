@@ -187,13 +187,13 @@ def test_a_stop_outlives_a_kill_before_it_is_stored(kafka: Kafka, capturing: Cap
     with running(capturing.config(), "s") as unit:
         gen = capturing._gen()
         until(lambda: capturing._gen() > gen, f"a start; {unit.says()[-3000:]}", 200)
-        kafka.pause()
+        kafka.process.pause()
         try:
             capturing.change(*_CAUSES[cause])
             until(lambda: "table stopped" in unit.says(), f"the stop; {unit.says()[-3000:]}", 200)
             unit.kill()
         finally:
-            kafka.resume()
+            kafka.process.resume()
     capturing.change("INSERT INTO a VALUES (7, 'later', '7', '', '')")
     capturing.run("INSERT INTO a VALUES (8, 'later', '8', '', '')")
     capturing.run("INSERT INTO a VALUES (9, 'later', '9', '', '')")

@@ -29,7 +29,8 @@ from coordinator.control.kafka_log import ControlConfig, ControlLog
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
-from coordinator.control.writer import ControlWriter, WriterConfig
+from coordinator.control.transactions import WriterConfig
+from coordinator.control.writer import ControlWriter
 from coordinator.core.owner.state import CounterRecord, PausedRecord
 from deploy.embedded import ports
 from deploy.embedded.services import Kafka
@@ -266,8 +267,8 @@ def test_a_pause_of_the_broker_ends_no_term(kafka: Kafka, start: Callable[..., O
     first = leader(*ones)
     first.write(1, 7)
     rev = first.term.rev
-    kafka.pause()
-    threading.Timer(5.0, kafka.resume).start()
+    kafka.process.pause()
+    threading.Timer(5.0, kafka.process.resume).start()
     time.sleep(5.0)  # the pause itself
     first.write(2, 8)
     assert first.term.rev == rev

@@ -258,7 +258,7 @@ def _is_decoded(server: Server, declared: str, value: str) -> bool:
     """False: `check` refuses a table with the type, and names the column."""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
-    if reason := Catalog(server.connection, FLAVOURS[server.kind]).unfit((server.db, "rare")):
+    if reason := Catalog(server.connection, FLAVOURS[server.kind]).tables.unfit((server.db, "rare")):
         assert "column c" in reason
         return False
     server.log.mark()

@@ -99,7 +99,7 @@ def test_the_gap_is_real(primary: Primary) -> None:
     if primary.kind == "mariadb":
         pytest.skip("MariaDB's catalogue waits for the statement by itself")
     with closing(open_catalog(primary.source)) as catalog:
-        table = catalog.survey([TABLE])[TABLE].table
+        table = catalog.tables.survey([TABLE])[TABLE].table
     assert table is not None
     assert table.column_names == ("id",)
 

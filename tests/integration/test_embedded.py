@@ -243,10 +243,10 @@ def test_a_paused_server_is_silent_until_resumed(database: MariaDB | MySQL | Pos
     option: dict[str, Any] = (
         {"connect_timeout": 2} if is_postgres else {"connect_timeout": 1, "read_timeout": 1}
     )
-    database.pause()
+    database.process.pause()
     with pytest.raises((psycopg.OperationalError, pymysql.err.OperationalError)):
         database.connect(**option)
-    database.resume()
+    database.process.resume()
     database.connect().close()
 
 
@@ -255,7 +255,7 @@ def test_it_listens_on_the_loopback_interface_only(database: Service) -> None:
 
 
 def assert_loopback(service: Service) -> None:
-    found = psutil.Process(service.pid).net_connections(kind="inet")
+    found = psutil.Process(service.process.pid).net_connections(kind="inet")
     listening = {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
     assert listening
     assert all(address.rpartition(":")[2] == HOST for address in listening)  # Java says ::ffff:127.0.0.1
@@ -297,7 +297,7 @@ def test_mysql_logs_whole_rows(mysql: MySQL) -> None:
     wanted = {**BINLOG, "gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
     assert {name: shown[name] for name in wanted} == wanted
     assert shown["version"].startswith("9.")
-    assert psutil.Process(mysql.pid).uids().real == NOBODY
+    assert psutil.Process(mysql.process.pid).uids().real == NOBODY
 
 
 def test_mysql_without_gtids() -> None:
@@ -324,7 +324,7 @@ def test_postgresql_whose_package_nobody_can_read(monkeypatch: pytest.MonkeyPatc
         postgres_module, "_passable", lambda folder: not folder.is_relative_to(package) and passable(folder)
     )
     with PostgreSQL() as service:
-        assert Path(psutil.Process(service.pid).exe()).is_relative_to(service.home)
+        assert Path(psutil.Process(service.process.pid).exe()).is_relative_to(service.home.folder)
 
 
 @as_root

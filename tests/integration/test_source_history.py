@@ -166,14 +166,14 @@ def test_reset_while_capture_is_connected_and_idle(site: Site) -> None:
 def test_a_restored_data_directory(site: Site, tmp_path: Path) -> None:
     site.server.stop()
     backup = tmp_path / "backup"
-    shutil.copytree(site.server.data_dir, backup, symlinks=True)
+    shutil.copytree(site.server.home.data, backup, symlinks=True)
     site.server.start()
     site.capture(1, 2, 3)
     stood = site.end()
     site.server.stop()
-    for kept in site.server.data_dir.iterdir():
+    for kept in site.server.home.data.iterdir():
         shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
-    copy_back(backup, site.server.data_dir)
+    copy_back(backup, site.server.home.data)
     site.server.start()
     site.insert(11, 12, 13, 14)
     assert site.end()[0] == stood[0]
@@ -197,12 +197,12 @@ def test_a_clone_with_the_same_uuid(site: Site) -> None:
     made = type(site.server)(durable=False, extra=site.server.extra, server_id=site.server.server_id)
     if isinstance(made, MySQL) and isinstance(site.server, MySQL):
         made.gtid_mode = site.server.gtid_mode
-    made.data_dir.mkdir()
+    made.home.data.mkdir()
     import os
 
-    owner = site.server.data_dir.stat()
-    os.chown(made.data_dir, owner.st_uid, owner.st_gid)
-    copy_back(site.server.data_dir, made.data_dir)
+    owner = site.server.home.data.stat()
+    os.chown(made.home.data, owner.st_uid, owner.st_gid)
+    copy_back(site.server.home.data, made.home.data)
     site.server.start()
     site.capture(1, 2, 3)
     with made as clone:

@@ -252,10 +252,10 @@ def test_the_hidden_action_of_a_foreign_key_is_an_error_not_an_absence(
     bank.run(*FAMILY)
     monkeypatch.setattr("schemas.io.mysql_foreign_keys.parse_foreign_keys", lambda *_: ())
     catalog = bank.catalog()
-    monkeypatch.setattr(catalog.cascades, "logged", lambda: False)
+    monkeypatch.setattr(catalog.tables.cascades, "logged", lambda: False)
     try:
-        assert "cannot be read" in str(catalog.unfit((bank.db, "child")))
-        assert catalog.unfit((bank.db, "parent")) is None
+        assert "cannot be read" in str(catalog.tables.unfit((bank.db, "child")))
+        assert catalog.tables.unfit((bank.db, "parent")) is None
     finally:
         catalog.close()
 

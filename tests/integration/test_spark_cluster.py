@@ -85,7 +85,7 @@ def test_executors_of_a_standalone_cluster_apply_every_row(
         make_fresh(mariadb, mariadb_db)
         until(lambda: load.count > 300, "load while the executors work")
         until(
-            lambda: writers(worker, postgres), f"an executor's session in the target; see {worker.log_file}"
+            lambda: writers(worker, postgres), f"an executor's session in the target; see {worker.home.log}"
         )
         (app,) = master.state["activeapps"]
         assert [each["appid"] for each in worker.state["executors"]] == [app["id"]]

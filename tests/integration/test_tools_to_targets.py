@@ -14,9 +14,9 @@ import pytest
 
 from consumer.tables.router import Policy
 from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_tools import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, percona
 from tests.integration.test_schema_tools import tools as tools
 from tests.played_changes import Play, PlayedUnit, begun, differs
+from tests.schema_tools_kit import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, percona
 from tests.targets_kit import Target
 from tests.waiting import until
 

@@ -38,12 +38,12 @@ def test_a_source_s_port_is_another_server_s(
 
 
 def test_a_source_that_hangs_is_not_waited_for(kafka: Kafka, mariadb2: MariaDB, tmp_path: Path) -> None:
-    mariadb2.pause()
+    mariadb2.process.pause()
     try:
         told = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
         assert "takes connections and says nothing" in told
     finally:
-        mariadb2.resume()
+        mariadb2.process.resume()
 
 
 def whole(folder: Path, kafka: str, mariadb: MariaDB, target: dict[str, Any]) -> list[str]:

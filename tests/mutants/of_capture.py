@@ -19,7 +19,7 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -
 
 
 MUTANTS = [
-    *_of("producer/barriers.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
+    *_of("producer/barriers/unconverted.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
     *_of(
         "producer/binlog_format/log_event.py",
         ("not mode & _STRICT and not _takes_any_date(mode)", "not mode & _STRICT and not mode & _INVALID_DATES"),
@@ -30,19 +30,19 @@ MUTANTS = [
         "producer/sources/converted.py",
         ("        return True  # it takes too long", "        return False  # it takes too long"),
         ("    if zone.upper() == \"SYSTEM\" and fixed(", "    if fixed("),
-        ("            _each(catalog, [end, SESSION_SQL])\n", "            _each(catalog, [end])\n"),
+        ("            _each(session, [end, SESSION_SQL])\n", "            _each(session, [end])\n"),
         tests=_CONVERSIONS,
     ),
     *_of(
         "producer/statements/conversions.py",
         ("if \"COPY\" in asked or words[:1] == [\"OPTIMIZE\"]:", "if \"COPY\" in asked:"),
         ("{name.lower().replace(", "{name.replace("),
-        ("if settings.lenient and may_copy(tokens) else ()", "if settings.lenient else ()"),
+        ("if settings.zeroes_dates and may_copy(tokens) else ()", "if settings.zeroes_dates else ()"),
         tests=_CONVERSIONS,
     ),
     *_of(
         "producer/loop/rows.py",
-        ("        if self._snapshots.under_way(name):\n", "        if False:\n"),
+        ("        if self._snapshots.tables.under_way(name):\n", "        if False:\n"),
         ("self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))", "self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source)[:1])"),
         ("self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))", "self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source)[-1:])"),
         ("            self._writer.send(topic, key, mark_last(value))\n", "            self._writer.send(topic, key, value)\n"),
@@ -53,8 +53,8 @@ MUTANTS = [
         ("        self._snapshots.delivered(boundary.header.gtid)\n", ""),
         ("        self._position.moved(file, pos)\n", ""),
         (
-            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n",
-            "        if self._snapshots.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
+            "        self._snapshots.delivered(boundary.header.gtid)\n        if self._copies.due and not self._log.inside:\n            self._copy(boundary.file, boundary.pos)\n        if self._snapshots.tables.active:\n            self._advance(boundary.file, boundary.pos)\n",
+            "        if self._snapshots.tables.active:\n            self._advance(boundary.file, boundary.pos)\n        self._snapshots.delivered(boundary.header.gtid)\n",
         ),
         ("        if self._log.inside:\n            return", "        if self._log.begun:\n            return"),
         ("        self._writer.drain()\n        self._position.store()\n        taken", "        self._position.store()\n        self._writer.drain()\n        taken"),
@@ -82,7 +82,7 @@ MUTANTS = [
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, _, done, _ = milestone\n        anchors = self._started.captured.anchors(self._writer.offsets)\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, _, _ = milestone\n        done = self._snapshots.done\n"),
     ),
-    *_of("producer/loop/table_stops.py", ("        self._snapshots.forget(name)\n", "")),
+    *_of("producer/loop/table_stops.py", ("        self._snapshots.tables.forget(name)\n", "")),
     *_of(
         "producer/copies/limits.py",
         ("state.offset > request.after", "state.offset >= request.after"),
@@ -142,7 +142,7 @@ MUTANTS = [
         tests=(*_STORY, *_COPIES),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         (
             "        self.writer.send(state.topic.name, key, value)\n        self.changed(state, transaction)\n",
             "        self.writer.send(state.topic.name, key, value)\n",
@@ -165,16 +165,17 @@ MUTANTS = [
     *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
     *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = rows_at_once(self._chunk_rows, self._copies.states.fulfilled(job.table))\n", ""), tests=_COPIES),
     *_of(
-        "producer/kafka/writer.py",
+        "producer/kafka/in_flight.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
     ),
     *_of(
-        "producer/kafka/writer.py",
+        "producer/kafka/in_flight.py",
         ("            self._batches[-1].marks.append(action)\n", "            self._batches[0].marks.append(action)\n"),
-        (
-            "        if self._pending:\n            self._produce()\n        if self._batches:\n",
-            "        if self._batches:\n",
-        ),
+        tests=_WRITER,
+    ),
+    *_of(
+        "producer/kafka/writer.py",
+        ("        if self._pending:\n            self._produce()\n        self._in_flight.mark(action)\n", "        self._in_flight.mark(action)\n"),
         tests=_WRITER,
     ),
     *_of(
@@ -272,14 +273,14 @@ MUTANTS = [
         tests=("tests/unit/test_binlog_log.py",),
     ),
     *_of("producer/resume/startup.py", ("here = self.source.resumed(stored)", "here = self.source.beginning()"), tests=_FILES),
-    *_of("producer/barriers.py", ("        if barrier.verdicts is not None:\n", "        if False:\n"), tests=_FILES),
+    *_of("producer/barriers/concern.py", ("        if barrier.verdicts is not None:\n", "        if False:\n"), tests=_FILES),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("if begins is not None and position <= begins:", "if begins is not None and position < begins:"),
         tests=_LATE,
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/new_tables.py",
         ("        if passed_over and state.definition_offset != end:", "        if sql is None and state.definition_offset != end:"),
         ("        if passed_over and state.definition_offset != end:", "        if state.definition_offset != end:"),
         ("        if passed_over and state.definition_offset != end:", "        if False:"),
@@ -313,14 +314,18 @@ MUTANTS = [
         tests=("tests/unit/test_shadows.py",),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("        if statement.action == \"create\" and self.shadows.is_away(state.name):\n", "        if False:\n"),
         ("            self.made_again(name, barrier)\n", "            pass\n"),
+        tests=("tests/unit/test_barriers.py",),
+    ),
+    *_of(
+        "producer/barriers/new_tables.py",
         ("        if _moves(barrier.statement) and not self.snapshots:\n", "        if False:\n"),
         tests=("tests/unit/test_barriers.py",),
     ),
     *_of(
-        "producer/barriers.py",
+        "producer/barriers/barriers.py",
         ("barrier.sql, effect=effect, columns=columns", "barrier.sql, effect=effect"),
         tests=("tests/unit/test_barriers.py",),
     ),

@@ -108,7 +108,7 @@ def _old_values_are_refused() -> Iterator[None]:
 @contextmanager
 def _lost_indexes_go() -> Iterator[None]:
     with (
-        mock.patch.object(steps, "_dropped_indexes", side_effect=lambda *_: iter(())),
+        mock.patch.object(steps, "dropped_indexes", side_effect=lambda *_: iter(())),
         mock.patch.object(machine.TableChanges, "adopt", _adopt_unexplained),
     ):
         yield

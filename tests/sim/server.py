@@ -13,8 +13,8 @@ from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL, MySQLVisibility
 from producer.resume.proven_log import ProvenLog, log_beginning, require_same
 from producer.sources.binlog.log_stream import LogStream
-from producer.sources.catalog import Server as Answering
 from producer.sources.changes import LogFile, LogStart
+from producer.sources.server_state import Answering
 from producer.sources.survey import MISSING, Surveyed
 from producer.tables import TableName
 from schemas.table.model import Table
@@ -34,7 +34,7 @@ class Server:
 
     def __init__(self, source: Source, rng: random.Random, log: ProvenLog) -> None:
         self._source, self._rng, self._log = source, rng, log
-        self.tables = self
+        self.tables = self.server = self.session = self
         self.flavour = (
             replace(MYSQL, visibility=lambda _settings: MySQLVisibility(source.first_outside))
             if source.mysql
@@ -120,7 +120,7 @@ class Server:
     def variables(self) -> dict[str, str]:
         return {"gtid_mode": "ON"}
 
-    def server(self) -> Answering:
+    def answering(self) -> Answering:
         return Answering("h:1", 1)
 
     @property

@@ -49,9 +49,11 @@ from producer.resume.topic_recovery import Tail, TopicTails
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
 from producer.snapshot.scheduler import Snapshots
+from producer.snapshot.snapshot_tables import SnapshotTables
 from producer.sources.binlog import assembly
 from producer.sources.binlog.assembly import Assembly, ReadAgain
 from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.binlog.prepared_xa import PreparedXa
 from producer.sources.binlog.transactions import TransactionAssembler
 from producer.sources.chunk_data import EmitChunk, LogMark, Low
 from producer.sources.survey import Surveyed
@@ -207,7 +209,7 @@ def _goes_on_encoding(self: Captured, name: TableName, stopped: Stopped) -> None
         state.ignored = None
 
 
-def _keeps(_self: Snapshots, _name: TableName) -> None: ...
+def _keeps(_self: SnapshotTables, _name: TableName) -> None: ...
 
 
 def _nothing_refuted(*_: object) -> list[tuple[TableName, Unproven]]:
@@ -220,7 +222,8 @@ def _all_proven(
     return {name: Proven(*surveyed) for name, surveyed in found.items()}
 
 
-def _xa_stops_nothing(*_: object) -> None: ...
+def _xa_stops_nothing(self: PreparedXa, xid: str, _captured: object) -> None:
+    self.rollback(xid)
 
 
 def _prepares_anew(
@@ -257,7 +260,7 @@ def _at_once(_self: KafkaWriter, action: Callable[[], None]) -> None:
     action()
 
 
-def _not_under_way(_self: Snapshots, _name: TableName) -> bool:
+def _not_under_way(_self: SnapshotTables, _name: TableName) -> bool:
     return False
 
 
@@ -343,7 +346,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "14": ((TopicTails, "add", _of_any_gen), (Deduplicator, "judge", _judge_without_gen)),
     "17": ((Applier, "_commit", _net_halves),),
     "acknowledged": ((KafkaWriter, "mark", _at_once),),
-    "window": ((Snapshots, "under_way", _not_under_way),),
+    "window": ((SnapshotTables, "under_way", _not_under_way),),
     "begin": ((Low, "reaches", _reaches_anything),),
     "emptied": ((Snapshots, "table_changed", _unchanged),),
     "purged": ((Starter, "_record", _on_at_the_end),),
@@ -354,9 +357,9 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "said": ((TableStops, "say", _says_nothing),),
     "remembered": ((former_stops, "merged", _forgets),),
     "silent": ((Captured, "stop", _goes_on_encoding),),
-    "snapshot": ((Snapshots, "forget", _keeps),),
+    "snapshot": ((SnapshotTables, "forget", _keeps),),
     "proven": ((proof, "refuted", _nothing_refuted), (proof, "judged", _all_proven)),
-    "xa": ((TransactionAssembler, "_xa_stop", _xa_stops_nothing),),
+    "xa": ((PreparedXa, "commit", _xa_stops_nothing),),
     "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
     "ends": ((Assembly, "_end", _all_ends_commit),),
     "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),

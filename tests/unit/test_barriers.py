@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.barriers import Barriers
+from producer.barriers.barriers import Barriers
+from producer.barriers.concern import StatementConcern
+from producer.barriers.new_tables import NewTables
 from producer.binlog_format.log_event import SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Proven
@@ -103,17 +105,27 @@ class Stage:
     def ensure(self, *_: object) -> set[str]:
         return set()
 
+    def selected(self, db: str, table: str) -> bool:
+        return is_selected(["bank.*"], db, table) and not (self.tools and table.startswith("_t_"))
+
+    def concern(self) -> StatementConcern:
+        nothing: Any = self
+        return StatementConcern(self.captured, self.selected, self.names, nothing)
+
     def barriers(self) -> Barriers:
         nothing: Any = self
         writer: Any = self.writer
+        begun = Started(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
+        new_tables = NewTables(
+            begun, writer, nothing, self.selected, self._changed, nothing, snapshots=self.snapshots
+        )
         return Barriers(
-            context=CONTEXT, captured=self.captured, writer=writer, topics=nothing,
-            selected=lambda db, table: is_selected(["bank.*"], db, table)
-            and not (self.tools and table.startswith("_t_")), errors=self.errors,
-            changed=lambda state, _: self.changed.append(state.name), definitions=nothing,
-            started=started(self.captured), snapshots=self.snapshots,
-            names=self.names, reaches=nothing, shadows=self.shadows, made_again=lambda name, _: self.again.append(name),
+            begun, writer, nothing, self.selected, self._changed, new_tables,
+            made_again=lambda name, _: self.again.append(name), shadows=self.shadows,
         )  # fmt: skip
+
+    def _changed(self, state: TableState, _: object) -> None:
+        self.changed.append(state.name)
 
     def error(self, sql: str, reach: Reach) -> TableStoppedError:
         """Carry `sql` out, which stops a table."""
@@ -140,7 +152,7 @@ class Stage:
         transaction = TransactionContext(
             id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
         )
-        taken, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
+        taken, error = barriers.carry_out(barrier, self.concern().of(barrier), transaction)
         assert taken == len(self.writer.sent) - before
         return error
 
@@ -404,7 +416,7 @@ def test_a_stop_by_a_statement_that_nobody_can_read_names_no_value() -> None:
     transaction = TransactionContext(
         id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
     )
-    _, error = barriers.carry_out(barrier, barriers.concerned(barrier), transaction)
+    _, error = barriers.carry_out(barrier, stage.concern().of(barrier), transaction)
     assert isinstance(error, TableStoppedError)
     assert {name for part in error.parts for name in part.tables or ()} == {T, U}
     assert "INSERT INTO" in str(error)

@@ -102,7 +102,7 @@ def test_statements_are_read_from_every_event_that_holds_one() -> None:
     packed = HEAD + STATUS + b"bank\0" + compressed(sql)
     load = HEAD + bytes(13) + STATUS + b"bank\0" + sql
     expected = Query(
-        "bank", sql.decode(), settings=SessionSettings(lenient=True)
+        "bank", sql.decode(), settings=SessionSettings(zeroes_dates=True)
     )  # nothing is said of its sql_mode
     assert query_of(event(log.QUERY, plain)) == expected
     assert query_of(event(log.QUERY_COMPRESSED, packed)) == expected

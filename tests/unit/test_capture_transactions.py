@@ -207,12 +207,12 @@ def test_xa_commit_stops_the_tables_that_it_changes(xa: object, restarted: bool)
     assert boundary.stop is None, "it may still be rolled back"
     assert boundary.undone == frozenset()
     if restarted:
-        folding = TransactionAssembler(_captured, folding.prepared)
+        folding = TransactionAssembler(_captured, folding.xa.tables)
     (boundary,) = fold(ended.events, folding)
     assert isinstance(boundary, Boundary)
     assert boundary.stop is not None
     assert (boundary.stop.tables, boundary.stop.cause) == (frozenset([CAPTURED]), "xa")
-    assert folding.prepared == {}
+    assert folding.xa.tables == {}
 
 
 def test_xa_rollback_stops_nothing() -> None:

@@ -26,7 +26,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, Uniq
 from tests.unit.test_barriers import Stage, T
 
 ZONE = SessionSettings(zone="SYSTEM")
-LENIENT = SessionSettings(lenient=True)
+ZEROES = SessionSettings(zeroes_dates=True)
 PADDED = SessionSettings(padded=True)
 
 
@@ -87,11 +87,11 @@ def test_what_is_computed_from_times_is_doubted_in_any_zone(expression: str) -> 
 
 
 def test_dates_are_doubted_where_the_session_makes_zero_of_them() -> None:
-    found = doubted(MODIFY, LENIENT, TIMES)
+    found = doubted(MODIFY, ZEROES, TIMES)
     assert found is not None
     assert (found.times, found.dates, found.certain) == ((), ("d", "e"), False)
-    assert doubted("ALTER TABLE t ADD INDEX (n)", LENIENT, TIMES) is None
-    assert doubted(MODIFY, LENIENT, table(s=Kind.TIMESTAMP, t=Kind.TIME)) is None
+    assert doubted("ALTER TABLE t ADD INDEX (n)", ZEROES, TIMES) is None
+    assert doubted(MODIFY, ZEROES, table(s=Kind.TIMESTAMP, t=Kind.TIME)) is None
 
 
 def test_char_is_doubted_that_loses_its_kind_in_a_session_that_pads() -> None:
@@ -174,17 +174,17 @@ ALLOWED, ZERO_IN, ZERO, TRANS, ALL, PAD = 1 << 25, 1 << 23, 1 << 24, 1 << 21, 1 
 
 
 @pytest.mark.parametrize(
-    ("mode", "lenient"),
+    ("mode", "zeroes_dates"),
     [
         (0, True), (None, True), (TRANS, False), (ALL, False), (ALLOWED, False), (ALLOWED | ZERO_IN, True), (ALLOWED | ZERO, True), (ZERO, True),
         (TRANS | ZERO | ZERO_IN, False), (PAD, True),
     ],
 )  # fmt: skip
-def test_the_settings_stand_in_the_log(mode: int | None, lenient: bool) -> None:
+def test_the_settings_stand_in_the_log(mode: int | None, zeroes_dates: bool) -> None:
     padded = bool(mode and mode & PAD)
-    assert query(mode=mode).settings == SessionSettings(padded, lenient, "")
+    assert query(mode=mode).settings == SessionSettings(padded, zeroes_dates, "")
     assert query(mode=mode, zone=b"Europe/Berlin").settings == SessionSettings(
-        padded, lenient, "Europe/Berlin"
+        padded, zeroes_dates, "Europe/Berlin"
     )
 
 
@@ -220,8 +220,8 @@ class Asked:
 
 
 def answer(asked: Asked, doubt: DoubtedValues) -> bool:
-    catalog: Any = asked
-    return may_be_converted(catalog, ("bank", "t`"), doubt)
+    session: Any = asked
+    return may_be_converted(session, ("bank", "t`"), doubt)
 
 
 BOTH = DoubtedValues("x", "SYSTEM", ("s",), ("d`",))

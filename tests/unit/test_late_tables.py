@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from producer.barriers import Barriers
+from producer.barriers.barriers import Barriers
+from producer.barriers.concern import StatementConcern
+from producer.barriers.new_tables import NewTables
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.errors import TableStoppedError, TransientSourceError
@@ -67,10 +69,13 @@ class World:
         nothing: Any = SimpleNamespace(
             send=self.send, drain=lambda: None, ensure=lambda *_: None, at=self.proof, offsets={}
         )
+        self.concern = StatementConcern(self.captured, lambda *_: True, Names(), nothing)
+        self.new_tables = NewTables(
+            self.started, nothing, nothing, lambda *_: True, self.changed, nothing, snapshots
+        )
         self.barriers = Barriers(
-            CONTEXT, self.captured, nothing, nothing, lambda *_: True, self.errors, self.changed,
-            nothing, self.started, snapshots, Names(), nothing,
-        )  # fmt: skip
+            self.started, nothing, nothing, lambda *_: True, self.changed, self.new_tables
+        )
         self.sender = object.__new__(RowSender)
         self.sender._begins = self.started.begins
 
@@ -116,7 +121,7 @@ class World:
         sql = "ALTER TABLE n ADD COLUMN x INT" if self.statements(self.here) else "CREATE TABLE n (id INT)"
         header = TransactionHeader("binlog.000003", self.here, 0, 1, None)
         barrier = Barrier(header, ddl.classify(sql, "bank"), sql, 0, self.here, "bank", True)  # type: ignore[arg-type]
-        _, stop = self.barriers.carry_out(barrier, self.barriers.concerned(barrier), self.transaction())
+        _, stop = self.barriers.carry_out(barrier, self.concern.of(barrier), self.transaction())
         if stop is not None:
             raise stop
 
@@ -124,7 +129,7 @@ class World:
         state = self.captured.tables.get(NAME)
         waits = NAME in self.errors or NAME in self.started.late
         if state is None and not waits:
-            state = self.barriers.first_sight(NAME, self.transaction())
+            state = self.new_tables.first_sight(NAME, self.transaction())
         if state is not None and not self.sender._before(NAME, self.transaction()):
             self.published.append((self.here, len(state.table.columns)))
 
@@ -196,7 +201,7 @@ def test_a_table_that_a_predecessor_took_up_meanwhile_stops(late: bool, sql: str
         world.there, world.here = there, 1
         if late:
             world.started.late[NAME] = (3, 0)
-        takes_up: Any = world.barriers._take_up
+        takes_up: Any = world.new_tables._take_up
         arguments = (NAME, version(1), (0, 3, 1, DEFINITION_ROW), world.transaction(), sql)
         if taken:
             takes_up(*arguments)
@@ -225,7 +230,7 @@ def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -
     for again.here in (4, 5):
         header = TransactionHeader("binlog.000003", again.here, 0, 1, None)
         barrier = Barrier(header, ddl.classify("CREATE TABLE n (id INT)", "bank"), "CREATE TABLE n (id INT)", 0, again.here, "bank", True)  # type: ignore[arg-type]  # fmt: skip
-        verdicts = again.barriers.concerned(barrier)
+        verdicts = again.concern.of(barrier)
         if row == 0 or again.here == 4:
             taken[again.here] = again.barriers.carry_out(barrier, verdicts, again.transaction())
     assert taken == ({4: (0, None), 5: (1, None)} if row == 0 else {4: (0, None)})
@@ -256,9 +261,11 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
     captured.topic(NAME).ceiling = (0, 3, 500, FIRST_SNAPSHOT_ROW + 1)
     started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: (3, 4)})
     nothing: Any = None
-    barriers: Any = SimpleNamespace(first_sight=lambda name, _: taken.append(name))
+    new_tables: Any = SimpleNamespace(first_sight=lambda name, _: taken.append(name))
     rows: Any = SimpleNamespace(transaction=lambda header: header)
-    tables = LateTables(started, Clock(lambda: 1.0, lambda: 1), barriers=barriers, rows=rows, stops=nothing)
+    tables = LateTables(
+        started, Clock(lambda: 1.0, lambda: 1), new_tables=new_tables, rows=rows, stops=nothing
+    )
     tables.take_up("binlog.000003", 500)
     assert (taken, started.late) == ([], {NAME: (3, 4)})
     tables.take_up("binlog.000003", 501)

@@ -129,12 +129,6 @@ CROWDED: dict[str, str] = {}
 LARGE = {
     "consumer/attempt/attempt.py: Attempt": (23, 7),
     "consumer/ordering/lanes.py: Lane": (19, 7),
-    "coordinator/control/writer.py: ControlWriter": (20, 7),
-    "deploy/embedded/service.py: Service": (31, 3),
-    "producer/kafka/writer.py: KafkaWriter": (17, 5),
-    "producer/snapshot/scheduler.py: Snapshots": (20, 2),
-    "producer/sources/binlog/transactions.py: TransactionAssembler": (19, 3),
-    "producer/sources/catalog.py: Catalog": (23, 0),
 }
 
 

@@ -14,7 +14,9 @@ import msgspec
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
-from consumer.tables.evolution.steps import Wish, becomes_long, kept_columns, names_apart, names_beside, steps
+from consumer.tables.evolution.index_steps import becomes_long
+from consumer.tables.evolution.steps import kept_columns, names_apart, names_beside, steps
+from consumer.tables.evolution.wish import Wish
 from consumer.tables.router import Policy, Routed, TableRoute, resolve, unwritten, wanted_table
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
@@ -27,7 +29,7 @@ from schemas.wire.event import ColumnChanges
 class TableChange:
     """`before`: the definition in force, None where the unit has none; `after`: the one that it becomes. `rewrite`: every row comes anew.
 
-    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see steps.Wish. `emptied`: the rows of the
+    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see Wish. `emptied`: the rows of the
     unit are deleted first, because the target cannot change the table with them; all of them come anew.
     """
 

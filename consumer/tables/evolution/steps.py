@@ -6,63 +6,26 @@ indexes that the unit has written are ever taken away; what else the target has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
+from consumer.tables.evolution.index_steps import dropped_indexes, key_steps, new_indexes
 from consumer.tables.evolution.widening import fits, join, lossless
+from consumer.tables.evolution.wish import Wish, joined_table, renamed_index
 from consumer.tables.router import Policy
 from consumer.targets.alterations import (
     AddColumn,
-    AddUnique,
     Alteration,
     AlterTable,
     ChangeColumn,
-    ChangeKey,
     DropColumn,
-    DropUnique,
     RenameColumn,
 )
 from schemas.table.collations import not_coarser
 from schemas.table.fills import fill_of
-from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
-from schemas.wire.event import ColumnChanges
-
-_LONG = frozenset({Kind.TEXT, Kind.BLOB})
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """`wanted`: the new definition in target terms; `before`: the one in force. `others`: those in force of the other units that write
-    the table. `rewrite`: every row comes anew. `settled`: the steps were carried out; what can be done only once is not asked
-    for again. `uniques`: False: the target refused them: new unique indexes are left out, and those go that a column would have that becomes a
-    long text or bytes, over which MySQL has none (error 1170)."""
-
-    wanted: Table
-    before: Table | None
-    policy: Policy
-    columns: ColumnChanges = field(default_factory=ColumnChanges)
-    others: Sequence[Table] = ()
-    rewrite: bool = False
-    settled: bool = False
-    uniques: bool = True
-
-    @property
-    def gone(self) -> list[str]:
-        """Columns that the unit wrote and writes no more, by their names of now."""
-        there = set(self.wanted.column_names)
-        return [name for name in map(self.renamed, self._known()) if name not in there]
-
-    def renamed(self, name: str) -> str:
-        return self.columns.renamed.get(name, name)
-
-    def shared(self, name: str) -> bool:
-        return any(name in other.column_names for other in self.others)
-
-    def _known(self) -> tuple[str, ...]:
-        return () if self.before is None else self.before.column_names
+from schemas.table.model import Column, ColumnType, Table
 
 
 def steps(real: Table, wish: Wish) -> AlterTable | None:
@@ -70,14 +33,14 @@ def steps(real: Table, wish: Wish) -> AlterTable | None:
     if wish.policy in ("ignore", "stop"):
         return None
     renames = list(_renames(real, wish))
-    now, joined = _after(real, renames), _joined(wish)
+    now, joined = _after(real, renames), joined_table(wish)
     found: list[Alteration] = [
         *renames,
-        *_dropped_indexes(now, joined, wish),
+        *dropped_indexes(now, joined, wish),
         *_column_steps(now, joined, wish),
-        *_key_steps(now, joined, wish),
+        *key_steps(now, joined, wish),
         *_left(now, wish),
-        *_new_indexes(now, joined, wish),
+        *new_indexes(now, joined, wish),
     ]
     return AlterTable(real, tuple(found)) if found else None
 
@@ -85,46 +48,6 @@ def steps(real: Table, wish: Wish) -> AlterTable | None:
 def kept_columns(real: Table, wish: Wish) -> list[str]:
     """Return the columns that the unit wrote and the target keeps, with their old values."""
     return [name for name in wish.gone if wish.policy != "evolve" or wish.shared(name) if _has(real, name)]
-
-
-# --- what the units want together
-
-
-def _joined(wish: Wish) -> Table:
-    """Return the table that can hold the rows of all units: what one adds it has, what one lacks may be NULL in it."""
-    tables = [wish.wanted, *wish.others]
-    if len(tables) == 1:
-        return wish.wanted
-    for other in wish.others:
-        if set(other.key.columns) != set(wish.wanted.key.columns):
-            raise UnitStoppedError(
-                f"{_name(wish.wanted)}: the key is ({', '.join(wish.wanted.key.columns)}) here and ({', '.join(other.key.columns)}) "
-                "for another source that writes this table: change the other sources alike, or route this one to a table of its own"
-            )
-    columns = tuple(_joined_column(column, tables) for column in wish.wanted.columns)
-    unique = tuple(
-        index
-        for index in wish.wanted.unique
-        if all(any(_same(index, theirs) for theirs in other.unique) for other in wish.others)
-    )
-    return replace(wish.wanted, columns=columns, unique=unique)
-
-
-def _joined_column(column: Column, tables: Sequence[Table]) -> Column:
-    type_, nullable = column.type, column.nullable
-    for table in tables[1:]:
-        if column.name not in table.column_names:
-            nullable = True
-            continue
-        other = table.column(column.name)
-        wide = join(type_, other.type)
-        if wide is None:
-            raise UnitStoppedError(
-                f"{_name(table)}: column {column.name} is {column.type.kind} here and {other.type.kind} for another source that writes "
-                "this table: change the other sources alike, or route this one to a table of its own"
-            )
-        type_, nullable = wide, nullable or other.nullable
-    return replace(column, type=type_, nullable=nullable)
 
 
 # --- columns
@@ -142,13 +65,8 @@ def _after(real: Table, renames: Iterable[RenameColumn]) -> Table:
     if not names:
         return real
     columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in real.columns)
-    unique = tuple(_renamed_index(index, names) for index in real.unique)
-    return replace(real, columns=columns, key=_renamed_index(real.key, names), unique=unique)
-
-
-def _renamed_index(index: UniqueIndex, names: dict[str, str]) -> UniqueIndex:
-    parts = tuple(replace(part, column=names.get(part.column, part.column)) for part in index.parts)
-    return replace(index, parts=parts)
+    unique = tuple(renamed_index(index, names) for index in real.unique)
+    return replace(real, columns=columns, key=renamed_index(real.key, names), unique=unique)
 
 
 def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]:
@@ -157,7 +75,7 @@ def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]
             yield _added(column, wish)
             continue
         there = now.column(column.name)
-        if column.name in _replaced(wish):
+        if column.name in wish.replaced:
             yield DropColumn(column.name)
             yield _added(column, wish)
         elif (changed := _changed(there, column, now, joined, wish)) != there:
@@ -225,76 +143,6 @@ def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
             yield DropColumn(name)
         elif not there.nullable and name not in wish.wanted.key.columns:
             yield ChangeColumn(there, replace(there, nullable=True), lossless=True)
-
-
-# --- key and unique indexes
-
-
-def _key_steps(now: Table, joined: Table, wish: Wish) -> Iterator[ChangeKey]:
-    known = None if wish.before is None else {*map(wish.renamed, wish.before.key.columns)}
-    changed = known != set(joined.key.columns)
-    if wish.rewrite and changed and set(now.key.columns) != set(joined.key.columns):
-        yield ChangeKey(now.key, joined.key)
-
-
-def _dropped_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[DropUnique]:
-    """Those that the source has no longer, or whose column goes: later rows would push each other out."""
-    before = (
-        [] if wish.before is None else [_renamed_index(i, wish.columns.renamed) for i in wish.before.unique]
-    )
-    gone = set(wish.gone)
-    for index in now.unique:
-        wanted = any(_same(each, index) for each in joined.unique)
-        ours = any(_same(each, index) for each in before) or not gone.isdisjoint(index.columns)
-        again = not _replaced(wish).isdisjoint(index.columns)
-        if ours and (not wanted or again or (not wish.uniques and _becomes_long(index, now, joined))):
-            yield DropUnique(index)
-
-
-def becomes_long(now: Column, wanted: Column) -> bool:
-    """Tell whether a column becomes a long text or bytes."""
-    return wanted.type.kind in _LONG and now.type.kind not in _LONG
-
-
-def _becomes_long(index: UniqueIndex, now: Table, wanted: Table) -> bool:
-    old, new = ({each.name: each for each in table.columns} for table in (now, wanted))
-    return any(name in new and becomes_long(old[name], new[name]) for name in index.columns)
-
-
-def _new_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[AddUnique]:
-    if not wish.uniques or wish.before is None:
-        return
-    before = {_parts(_renamed_index(index, wish.columns.renamed)) for index in wish.before.unique}
-    for index in joined.unique:
-        known = any(_same(index, there) for there in now.unique)
-        again = not _replaced(wish).isdisjoint(index.columns)
-        if again or (not known and (_parts(index) not in before or not _new(wish).isdisjoint(index.columns))):
-            yield AddUnique(index)
-
-
-def _new(wish: Wish) -> set[str]:
-    """Columns that the source has dropped and added under one name."""
-    return set(wish.columns.dropped).intersection(wish.columns.added)
-
-
-def _replaced(wish: Wish) -> set[str]:
-    """Those of them that are dropped and added at the target now: their indexes go with them, and come again."""
-    return set() if wish.settled or wish.rewrite else _new(wish)
-
-
-def _same(wanted: UniqueIndex, real: UniqueIndex) -> bool:
-    """Tell whether a real index is the wanted one; it may compare more of a value, never less."""
-    if set(wanted.columns) != set(real.columns):
-        return False
-    prefixes = {part.column: part.prefix for part in wanted.parts}
-    return all(
-        part.prefix is None or (prefixes[part.column] or part.prefix + 1) <= part.prefix
-        for part in real.parts
-    )
-
-
-def _parts(index: UniqueIndex) -> frozenset[tuple[str, int | None]]:
-    return frozenset((part.column, part.prefix) for part in index.parts)
 
 
 # --- columns beside others

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.fetch.java import find_java
+from deploy.embedded.fetch.progress import folder_size, watch
 from deploy.embedded.guard.processes import release, spawn
-from deploy.embedded.progress import folder_size, watch
 
 CHECKSUMS = Path(__file__).with_name("checksums.json")
 _NETWORK = "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file>) and run it again; nothing half-done stays"

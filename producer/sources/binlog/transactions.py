@@ -31,11 +31,12 @@ from producer.decoders.row_codec import (
 )
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
+from producer.sources.binlog.prepared_xa import PreparedXa
 from producer.sources.changes import Barrier, Boundary, TableName, Tables, TransactionHeader
 from producer.statements import ddl
 from producer.statements.conversions import optimized
 from producer.statements.ddl import TableDdl
-from schemas.findings import COPY_EACH, START_OVER, copy_again
+from schemas.findings import START_OVER, copy_again
 from schemas.table.model import Key
 from schemas.wire.position import binlog_file_number
 
@@ -106,14 +107,26 @@ class _Open:
     deferred: list[tuple[TableMap, int, bytes]] = field(default_factory=list)
     deferred_bytes: int = 0
 
+    def defer(self, table_map: TableMap, event: LogEvent) -> None:
+        """Keep rows that are not captured: they count once a captured one follows."""
+        self.deferred.append((table_map, event.type, event.body))
+        self.deferred_bytes += len(event.body)
+        if self.deferred_bytes > DEFER_LIMIT:
+            self.count_deferred()
+
+    def count_deferred(self) -> None:
+        for table_map, kind, body in self.deferred:
+            self.row += rows_of(table_map, kind, body)
+        self.deferred.clear()
+        self.deferred_bytes = 0
+
 
 class TransactionAssembler:
     """`captured(db, table)` says whether a table is captured.
 
     `objects_changed`: where the last statement starts, (number of the file, offset), that may have changed a table, a view, a
     trigger or a routine.
-    `prepared`: XA transactions that are prepared and not ended, and the tables that each changes. It has to be stored
-    with the position: at XA COMMIT the rows are known to nobody else.
+    `xa`: XA transactions that are prepared and not ended; `prepared`: those of before.
     """
 
     def __init__(
@@ -121,7 +134,7 @@ class TransactionAssembler:
         captured: Callable[[str, str], bool],
         prepared: Mapping[str, Tables] | None = None,
     ) -> None:
-        self.prepared: Mapping[str, Tables] = prepared or {}
+        self.xa = PreparedXa(prepared or {})
         self._captured = captured
         self.objects_changed: tuple[int, int] = (0, 0)
         self._maps = TableMapCache()
@@ -188,7 +201,7 @@ class TransactionAssembler:
         if transaction.undone:
             undone = frozenset(name for name in transaction.undone if self._captured(*name))
         return Boundary(
-            transaction.header, event.file, event.end, transaction.captured, undone, stop, self.prepared
+            transaction.header, event.file, event.end, transaction.captured, undone, stop, self.xa.tables
         )
 
     def _require_open(self, event: LogEvent | str) -> _Open:
@@ -209,26 +222,13 @@ class TransactionAssembler:
         if event.flags & UNDONE:
             transaction.undone.add((table_map.db, table_map.name))
         elif self._captured(table_map.db, table_map.name):
-            self._count_deferred(transaction)
+            transaction.count_deferred()
             if event.type == log.PARTIAL_UPDATE_ROWS:
-                self._defer(transaction, table_map, event)
+                transaction.defer(table_map, event)
                 raise _partial(table_map)
             return CapturedRows(transaction.header, table_map, event.type, event.body, transaction.row)
-        self._defer(transaction, table_map, event)
+        transaction.defer(table_map, event)
         return None
-
-    def _defer(self, transaction: _Open, table_map: TableMap, event: LogEvent) -> None:
-        transaction.deferred.append((table_map, event.type, event.body))
-        transaction.deferred_bytes += len(event.body)
-        if transaction.deferred_bytes > DEFER_LIMIT:
-            self._count_deferred(transaction)
-
-    @staticmethod
-    def _count_deferred(transaction: _Open) -> None:
-        for table_map, kind, body in transaction.deferred:
-            transaction.row += rows_of(table_map, kind, body)
-        transaction.deferred.clear()
-        transaction.deferred_bytes = 0
 
     # --- statements
 
@@ -245,7 +245,7 @@ class TransactionAssembler:
             isinstance(statement, ddl.Harmless) and not isinstance(statement, ddl.Trigger)
         ):
             return None if transaction.grouped else self._end(event)
-        self._count_deferred(transaction)
+        transaction.count_deferred()
         return Barrier(
             transaction.header,
             statement,
@@ -273,7 +273,12 @@ class TransactionAssembler:
             case "rollback":
                 return self._end(event)
             case "xa_commit" | "xa_rollback":
-                return self._finish_xa(event, control)
+                if self._open is None:
+                    self._start(event, None, event.timestamp * 1000)
+                if control.verb == "xa_commit":
+                    return self._end(event, self.xa.commit(control.xid, self._captured))
+                self.xa.rollback(control.xid)
+                return self._end(event)
             case "xa_prepare":
                 return self._prepare(event)
         return None
@@ -282,35 +287,9 @@ class TransactionAssembler:
         """An XA group is over; if it is only prepared, all of its rows are marked as undone."""
         transaction = self._require_open(event)
         if transaction.xa is not None and event.body[:1] != ONE_PHASE:
-            self.prepared = {**self.prepared, transaction.xa: tuple(sorted(transaction.undone))}
+            self.xa.prepare(transaction.xa, transaction.undone)
             transaction.undone.clear()
         return self._end(event)
-
-    def _finish_xa(self, event: LogEvent, control: ddl.TransactionControl) -> Boundary:
-        if self._open is None:
-            self._start(event, None, event.timestamp * 1000)
-        changed = self.prepared.get(control.xid)
-        self.prepared = {xid: tables for xid, tables in self.prepared.items() if xid != control.xid}
-        if control.verb == "xa_rollback":
-            return self._end(event)
-        return self._end(event, self._xa_stop(control.xid, changed))
-
-    def _xa_stop(self, xid: str, changed: Tables | None) -> TableStoppedError | None:
-        """XA COMMIT publishes rows that stand far back in the log: the tables that they are of cannot be followed."""
-        if changed is None:
-            return TableStoppedError(
-                None, "xa",
-                f"XA COMMIT of a transaction that was prepared before capture began ({xid}): which rows it changed is unknown",
-                COPY_EACH,
-            )  # fmt: skip
-        tables = frozenset(name for name in changed if self._captured(*name))
-        if not tables:
-            return None
-        listed = ", ".join(sorted(f"{db}.{table}" for db, table in tables))
-        return TableStoppedError(
-            tables, "xa", f"an XA transaction ({xid}) changes {listed}; XA is not supported yet",
-            f"exclude the table, or end the use of XA on it, and {COPY_EACH}",
-        )  # fmt: skip
 
     # --- the rest
 

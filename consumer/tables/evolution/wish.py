@@ -1,0 +1,109 @@
+"""The table that a unit wants of the target: its new definition, and what it and the other units that write the table want together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from consumer.errors import UnitStoppedError
+from consumer.tables.evolution.widening import join
+from consumer.tables.router import Policy
+from schemas.table.model import Column, Table, UniqueIndex
+from schemas.wire.event import ColumnChanges
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """`wanted`: the new definition in target terms; `before`: the one in force. `others`: those in force of the other units that write
+    the table. `rewrite`: every row comes anew. `settled`: the steps were carried out; what can be done only once is not asked
+    for again. `uniques`: False: the target refused them: new unique indexes are left out, and those go that a column would have that becomes a
+    long text or bytes, over which MySQL has none (error 1170)."""
+
+    wanted: Table
+    before: Table | None
+    policy: Policy
+    columns: ColumnChanges = field(default_factory=ColumnChanges)
+    others: Sequence[Table] = ()
+    rewrite: bool = False
+    settled: bool = False
+    uniques: bool = True
+
+    @property
+    def gone(self) -> list[str]:
+        """Columns that the unit wrote and writes no more, by their names of now."""
+        there = set(self.wanted.column_names)
+        return [name for name in map(self.renamed, self._known()) if name not in there]
+
+    @property
+    def anew(self) -> set[str]:
+        """Columns that the source has dropped and added under one name."""
+        return set(self.columns.dropped).intersection(self.columns.added)
+
+    @property
+    def replaced(self) -> set[str]:
+        """Those of them that are dropped and added at the target now: their indexes go with them, and come again."""
+        return set() if self.settled or self.rewrite else self.anew
+
+    def renamed(self, name: str) -> str:
+        return self.columns.renamed.get(name, name)
+
+    def shared(self, name: str) -> bool:
+        return any(name in other.column_names for other in self.others)
+
+    def _known(self) -> tuple[str, ...]:
+        return () if self.before is None else self.before.column_names
+
+
+def joined_table(wish: Wish) -> Table:
+    """Return the table that can hold the rows of all units: what one adds it has, what one lacks may be NULL in it."""
+    tables = [wish.wanted, *wish.others]
+    if len(tables) == 1:
+        return wish.wanted
+    for other in wish.others:
+        if set(other.key.columns) != set(wish.wanted.key.columns):
+            raise UnitStoppedError(
+                f"{wish.wanted.db}.{wish.wanted.name}: the key is ({', '.join(wish.wanted.key.columns)}) here and ({', '.join(other.key.columns)}) "
+                "for another source that writes this table: change the other sources alike, or route this one to a table of its own"
+            )
+    columns = tuple(_joined_column(column, tables) for column in wish.wanted.columns)
+    unique = tuple(
+        index
+        for index in wish.wanted.unique
+        if all(any(same_index(index, theirs) for theirs in other.unique) for other in wish.others)
+    )
+    return replace(wish.wanted, columns=columns, unique=unique)
+
+
+def _joined_column(column: Column, tables: Sequence[Table]) -> Column:
+    type_, nullable = column.type, column.nullable
+    for table in tables[1:]:
+        if column.name not in table.column_names:
+            nullable = True
+            continue
+        other = table.column(column.name)
+        wide = join(type_, other.type)
+        if wide is None:
+            raise UnitStoppedError(
+                f"{table.db}.{table.name}: column {column.name} is {column.type.kind} here and {other.type.kind} for another source that writes "
+                "this table: change the other sources alike, or route this one to a table of its own"
+            )
+        type_, nullable = wide, nullable or other.nullable
+    return replace(column, type=type_, nullable=nullable)
+
+
+def same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
+    """Tell whether a real index is the wanted one; it may compare more of a value, never less."""
+    if set(wanted.columns) != set(real.columns):
+        return False
+    prefixes = {part.column: part.prefix for part in wanted.parts}
+    return all(
+        part.prefix is None or (prefixes[part.column] or part.prefix + 1) <= part.prefix
+        for part in real.parts
+    )
+
+
+def renamed_index(index: UniqueIndex, names: Mapping[str, str]) -> UniqueIndex:
+    parts = tuple(replace(part, column=names.get(part.column, part.column)) for part in index.parts)
+    return replace(index, parts=parts)

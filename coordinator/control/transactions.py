@@ -1,0 +1,140 @@
+"""The transactions of a candidate in the control topic: its claims, the records of its term, snapshots, and that it resigns."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import structlog
+
+from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, batches, encode, snapshot
+from coordinator.control.fold import due
+from coordinator.control.producer import TermProducer, WriteFailedError
+from coordinator.control.topic import ControlTopic
+from coordinator.core.owner.state import Record
+from schemas.config.model import KafkaConfig
+
+log = structlog.get_logger("control")
+
+
+@dataclass(frozen=True, slots=True)
+class WriterConfig:
+    """Seconds; `timeout` of a claim or commit is longer than the owner's own lease: a broker's restart ends no term.
+    `snapshot_after` offsets, `snapshot_bytes`: how long the topic may become. `batch`: records in one transaction."""
+
+    beat: float = 0.8
+    timeout: float = 10.0
+    snapshot_after: int = 5000
+    snapshot_bytes: int = 16 << 20
+    batch: int = 20_000
+
+
+@dataclass(slots=True)
+class Term:
+    """A term that this candidate leads, and the length of the topic. `base`: offset of the snapshot in force, `cost`: its bytes.
+
+    `begun`: when the last transaction began, in monotonic seconds; `pending`: changes that are not written yet, by their token.
+    """
+
+    rev: int
+    records: dict[str, Record]
+    base: int
+    end: int
+    size: int
+    begun: float
+    cost: int = 0
+    pending: deque[tuple[int, tuple[Change, ...]]] = field(default_factory=deque)
+
+    def take(self, most: int) -> tuple[list[int], list[Change]]:
+        """Take tokens and changes that wait, until there are `most` changes."""
+        tokens: list[int] = []
+        changes: list[Change] = []
+        while self.pending and len(changes) < most:
+            token, some = self.pending.popleft()
+            tokens.append(token)
+            changes.extend(some)
+        return tokens, changes
+
+
+class TermTransactions:
+    """Carried out one after the other, in one thread. `claim`, `write` and `shorten` raise WriteFailedError.
+
+    `claimed_at`: when the writing of the last claim began, in monotonic seconds.
+    """
+
+    def __init__(self, kafka: KafkaConfig, candidate: Candidate, nonce: str, config: WriterConfig) -> None:
+        self._kafka, self._candidate, self._nonce, self._config = kafka, candidate, nonce, config
+        self._topic: ControlTopic | None = None
+        self._producer: TermProducer | None = None
+        self.claimed_at = 0.0
+
+    def claim(self) -> int:
+        """Claim the next term, and return its number; no earlier producer writes anything from here on."""
+        self.discard()
+        self._producer = TermProducer(self._kafka, self._config.timeout)
+        claim = encode(Claim(self._candidate, self._nonce))
+        self.claimed_at = time.monotonic()
+        # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
+        return self._producer.commit([claim], "claim") or self._producer.commit([claim], "claim")
+
+    @property
+    def claimed(self) -> bool:
+        """Tell whether there is a claim, and it was not thrown away."""
+        return self._producer is not None
+
+    def write(self, term: Term, changes: list[Change]) -> None:
+        """Write changes, or a beat where there are none. Raises ValueError where nothing is `claimed`."""
+        if self._producer is None:
+            raise ValueError("nothing is claimed")
+        term.begun = time.monotonic()
+        payloads = list(batches(term.rev, changes)) or [encode(Beat(term.rev))]
+        term.end = self._producer.commit(payloads, "write") + len(payloads) + 1
+        term.size += sum(map(len, payloads))
+        _apply(term.records, changes)
+
+    def shorten(self, term: Term) -> bool:
+        """Write a snapshot, once the topic has become long; tell whether one was written."""
+        config = self._config
+        long = due(
+            term.end - term.base,
+            term.size,
+            term.cost,
+            most=config.snapshot_after,
+            most_bytes=config.snapshot_bytes,
+        )
+        if not long or self._producer is None:
+            return False
+        term.begun = time.monotonic()
+        payloads = list(snapshot(term.rev, self._candidate, self._nonce, term.records))
+        term.base = self._producer.commit(payloads, "snapshot")
+        term.end = term.base + len(payloads) + 1
+        term.size = term.cost = sum(map(len, payloads))
+        return True
+
+    def trim(self, before: int) -> None:
+        """Delete what is before a snapshot."""
+        self._topic = self._topic or ControlTopic(self._kafka)
+        self._topic.trim(before)
+
+    def resign(self, rev: int) -> None:
+        if self._producer is None:
+            return
+        try:
+            self._producer.commit([encode(Resigned(rev))], "resignation", timeout=2.0)
+        except WriteFailedError as error:
+            log.info("resignation not written", error=str(error))
+
+    def discard(self) -> None:
+        """Throw the producer away; what was not committed never will be."""
+        if self._producer is not None:
+            self._producer.discard()
+            self._producer = None
+
+
+def _apply(records: dict[str, Record], changes: list[Change]) -> None:
+    for key, record in changes:
+        if record is None:
+            records.pop(key, None)
+        else:
+            records[key] = record

@@ -1,0 +1,65 @@
+"""The folder of an embedded service: its data, its log, and what else it writes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.embedded.errors import closed
+from deploy.embedded.guard.processes import kept
+
+
+class Home:
+    """A folder that is `given` and stays, or is `made` when it is needed first, and goes with `close`.
+
+    `log_elsewhere`: the file of the log where it is not in the folder.
+    """
+
+    def __init__(self, kind: str, given: Path | None, made: Callable[[], Path]) -> None:
+        self.given = given
+        self.log_elsewhere: Path | None = None
+        self._kind = kind
+        self._made = made
+        self._folder: Path | None = None
+        self._closed = False
+
+    @property
+    def folder(self) -> Path:
+        """Raises EmbeddedError where it is closed."""
+        if self._folder is None:
+            if self._closed:
+                raise closed(self._kind)
+            self._folder = self._made() if self.given is None else _existing(self.given)
+        return self._folder
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.log_elsewhere or self.folder / "server.log"
+
+    @contextmanager
+    def data_made_whole(self) -> Iterator[None]:
+        """Remove the data where making them fails: half of them would be taken for all of them at the next start."""
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(self.data, ignore_errors=True)
+            raise
+
+    def close(self) -> None:
+        """Remove a folder that was made."""
+        self._closed = True
+        if self._folder is not None and self.given is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            kept(self._folder)
+            self._folder = None
+
+
+def _existing(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()

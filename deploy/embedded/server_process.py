@@ -1,0 +1,168 @@
+"""The processes of an embedded service: the commands that prepare it, and the server with all that it starts itself."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+
+from deploy.embedded.errors import EmbeddedError, closed
+from deploy.embedded.guard.guardian import kill_tree
+from deploy.embedded.guard.processes import release, spawn
+from deploy.embedded.home import Home
+from deploy.embedded.patience import Patience
+
+Command = Sequence[str | Path]
+
+
+class ServerProcess:
+    """The server of a service, which writes its log into `home`. What fails raises EmbeddedError with the end of that log.
+
+    `environment`: what it gets beside this process's own; `as_nobody`: it gives up the rights of root.
+    """
+
+    def __init__(self, kind: str, home: Home, *, as_nobody: bool) -> None:
+        self.environment = {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        self._kind = kind
+        self._home = home
+        self._as_nobody = as_nobody
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._gate = threading.Lock()  # between a start in one thread and a close in another
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise EmbeddedError(self._kind, "it is not running", "call start() first")
+        return self._process.pid
+
+    def run(self, command: Command, within: float) -> None:
+        """Run a command that prepares the service, to its end, in `within` seconds at most."""
+        process = self._spawn(command)
+        try:
+            ended = _in_time(process, within)
+        finally:
+            _end(process)
+        if not ended:
+            raise self._failure(f"`{Path(command[0]).name}` did not end within {within:.0f} s")
+        if process.returncode != 0:
+            raise self._failure(f"`{Path(command[0]).name}` ended with code {process.returncode}")
+
+    def start(self, command: Command) -> None:
+        with self._gate:
+            if self._closed:
+                raise closed(self._kind)
+            self._process = self._spawn(command)
+
+    def await_answer(self, probe: Callable[[], None], port: int, within: float) -> None:
+        """Return once `probe` raises nothing any more. A server that does not answer in `within` seconds is killed."""
+        process = self._process
+        if process is None:
+            raise closed(self._kind)
+        patience = Patience(within)
+        while (reason := _refusal(probe)) is not None:
+            if _ended(process, 0.05):
+                self._give_up(f"it ended with code {process.returncode} while starting")
+            if patience.over():
+                self._give_up(f"no answer on port {port} within {patience.waited:.0f} s ({reason})")
+
+    def stop(self, number: signal.Signals, within: float) -> None:
+        """Ask it to end by a signal, and insist when it does not in `within` seconds."""
+        process = self._process
+        if process is None:
+            return
+        self.resume()
+        process.send_signal(number)
+        _in_time(process, within)
+        self.kill()
+
+    def kill(self) -> None:
+        """As kill -9 or a crash."""
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
+
+    def close(self) -> None:
+        """Let nothing start it any more; what runs goes on."""
+        with self._gate:
+            self._closed = True
+
+    def pause(self) -> None:
+        """Stop every process of the service in its tracks: to others it looks like a hung machine."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
+        home = self._home
+        with home.log.open("ab") as log:
+            return spawn(
+                command, output=log, env=self.environment, cwd=home.folder, unprivileged=self._as_nobody
+            )
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            top = psutil.Process(process.pid)
+            for each in [top, *top.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
+
+    def _give_up(self, seen: str) -> NoReturn:
+        failure = self._failure(seen)
+        self.kill()
+        raise failure
+
+    def _failure(self, seen: str) -> EmbeddedError:
+        log = self._home.log
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        # What went wrong is often said long before the end (mariadb-install-db ends with advice).
+        errors = [line for line in lines[:-12] if "error" in line.lower()][-6:]
+        tail = "".join(f"\n    {line}" for line in (*errors, *lines[-12:]))
+        whole = f" (whole log: {log})" if self._home.given else ""
+        remedy = f"the log's last lines above name the cause{whole}; remove it and start again"
+        return EmbeddedError(self._kind, f"{seen}; its log ends:{tail}", remedy)
+
+
+def _refusal(probe: Callable[[], None]) -> str | None:
+    try:
+        probe()
+    except Exception as error:  # noqa: BLE001 - each driver has exceptions of its own for "not yet"
+        return str(error) or type(error).__name__
+    return None
+
+
+def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=within)
+    return process.returncode is not None
+
+
+def _in_time(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Tell whether it ends within `seconds` of a machine with time to spare."""
+    patience = Patience(seconds)
+    while not _ended(process, 0.2):
+        if patience.over():
+            return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills what still runs, waits for it and takes it off the guardian's list."""
+    if process.poll() is None:
+        kill_tree(process.pid)
+    process.wait()
+    release(process)

@@ -1,0 +1,79 @@
+"""The server of a source as it is now: its variables, its log, its identity, the user's grants."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from producer.sources.changes import LogFile
+from producer.sources.source_session import SourceSession
+from schemas.io.mysql_catalog import charset_ids
+from schemas.wire.records import Identity, StoredPosition
+
+
+class Answering(NamedTuple):
+    """The server that answers. `own`: its uuid, or host and port; `server_id`: as the events that it sends itself name it."""
+
+    own: str
+    server_id: int
+
+
+class ServerState:
+    """The state of a server, as it says it itself through one connection. Raises pymysql errors."""
+
+    def __init__(self, session: SourceSession) -> None:
+        self._session = session
+        self._flavour = session.flavour
+
+    def variables(self) -> dict[str, str]:
+        """Return all global variables, names in lower case."""
+        return {
+            row["Variable_name"].lower(): row["Value"] for row in self._session.query("SHOW GLOBAL VARIABLES")
+        }
+
+    def charsets(self) -> dict[int, str]:
+        """Return the character set of every collation id."""
+        return charset_ids(self._session.connection)
+
+    def log_end(self) -> tuple[str, int] | None:
+        """Return file and position of the end of the log; None: no binary log."""
+        rows = self._log_status()
+        return (rows[0]["File"], int(rows[0]["Position"])) if rows else None
+
+    def log_filters(self) -> tuple[str, str]:
+        """Return which databases alone the log has, and which it has not (comma-separated; empty: no filter)."""
+        rows = self._log_status()
+        return (
+            (str(rows[0]["Binlog_Do_DB"] or ""), str(rows[0]["Binlog_Ignore_DB"] or "")) if rows else ("", "")
+        )
+
+    def log_files(self) -> list[LogFile]:
+        """Return the log's files, oldest first. Raises OperationalError 1381 without a binary log."""
+        return [
+            LogFile(row["Log_name"], int(row["File_size"])) for row in self._session.query("SHOW BINARY LOGS")
+        ]
+
+    def answering(self) -> Answering:
+        """Return which server answers on this connection: not another one behind the same address."""
+        row = self._session.query(f"SELECT {self._flavour.own} AS own, @@global.server_id AS id")[0]
+        return Answering(str(row["own"]), int(row["id"]))
+
+    def identity(self) -> Identity:
+        row = self._session.query(
+            f"SELECT {self._flavour.uuid} AS uuid, @@global.server_id AS id, @@version AS version, "
+            f"{self._flavour.gtids} AS gtids"
+        )[0]
+        gtid_set = (row["gtids"] or "").replace("\n", "") or None
+        return Identity(
+            server_uuid=row["uuid"], server_id=int(row["id"]), version=row["version"], gtid_set=gtid_set
+        )
+
+    def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
+        """Tell whether the server has all transactions that the record's identity lists."""
+        return self._flavour.has_gtids(self._session.query, stored.identity.gtid_set, now.gtid_set)
+
+    def grants(self) -> list[str]:
+        """Return the lines of SHOW GRANTS, those of the roles in force included."""
+        return self._flavour.grants(self._session.query)
+
+    def _log_status(self) -> list[dict[str, Any]]:
+        return self._session.first_known(self._flavour.log_status)
