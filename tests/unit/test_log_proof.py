@@ -283,10 +283,11 @@ def test_a_record_without_a_proof_gets_one_by_its_file(monkeypatch: pytest.Monke
 
 
 class Catalogue:
-    """What is asked of the source besides its log; `has`: whether it has executed the captured GTIDs."""
+    """What is asked of the source besides its log, by its session and of its server; `has`: whether it has executed the captured GTIDs."""
 
     def __init__(self, *, has: bool, flavour: BinlogFlavour = MYSQL) -> None:
         self.has, self.flavour = has, flavour
+        self.session = self.server = self
 
     def identity(self) -> Identity:
         return Identity(server_uuid="u", server_id=1, version="9", gtid_set="u:1-3")

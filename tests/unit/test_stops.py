@@ -285,7 +285,7 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
     parts: Any = SimpleNamespace(
         captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={}, late={},
         copies=SimpleNamespace(stopped=lambda *_: None), names=EXACT, writer=None, clock=SimpleNamespace(now_ms=lambda: 7),
-        forget=lambda _name: None,
+        tables=SimpleNamespace(forget=lambda _name: None),
     )  # fmt: skip
     error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
     TableStops(parts, parts, parts, parts).stop(error, LogMoment("binlog.000009", pos, 7))
