@@ -99,9 +99,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def double_text(value: float) -> str:
-    """Return a double as MySQL prints it in JSON: shortest digits, exponent form outside 1e-15 … 1e15, else ".0"."""
+    """Return a double as MySQL prints it in JSON: shortest digits, exponent form outside 1e-15 … 1e15 unless a digit stands behind the point, else ".0"."""
     sign, digits, point = _shortest(value)
-    if not -14 <= point <= 15:
+    if point < -14 or 15 < point >= len(digits):
         mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
         return f"{sign}{mantissa}e{point - 1}"
     if point <= 0:
