@@ -152,15 +152,23 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/attempt.py",
-        ("        if isinstance(taken, Emptied):\n            yield from self._drain()\n", "        if isinstance(taken, Emptied):\n"),
+        ("        if isinstance(taken, Emptied):\n            yield from self._standing.drain()\n", "        if isinstance(taken, Emptied):\n"),
         ("            Truncate(in_force.target, in_force.routed.where),\n", ""),
         ("            CloseHeldBefore(mark[0], f", "            CloseHeldBefore(0, f"),
-        ("        yield from self._close_applier()  # its lanes remember keys that are held no more\n", ""),
         tests=("tests/unit/test_unit_apply.py",),
     ),
     *_of(
-        "consumer/attempt/attempt.py",
+        "consumer/attempt/standing.py",
+        ("        yield from self.close()\n        self.held, self.applier = held", "        self.held, self.applier = held"),
+        tests=("tests/unit/test_unit_apply.py",),
+    ),
+    *_of(
+        "consumer/attempt/evolution/next_definition.py",
         ('            raise CopyNeededError(why, cause="definition", after=mark[0], instead=error) from error', "            raise"),
+        tests=_EVOLVING,
+    ),
+    *_of(
+        "consumer/attempt/attempt.py",
         ("                    raise stop.instead or stop", "                    raise stop"),
         tests=_EVOLVING,
     ),
@@ -280,7 +288,7 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/attempt.py",
-        ("self._changes.unfit is not None and self._progress.lowest.offset == stood:", "self._changes.unfit is not None:"),
+        ("standing.changes.unfit is not None and standing.progress.lowest.offset == stood:", "standing.changes.unfit is not None:"),
         tests=(
             "tests/unit/test_evolving.py::test_an_attempt_that_is_given_the_copy_goes_on_with_it_though_the_target_fits_what_comes_then_alone",
         ),
@@ -291,7 +299,7 @@ MUTANTS = [
         ('return None if event.op == "r" else event', "return event"),
         tests=("tests/unit/test_schemas_debezium.py",),
     ),
-    *_of("consumer/attempt/attempt.py", ("replace(before.followed_by(table), since=mark[0])", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
+    *_of("consumer/attempt/evolution/next_definition.py", ("replace(before.followed_by(table), since=mark[0])", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
     *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
     *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
     *_of("schemas/wire/copies.py", ("copies.get(table_text(db, table))", 'copies.get(f"{db}.{table}")'), tests=_COPIES),

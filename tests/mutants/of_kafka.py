@@ -243,7 +243,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "consumer/attempt/attempt.py",
+        "consumer/attempt/evolution/next_definition.py",
         _ATTEMPTS,
         ("anew=first", "anew=False"),
     ),

@@ -9,15 +9,16 @@ from typing import Any
 from unittest import mock
 
 from consumer.attempt import effects as fx
-from consumer.attempt.attempt import Attempt
 from consumer.attempt.evolution import in_target, machine
 from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.evolution.next_definition import NextDefinition
+from consumer.attempt.standing import Standing
 from consumer.tables import router
 from consumer.tables.evolution import decisions, plans, steps
 from consumer.tables.evolution.plans import TableChange
 from tests.sim.changing import Run
 
-_drain, _define, _carry = Attempt._drain, Attempt._define, Run.carry_out
+_drain, _define, _carry = Standing.drain, NextDefinition.define, Run.carry_out
 
 
 @contextmanager
@@ -56,16 +57,16 @@ def _statements_keep_their_connection() -> Iterator[None]:
 def _lanes_are_drained_first() -> Iterator[None]:
     defining: set[int] = set()
 
-    def define(self: Attempt, event: Any, mark: Any) -> Any:
-        defining.add(id(self))
+    def define(self: NextDefinition, event: Any, mark: Any) -> Any:
+        defining.add(id(self._standing))
         yield from _define(self, event, mark)
-        defining.discard(id(self))
+        defining.discard(id(self._standing))
 
-    def drain(self: Attempt) -> Any:
+    def drain(self: Standing) -> Any:
         if id(self) not in defining:
             yield from _drain(self)
 
-    with mock.patch.object(Attempt, "_define", define), mock.patch.object(Attempt, "_drain", drain):
+    with mock.patch.object(NextDefinition, "define", define), mock.patch.object(Standing, "drain", drain):
         yield
 
 

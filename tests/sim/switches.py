@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 
-from consumer.attempt import attempt as attempt_module
+from consumer.attempt import standing as standing_module
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
@@ -18,6 +18,7 @@ from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.effects import ListKeys, Machine, NextSlice, Operation, Transact, Write
+from consumer.attempt.evolution import next_definition
 from consumer.attempt.reader import EnvelopeReader
 from consumer.attempt.transactions import Progress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError
@@ -335,7 +336,11 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "2": ((ChunkSender, "send", _from_the_first_row),),
     "3": ((KafkaWriter, "abandon", _abandon_without_purge), (Deduplicator, "judge", _judge_without_prev)),
     "4": ((Deduplicator, "__init__", _from_highest_lane),),
-    "5": ((attempt_module, "plan", _hasty_plan), (attempt_module, "relaid", _hasty_rows)),
+    "5": (
+        (standing_module, "plan", _hasty_plan),
+        (standing_module, "relaid", _hasty_rows),
+        (next_definition, "relaid", _hasty_rows),
+    ),
     "7": ((Dispatcher, "_move", _moves_whole),),
     "10": ((dispatch_module, "key_fold", _exact_key),),
     "11": (

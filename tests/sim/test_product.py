@@ -12,9 +12,10 @@ from unittest import mock
 
 import pytest
 
-from consumer.attempt import applier, attempt, lane_group, reader, spec, transactions
+from consumer.attempt import applier, attempt, lane_group, reader, spec, standing, transactions
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
+from consumer.attempt.evolution import next_definition
 from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
 from producer import tables
 from producer.barriers import barriers, concern, new_tables, unconverted
@@ -60,7 +61,7 @@ from producer.sources.binlog import transactions as source_transactions
 from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
-    applier, attempt, lane_group, reader, spec, transactions, dedup, dispatch, lanes, layout, locks, netchange, progress,
+    applier, attempt, next_definition, lane_group, reader, spec, standing, transactions, dedup, dispatch, lanes, layout, locks, netchange, progress,
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
@@ -76,7 +77,7 @@ NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "transactions.Progress.once": "on_drop: empty (tests/unit/test_evolving.py)",
-    "attempt.recreated": "a topic that was made again",
+    "standing.recreated": "a topic that was made again",
     "producer.proof.Definitions.converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",

@@ -1,0 +1,155 @@
+"""A unit in one attempt: its progress, the definition in force, what is held, and the lanes that work on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from consumer.attempt.applier import Applier, SignalsFor
+from consumer.attempt.copies.copies import Copies
+from consumer.attempt.debezium import DebeziumReader
+from consumer.attempt.effects import Begin, Machine, ask
+from consumer.attempt.evolution.machine import TableChanges
+from consumer.attempt.reader import EnvelopeReader, RecordReader, undefined
+from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.transactions import Progress, retried
+from consumer.attempt.trouble import AttemptFigures
+from consumer.errors import UnitStoppedError
+from consumer.ordering.fold import refolded
+from consumer.ordering.layout import Layout, keys_fingerprint
+from consumer.ordering.model import Held, RowChange, UnitState
+from consumer.ordering.progress import Mark, ResumePlan, plan, relaid
+from consumer.tables.definition import InForce
+from schemas.findings import START_OVER
+
+
+class Standing:
+    """One unit in one attempt, as its last transaction left it. Its methods are machines.
+
+    `applier`: with its lanes; None: no definition is in force, or they are closed. `held`: the quarantine's entries that the next one begins with.
+    `mark`: the last record that was read; None: none is known, as behind a change of the layout.
+    """
+
+    def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
+        """`signals`: how the lanes share state under this attempt's driver."""
+        self.spec = spec
+        topic = spec.unit.topic
+        self._signals, self._figures = signals, figures
+        self.reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
+        self.progress = Progress(())
+        self.changes = TableChanges(spec, lambda: self.progress)
+        self.copies = Copies(spec)
+        self.applier: Applier | None = None
+        self.in_force: InForce | None = None
+        self.held: Sequence[Held] = ()
+        self.plan = ResumePlan(0, wanted_layout(spec, None))
+        self.mark: Mark | None = None
+
+    def begin(self) -> Machine[None]:
+        """Begin, or begin anew: fence, read, choose the layout."""
+        rows, state, self.held = yield from retried(lambda: ask(Begin()))
+        check_state(self.spec, rows[0].topic_id, state)
+        self.progress = Progress(rows)
+        if state.ddl is not None:
+            yield from self.changes.recover(state)
+            yield from self.begin()
+            return
+        self.in_force = yield from self.changes.restore(state.definition)
+        stored = Layout.decode(rows[0].layout)
+        self.plan = plan(
+            self.progress.rows, stored if self.changes.unfit else wanted_layout(self.spec, self.in_force)
+        )
+        self.copies.begun()
+        if self.plan.switch_now:
+            yield from self.switch()
+            return
+        lowest = self.progress.lowest
+        self.reader.begin(self.progress.rows, self.in_force)
+        self.mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
+        self.applier = self._applier_anew()
+
+    def _applier_anew(self) -> Applier | None:
+        in_force = self.in_force
+        if in_force is None:
+            return None
+        return Applier(
+            self.spec.unit,
+            self.progress,
+            self.plan.layout,
+            in_force.target,
+            wanted=in_force.wanted,
+            held=refolded(self.held, in_force.target),
+            limits=self.spec.limits,
+            replace=self.spec.replace,
+            unfit=in_force.unfit,
+            small_batch=self.spec.small_batch,
+            signals=self._signals,
+        )
+
+    def hold(self, held: Sequence[Held]) -> Machine[None]:
+        """Go on with these entries of the quarantine: the lanes that there were remember keys that are held no more."""
+        yield from self.close()
+        self.held, self.applier = held, self._applier_anew()
+
+    def switch(self) -> Machine[None]:
+        """All lanes stand equal: write the wanted layout, and begin anew with it."""
+        rows = relaid(self.progress.rows, wanted_layout(self.spec, self.in_force))
+        yield from retried(lambda: self.progress.relayout(rows))
+        yield from self.begin()
+
+    def submit(self, changes: list[RowChange]) -> Machine[None]:
+        """Hand changes to the lanes."""
+        if not changes:
+            return
+        if self.applier is None:  # no reader gives rows then; if one did, they must not pass for applied
+            raise undefined(self.spec.unit.topic)
+        yield from self.applier.submit(changes)
+        self._figures.applied += len(changes)
+
+    def drain(self) -> Machine[None]:
+        """Wait until every lane stands at the last record that was read."""
+        mark = self.mark
+        if mark is None:
+            return
+        if self.applier is not None:
+            yield from self.applier.drain(mark)
+        else:
+            yield from self.progress.move_idle(self.progress.behind(mark), mark)
+
+    def close(self, error: BaseException | None = None) -> Machine[None]:
+        """End the lanes. `error`: what ended the attempt."""
+        applier, self.applier = self.applier, None
+        if applier is not None:
+            try:
+                yield from applier.close(error)
+            finally:  # what is committed counts, whatever ended the lanes
+                self._figures.held += applier.held
+                self._figures.displaced += applier.displaced
+
+
+def wanted_layout(spec: UnitSpec, in_force: InForce | None) -> Layout:
+    """Return the layout that a unit shall have under its configuration and the definition in force (None: none yet)."""
+    layout = initial_layout(spec.routes, spec.lanes)
+    return (
+        layout
+        if in_force is None
+        else msgspec.structs.replace(layout, keys=keys_fingerprint([in_force.target]))
+    )
+
+
+def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
+    """Raise UnitStoppedError if what the target says of the unit keeps it from going on. `topic_id`: that its progress speaks of."""
+    topic = spec.unit.topic
+    if state.stopped is not None:
+        raise UnitStoppedError(state.stopped)
+    if topic_id != spec.topic_id:
+        raise UnitStoppedError(recreated(topic))
+
+
+def recreated(topic: str) -> str:
+    """Return the message for a topic that is not the one the progress speaks of."""
+    return (
+        f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "
+        f"{START_OVER}"
+    )
