@@ -9,6 +9,7 @@ way, and of the other cases a part in turn, another with each commit (`--turn N`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -42,6 +43,7 @@ _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
 SAMPLE, TURNS = 8, 6
 
 
+@cache
 def by_length(path: Path) -> tuple[int, bool]:
     """Return when a module's turn is: the place of its folder below `tests`; of unit tests, the last ones, those with a long test come first.
 
