@@ -6,6 +6,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Whatever the machine says, bytecode is kept: without it each of the hundreds of processes of a run compiles the product anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Named after the contents of what defines the environment: when they change, the environment is brought up to date.
 STAMP := .venv/.installed-$(shell cat setup.cfg pyproject.toml | cksum | tr ' ' -)
 

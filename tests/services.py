@@ -1,25 +1,31 @@
 """Fixtures for real services: started when a test first asks for one, once per test process, shared by its tests.
 
 Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service: after each
-test whatever was started is running again.
+test that may have, whatever was started is running again.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from typing import NoReturn, TypeVar
 
 import pytest
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
+from tests.families import family, send
 from tests.h2_server import OracleOnH2
 from tests.oracle_on_h2 import make_database
 from tests.real_oracle import RealOracle, dsn
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []
+#: The fixtures that start them.
+SERVICES = frozenset({"kafka", "mariadb", "mariadb2", "mysql", "postgres", "oracle"})
+#: The markers of tests on services (conftest gives them by folder).
+_MARKERS = ("integration", "faults")
 #: How the reason begins for which a test is skipped that needs one.
 NO_MYSQL = "no MySQL here: "
 
@@ -143,11 +149,27 @@ def oracle_db(oracle: OracleOnH2 | RealOracle, unique: str) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def _services_survive() -> Iterator[None]:
+def _services_survive(request: pytest.FixtureRequest) -> Iterator[None]:
     """Whatever a test did to a shared service, the next one finds it running."""
     yield
+    if _started and may_have_stopped(request):
+        revive_all()
+
+
+def may_have_stopped(request: pytest.FixtureRequest) -> bool:
+    """Tell whether a test may have stopped a service: one of their folders, or one elsewhere that asked for a service.
+
+    The others are thousands, and to look at the machine's processes after each would take longer than they do.
+    """
+    marked = any(request.node.get_closest_marker(marker) for marker in _MARKERS)
+    return marked or not SERVICES.isdisjoint(request.fixturenames)
+
+
+def revive_all() -> None:
+    """Have every service running that was started: one look at the machine's processes for all of them."""
+    send(family(os.getpid()), signal.SIGCONT)
     for service in _started:
-        _revive(service)
+        service.start()
 
 
 def pytest_report_header() -> str:

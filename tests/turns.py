@@ -9,6 +9,7 @@ way, and of the other cases a part in turn, another with each commit (`--turn N`
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -42,11 +43,16 @@ _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
 SAMPLE, TURNS = 8, 6
 
 
-def by_length(path: Path) -> int:
-    """Return when a module's turn is: the sort key of its folder below `tests`."""
+@cache
+def by_length(path: Path) -> tuple[int, bool]:
+    """Return when a module's turn is: the place of its folder below `tests`; of unit tests, the last ones, those with a long test come first.
+
+    At the end such a module would keep the other processes waiting.
+    """
     here = Path(__file__).parent
     folder = path.relative_to(here).parts[0] if path.is_relative_to(here) else ""
-    return _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
+    place = _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
+    return place, not any(test.startswith(f"tests/unit/{path.name}::") for test in ALWAYS)
 
 
 def of_turn(names: Iterable[str], turn: int) -> list[str]:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any
 from unittest import mock
@@ -152,6 +153,7 @@ def functions() -> Iterator[tuple[str, Any, str]]:
                         yield f"{short}.{name}.{method}", thing, method
 
 
+@cache
 def _written(kind: type) -> set[str]:
     """Return the names of the methods that stand in the source: a dataclass and a Protocol have others."""
     if getattr(kind, "_is_protocol", False):

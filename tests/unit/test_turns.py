@@ -118,3 +118,9 @@ def test_modules_that_need_services_come_first() -> None:
     tests = Path(__file__).parents[1]
     names = ("unit/test_turns.py", "sim/test_model.py", "integration/test_demo.py", "faults/test_cluster.py")
     assert sorted(names, key=lambda name: by_length(tests / name)) == list(reversed(names))
+
+
+def test_of_unit_tests_modules_with_a_long_one_come_first() -> None:
+    tests = Path(__file__).parents[1]
+    names = ("unit/test_turns.py", "unit/test_apply_copies.py", "sim/test_oracle.py")
+    assert sorted(names, key=lambda name: by_length(tests / name)) == list(reversed(names))
