@@ -90,7 +90,8 @@ class Standing:
     def hold(self, held: Sequence[Held]) -> Machine[None]:
         """Go on with these entries of the quarantine: the lanes that there were remember keys that are held no more."""
         yield from self.close()
-        self.held, self.applier = held, self._applier_anew()
+        self.held = held
+        self.applier = self._applier_anew()
 
     def switch(self) -> Machine[None]:
         """All lanes stand equal: write the wanted layout, and begin anew with it."""

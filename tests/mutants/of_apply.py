@@ -159,7 +159,8 @@ MUTANTS = [
     ),
     *_of(
         "consumer/attempt/standing.py",
-        ("        yield from self.close()\n        self.held, self.applier = held", "        self.held, self.applier = held"),
+        ("        yield from self.close()\n        self.held = held\n", "        self.held = held\n"),
+        ("        self.held = held\n        self.applier = self._applier_anew()", "        self.applier = self._applier_anew()\n        self.held = held"),
         tests=("tests/unit/test_unit_apply.py",),
     ),
     *_of(

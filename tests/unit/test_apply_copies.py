@@ -588,6 +588,22 @@ def test_held_keys_that_the_source_has_no_more_are_let_go_at_the_end(text: bool,
     assert bench.target.rows_of() == rows_of(source)
 
 
+def test_a_key_that_the_end_of_a_copy_let_go_is_free_for_the_row_behind_it() -> None:
+    """In the same attempt, whose lanes knew the key as held."""
+    bench, source = benched()
+    poisoned(bench)
+    bench.write([source.put(source.row(n, None, 1)) for n in range(1, 4)])
+    bench.write([source.put({**source.row(2, None, 2), "owner": "poison"})])
+    assert bench.apply().held == 1
+    source.rows.pop(2)
+    start = len(bench.topic)
+    copy_of(source, bench.topic).all()
+    bench.write([source.put(source.row(2, None, 3))])
+    assert bench.apply(start).state == "ok"
+    assert bench.target.state.held == {}
+    assert bench.target.rows_of() == rows_of(source)
+
+
 def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:
     bench, source = benched()
     poisoned(bench)
