@@ -22,7 +22,9 @@ from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes import Apply, Batch, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.lane import Apply, Idle, Lane, WaitFor
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable

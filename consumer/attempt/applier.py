@@ -21,7 +21,8 @@ from consumer.attempt.lane_group import LaneGroup, Signals
 from consumer.attempt.transactions import Progress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes import HELD_BEHIND, Batch, LaneLimits
+from consumer.ordering.lanes.batches import HELD_BEHIND, Batch
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, Held, RowChange, TargetTable

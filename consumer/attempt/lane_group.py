@@ -15,7 +15,9 @@ from typing import Protocol
 
 from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes import Apply, Batch, Effect, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.lane import Apply, Effect, Idle, Lane, WaitFor
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import Held, RowChange
 from consumer.ordering.progress import Mark
@@ -49,7 +51,7 @@ class LaneGroup:
         unfit: str = "",
         signals: Signals,
     ) -> None:
-        """`held`, `replace`, `unfit`: see lanes.Lane."""
+        """`held`, `replace`, `unfit`: see Lane."""
         self.count = dispatcher.layout.lanes
         self.stopping = False
         self.signals = signals

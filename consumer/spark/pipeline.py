@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute

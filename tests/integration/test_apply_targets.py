@@ -19,7 +19,7 @@ from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.ordering.fold import key_fold
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.spark.worker import ConnectionCache

@@ -256,7 +256,7 @@ MUTANTS = [
         ("replace(in_force.stored, snapshot=None).encode()", "in_force.stored.encode()"),
         tests=_SNAPSHOTS,
     ),
-    *_of("consumer/ordering/lanes.py", ("if self._unfit and not", "if False and not"), tests=_EVOLVING),
+    *_of("consumer/ordering/lanes/segments.py", ("if self._unfit and not", "if False and not"), tests=_EVOLVING),
     *_of(
         "consumer/tables/definition.py",
         ("not holds(each.type, column.type) or", "False or"),

@@ -29,8 +29,8 @@ class Limit(NamedTuple):
 
 
 LIMITS: tuple[Limit, ...] = (
-    Limit("consumer/ordering/lanes.py", "max_gather", "events in a transaction"),
-    Limit("consumer/ordering/lanes.py", "max_pending", "events in memory"),
+    Limit("consumer/ordering/lanes/limits.py", "max_gather", "events in a transaction"),
+    Limit("consumer/ordering/lanes/limits.py", "max_pending", "events in memory"),
     Limit("consumer/ordering/locks.py", "SWEEP", "values in memory before free ones are looked for"),
     Limit("consumer/attempt/applier.py", "KEYS_SAID", "keys in a line of the log"),
     Limit("consumer/attempt/copies/keys.py", "PAGE", "keys looked up at a time"),

@@ -22,7 +22,7 @@ from consumer.attempt.effects import Effect
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from schemas.table.model import Table
 from tests.sim.actors import AttemptActors

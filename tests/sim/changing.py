@@ -33,7 +33,7 @@ from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
 from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.tables.fitness import explained
 from consumer.tables.router import Policy, TableRoute, wanted_table

@@ -25,7 +25,7 @@ from consumer.errors import CommitUnknownError, ConsumerError, FencedError
 from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes import Batch
+from consumer.ordering.lanes.batches import Batch
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange

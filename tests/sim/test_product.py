@@ -17,7 +17,8 @@ from consumer.attempt import applier, attempt, lane_group, reader, spec, standin
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
-from consumer.ordering import dedup, dispatch, lanes, layout, locks, netchange, progress
+from consumer.ordering import dedup, dispatch, layout, locks, netchange, progress
+from consumer.ordering.lanes import batches, lane, segments
 from producer import tables
 from producer.barriers import barriers, concern, new_tables, unconverted
 from producer.copies import book, limits, states
@@ -62,7 +63,8 @@ from producer.sources.binlog import transactions as source_transactions
 from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
-    applier, attempt, next_definition, lane_group, reader, spec, standing, transactions, dedup, dispatch, lanes, layout, locks, netchange, progress,
+    applier, attempt, next_definition, lane_group, reader, spec, standing, transactions, dedup, dispatch, lane, segments, batches,
+    layout, locks, netchange, progress,
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (

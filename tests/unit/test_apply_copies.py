@@ -21,7 +21,7 @@ from consumer.attempt.reader import Slice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event
 from schemas.wire.records import TableStop

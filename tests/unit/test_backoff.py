@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 import producer.capture
 from consumer.attempt import transactions
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.process.operations import fencing
 from consumer.targets import running
 from consumer.units import supervision

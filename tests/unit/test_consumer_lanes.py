@@ -16,7 +16,9 @@ from consumer.errors import FencedError, RefusedError, TransientError, UniqueVio
 from consumer.ordering.collations import text_fold
 from consumer.ordering.dispatch import Dispatcher, Item
 from consumer.ordering.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold, refolded
-from consumer.ordering.lanes import Apply, Batch, Idle, Lane, LaneLimits, WaitFor
+from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.lane import Apply, Idle, Lane, WaitFor
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import EventId, Held, LaneProgress, RowChange

@@ -17,7 +17,8 @@ from consumer.attempt.drivers.threads import carry_out
 from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact, Write
 from consumer.attempt.lane_group import LaneGroup
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes import Batch, LaneLimits
+from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import Holders, LockTable, Ticket
 from consumer.ordering.model import EventId, LaneProgress, RowChange, TargetTable

@@ -89,7 +89,7 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "fold": ("consumer.ordering.dispatch.key_fold", function_of),
     "dispatch": ("consumer.ordering.dispatch.Dispatcher.dispatch", raising),
     "locks": ("consumer.ordering.locks.LockTable.register", raising),
-    "lanes": ("consumer.ordering.lanes.Lane.next", raising),
+    "lanes": ("consumer.ordering.lanes.lane.Lane.next", raising),
     "net change": ("consumer.ordering.netchange.Reducer.reduce", raising),
     "begin": ("tests.fake_target.FakeSession.begin", raising),
     "transaction": ("tests.fake_target.FakeSession.transaction", raising),

@@ -15,7 +15,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.router import TableRoute

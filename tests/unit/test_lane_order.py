@@ -16,7 +16,8 @@ from consumer.attempt.transactions import FIRST_PAUSE_S, RESOLVE_TRIES, Progress
 from consumer.errors import AttemptLostError, CommitUnknownError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.fold import index_fold
-from consumer.ordering.lanes import Batch, LaneLimits
+from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange

@@ -19,7 +19,7 @@ from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.errors import RefusedError
-from consumer.ordering.lanes import LaneLimits
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import InForce
 from consumer.tables.router import TableRoute
