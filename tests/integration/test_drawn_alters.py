@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,14 @@ from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.tables.router import Policy, target_table
 from consumer.targets.dialect import open_session
+from producer.binlog_format.log_event import SessionSettings
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL
+from producer.sources.converted import may_be_converted
+from producer.sources.source_session import SourceSession
+from producer.statements import ddl
 from producer.statements.columns import changes, said
+from producer.statements.conversions import doubt_of
 from producer.statements.judgement import judge
 from schemas.config.model import TargetConfig
 from schemas.io.mysql_catalog import read_table
@@ -34,6 +41,7 @@ from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource
 from tests.drawn_alters import History
+from tests.drawn_settings import MAKE_ZONE, logged, spelled
 from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_changes import TopicUnit
 from tests.played_changes import BY_HAND, plain
@@ -55,6 +63,7 @@ class DrawnSource:
         self.history = History("h", random.Random(seed))
         self.ran: list[str] = []
         self.refused: list[str] = []
+        self.settings, self.modes = SessionSettings(), frozenset[str]()
         self.topic: list[bytes] = []
         self.link = database.connect(db)
         self.catalog = connect_mysql(database.host, database.port, "root", "", db)
@@ -67,6 +76,9 @@ class DrawnSource:
             "database": db,
         }
         self.session = open_session(TargetConfig.model_validate(values), name="judge")
+        self.asked = SourceSession(self.catalog, MYSQL if self.kind == "mysql" else MARIADB)
+        for statement in MAKE_ZONE:
+            database.execute(statement)
         self._run(f"CREATE TABLE h {FORM}")
         self.table = self.defined()
         self.fake = FakeSource(table=self.table, name="s")
@@ -77,16 +89,32 @@ class DrawnSource:
         for each in (self.link, self.catalog, self.session):
             each.close()
 
-    def _run(self, text: str) -> bool:
+    def _run(self, text: str, settings: Sequence[str] = ()) -> str | None:
+        """Return the statement as the server took it; None: it did not. `settings`: of a session of its own."""
+        apart = self.database.connect(self.db) if settings else None
+        link = apart or self.link
+        taken: list[str] = []
         try:
-            with self.link.cursor() as cursor:
+            with link.cursor() as cursor:
+                for each in settings:
+                    with contextlib.suppress(pymysql.MySQLError):  # the server has none, or not for a session
+                        cursor.execute(f"SET SESSION {each}")
+                        taken.append(each)
+                cursor.execute("SELECT @@sql_mode, @@time_zone")
+                [(mode, zone)] = cursor.fetchall()
+                self.modes = frozenset(str(mode).split(","))
+                text = spelled(text, self.modes)
                 cursor.execute(text)
-            self.link.commit()
+            link.commit()
+            self.settings = logged(self.modes, str(zone) if self.kind == "mysql" else "")
         except pymysql.MySQLError as error:
             self.refused.append(f"{text} -- {error.args}")
-            return False
-        self.ran.append(text)
-        return True
+            return None
+        finally:
+            if apart is not None:
+                apart.close()
+        self.ran.append(f"{text}{f'  -- {taken}' if taken else ''}")
+        return text
 
     def defined(self) -> Table:
         return read_table(self.catalog, self.db, "h")
@@ -102,9 +130,9 @@ class DrawnSource:
     def _write(self, op: Any, before: Any = None, after: Any = None, **more: Any) -> None:
         self.topic.append(encode_event(self.fake.event(op, before, after, **more)))
 
-    def step(self, ddl: float) -> bool:
-        text = self.history.statement(ddl)
-        if not self._run(text):
+    def step(self, altering: float) -> bool:
+        text = self._run(self.history.statement(altering), self.history.session())
+        if text is None:
             return False
         self.history.done()
         if text.startswith("TRUNCATE"):
@@ -128,11 +156,14 @@ class DrawnSource:
 
     def _altered(self, text: str) -> None:
         """As producer.barriers does it."""
-        (verdict,) = judge(text, self.db)
+        escapes = "NO_BACKSLASH_ESCAPES" not in self.modes
+        (verdict,) = judge(text, self.db, escapes=escapes)
         before, self.table = self.table, self.defined()
         same = same_definition(before, self.table)
         self.fake.table = self.table
-        if verdict.stops(same_definition=same):
+        doubt = doubt_of(ddl.read(text, self.db, escapes=escapes)[1], self.settings, before, self.table)
+        converted = doubt is not None and may_be_converted(self.asked, (self.db, "h"), doubt)
+        if verdict.stops(same_definition=same) or converted:
             at = (0, 1, self.fake.pos, -1)
             stop = TableStop(
                 cause="rows-replaced",
@@ -147,7 +178,7 @@ class DrawnSource:
             self.rows = self.read()
             self.copied()
             return
-        actions = said(text, self.db)
+        actions = said(text, self.db, escapes=escapes)
         columns = None if actions is None else changes([actions], before, self.table)
         effect = verdict.effect(same_definition=same)
         self._write("m", definition=self.table, ddl=text, columns=columns, effect=effect)
