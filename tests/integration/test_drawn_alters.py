@@ -21,6 +21,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.tables.router import Policy, target_table
+from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from producer.binlog_format.log_event import SessionSettings
 from producer.flavours.mariadb import MARIADB
@@ -131,10 +132,17 @@ class DrawnSource:
         self.topic.append(encode_event(self.fake.event(op, before, after, **more)))
 
     def step(self, altering: float) -> bool:
-        text = self._run(self.history.statement(altering), self.history.session())
-        if text is None:
+        taken = self.take(self.history.statement(altering), self.history.session())
+        if taken:
+            self.history.done()
+        return taken
+
+    def take(self, text: str, settings: Sequence[str] = ()) -> bool:
+        """Tell whether the server took the statement; then it is told."""
+        taken = self._run(text, settings)
+        if taken is None:
             return False
-        self.history.done()
+        text = taken
         if text.startswith("TRUNCATE"):
             self._write("t", ddl=text)
             self.rows = {}
@@ -219,6 +227,14 @@ class DrawnUnit(TopicUnit):
         self.start = len(self.topic) if report.state == "ok" else 0
         return report
 
+    def has(self, column: str) -> bool:
+        """Also by a name that is the column's to the target's server."""
+        session = self.real.session
+        real, (_, state) = session.read_table(*self.place), session.read(self.unit)
+        assert state is not None
+        name = session.column_names.fold(decode_stored(state.definition or "").target_name(column))
+        return real is not None and name in map(session.column_names.fold, real.column_names)
+
     def tended(self, report: Report) -> bool:
         """Do what a person does for a unit that is stopped: a copy follows."""
         self.said.append(report.message)
@@ -264,17 +280,52 @@ def beside(source: DrawnSource) -> Iterator[Target]:
 def test_a_statement_leaves_the_target_as_its_source(
     database: Any, db: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(DrawnSource(database, db, seed)))
-        targets = [stack.enter_context(fresh("postgres", request)), stack.enter_context(beside(source))]
-        reals = [stack.enter_context(contextlib.closing(Real(each))) for each in targets]
-        units = [DrawnUnit(real, source, policy, tmp_path) for real in reals for policy in POLICIES]
+    with written(database, db, seed, request, tmp_path) as (source, units):
         for _ in range(STEPS):
             for _ in range(4):
                 source.step(0.0)
             if not source.step(1.0):
                 continue
             source.step(0.0)
+            brought(source, units)
+
+
+@contextlib.contextmanager
+def written(
+    database: Any, db: str, seed: int, request: pytest.FixtureRequest, folder: Path
+) -> Iterator[tuple[DrawnSource, list[DrawnUnit]]]:
+    """A source, and units that write what it tells: of each policy into each target."""
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(DrawnSource(database, db, seed)))
+        targets = [stack.enter_context(fresh("postgres", request)), stack.enter_context(beside(source))]
+        reals = [stack.enter_context(contextlib.closing(Real(each))) for each in targets]
+        yield source, [DrawnUnit(real, source, policy, folder) for real in reals for policy in POLICIES]
+
+
+LONG = "a" * 63
+#: What a MySQL target takes for one name, and PostgreSQL for two; a name that no target takes with a number behind it.
+SPELLINGS: tuple[tuple[str, ...], ...] = (
+    ("DROP COLUMN v", "ADD COLUMN V VARCHAR(10) DEFAULT 'x'"),
+    ("RENAME COLUMN v TO V",),
+    ("CHANGE v V VARCHAR(30)", "CHANGE V v TEXT"),
+    ("DROP COLUMN v, ADD COLUMN V VARCHAR(10) DEFAULT 'x'",),
+    ("RENAME COLUMN v TO N, RENAME COLUMN n TO V",),
+    ("DROP COLUMN v", "RENAME COLUMN n TO V"),
+    ("ADD COLUMN g INT AS (version) STORED, CHANGE v V VARCHAR(10)",),
+    (f"CHANGE n {LONG} INT", f"MODIFY {LONG} DATE"),
+)
+
+
+@pytest.mark.parametrize("alters", SPELLINGS, ids=lambda alters: alters[0][:40])
+def test_a_name_in_another_spelling_leaves_the_target_as_its_source(
+    database: Any, db: str, alters: tuple[str, ...], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with written(database, db, 0, request, tmp_path) as (source, units):
+        assert source.take("INSERT INTO h (id, v, n, version) VALUES (1, 'a', NULL, 1), (2, 'b', NULL, 2)")
+        for at, alter in enumerate(alters, 3):
+            assert source.take(f"ALTER TABLE h {alter}"), source.refused
+            assert source.take(f"INSERT INTO h (id, version) VALUES ({at}, {at})")
+            assert source.take(f"UPDATE h SET {source.table.column_names[1]} = NULL WHERE id = 1")
             brought(source, units)
 
 
