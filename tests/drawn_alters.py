@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from tests.drawn_settings import drawn_settings
+
 #: SQL type → (wider ones, types of other values, values).
 TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "INT": (("BIGINT", "DECIMAL(12,2)"), ("VARCHAR(20)", "INT UNSIGNED"), ("0", "7", "-5")),
@@ -19,7 +21,7 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "VARCHAR(20) CHARACTER SET latin1": (("VARCHAR(20)", "VARCHAR(40)"), (), ("'é'", "'x'")),
     "DATE": ((), ("DATETIME", "VARCHAR(20)"), ("'2026-02-28'", "'1999-12-31'")),
     "DATETIME": (("DATETIME(3)", "DATETIME(6)"), ("DATE",), ("'2026-01-02 03:04:05'", "'1999-12-31 23:59:59'")),
-    "TIMESTAMP": (("TIMESTAMP(3)",), ("DATETIME",), ("'2026-01-02 03:04:05'", "'1999-12-31 23:59:59'")),
+    "TIMESTAMP": (("TIMESTAMP(3)",), ("DATETIME",), ("'2026-01-02 03:04:05'", "'2025-10-26 00:30:00'", "'2025-10-26 01:30:00'")),
     "ENUM('a','b')": (("ENUM('a','b','c')",), ("ENUM('b','a')", "ENUM('B','A')", "VARCHAR(10)"), ("'a'", "'b'")),
     "SET('x','y')": (("SET('x','y','z')",), ("SET('y','x')",), ("'x'", "'x,y'", "''")),
     "VARBINARY(8)": (("VARBINARY(20)", "BLOB"), (), ("x'00ff'", "'b'")),
@@ -33,6 +35,8 @@ OTHERS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 _NUMBERS = ("INT", "BIGINT", "TINYINT", "INT UNSIGNED")
 _LONG = ("TEXT", "BLOB")
+#: How often a statement runs in a session with settings of its own.
+SET_APART = 0.25
 HINTS = ("", "", "", "", ", ALGORITHM=COPY", ", ALGORITHM=INPLACE", ", ALGORITHM=INSTANT")
 TABLE_ACTIONS = (
     "FORCE", "ENGINE=InnoDB", "COMMENT='c'", "CONVERT TO CHARACTER SET latin1", "CONVERT TO CHARACTER SET utf8mb4", "CONVERT TO CHARACTER SET utf8mb4",
@@ -79,6 +83,10 @@ class History:
     def statement(self, ddl: float) -> str:
         self._then = lambda: None
         return self._change() if self.rng.random() < ddl else self._rows()
+
+    def session(self) -> tuple[str, ...]:
+        """Draw the settings of the session that the statement runs in; mostly those that every session begins with."""
+        return drawn_settings(self.rng) if self.rng.random() < SET_APART else ()
 
     def done(self) -> None:
         self._then()
@@ -150,14 +158,15 @@ class History:
         return self.rng.choice(sorted(self.columns)) if self.columns else None
 
     def _name(self) -> str:
-        """A new name, one that a column had once, or one that a column has (another action may take it away)."""
-        luck = self.rng.random()
-        if luck < 0.3 and self.left:
-            return self.rng.choice(sorted(set(self.left)))
-        if luck < 0.45 and self.columns:
-            return self.rng.choice(sorted(self.columns))
+        """A new name, one that a column had once, or one that a column has (another action may take it away); some of them in the other case."""
+        luck, other = self.rng.random(), self.rng.random() < 0.25
         self.made += 1
-        return f"c{self.made}"
+        name = f"c{self.made}"
+        if luck < 0.3 and self.left:
+            name = self.rng.choice(sorted(set(self.left)))
+        elif luck < 0.45 and self.columns:
+            name = self.rng.choice(sorted(self.columns))
+        return name.swapcase() if other else name
 
     def _add(self) -> Action:
         name, type_ = self._name(), self.rng.choice(sorted(TYPES))

@@ -35,6 +35,7 @@ from consumer.targets.alterations import (
 )
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Kind, Row, Table
+from schemas.table.names import EXACT
 from schemas.wire.position import ZERO
 
 _NUMBERS = count(1)
@@ -109,6 +110,8 @@ class FakeTarget:
 
 class FakeSession:
     """`lost`: its connection is; whatever is asked of it fails."""
+
+    column_names = EXACT
 
     def __init__(self, target: FakeTarget) -> None:
         self._target = target

@@ -33,6 +33,7 @@ from consumer.targets.dialect import Dialect
 from schemas.config.kinds.targets import ENTRY_POINTS, TargetKind
 from schemas.config.model import TargetConfig
 from schemas.table.model import Key, Row, Table, Value
+from schemas.table.names import EXACT
 from schemas.wire.codec import decode_table, encode_table
 from schemas.wire.position import ZERO
 
@@ -192,7 +193,7 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
         super().__init__(folder)
         self.refuses: Callable[[Row], bool] = lambda _row: False
         self.paused: Callable[[], None] = lambda: None
-        self.commits, self.transactional_ddl = 0, True
+        self.commits, self.transactional_ddl, self.column_names = 0, True, EXACT
 
     def apply(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange

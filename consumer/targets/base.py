@@ -24,6 +24,7 @@ from consumer.ordering.model import (
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Row, Table
+from schemas.table.names import Names
 
 
 class ProgressWriter(Protocol):
@@ -181,10 +182,11 @@ class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
 
     `transactional_ddl`: a statement that changes a table commits with the transaction that it stands in; else each commits by
-    itself, and everything before it.
+    itself, and everything before it. `column_names`: how names of columns compare there.
     """
 
     transactional_ddl: bool
+    column_names: Names
 
     def surroundings(self, schema: str, name: str) -> object:
         """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""

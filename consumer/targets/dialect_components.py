@@ -14,6 +14,7 @@ from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params
 from schemas.table.model import Key, Row, Table, UniqueIndex
+from schemas.table.names import Names
 
 Rows = list[tuple[object, ...]]
 
@@ -96,7 +97,9 @@ class ServerLocks(Protocol):
 
 
 class TargetCatalogue(Protocol):
-    """Definitions and plain reads of a dialect's tables, and what checks read of its server."""
+    """Definitions and plain reads of a dialect's tables, and what checks read of its server. `column_names`: how it compares names of columns."""
+
+    column_names: Names
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 

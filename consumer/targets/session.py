@@ -29,6 +29,7 @@ class SqlSession(SqlProgressStore):
     def __init__(self, parts: DialectComponents) -> None:
         super().__init__(parts.link, parts.books, parts.fresh)
         self.catalogue = parts.catalogue
+        self.column_names = parts.catalogue.column_names
         self._applier = parts.applier
         self._altering = Altering(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional

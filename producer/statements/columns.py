@@ -50,6 +50,9 @@ def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -
     They have led from `before` to `after`: where the names or types there say otherwise, nothing is known.
     """
     columns = {_fold(name): _Column(name) for name in before.column_names}
+    spelled = {_fold(name): name for name in after.column_names}
+    if len(columns) < len(before.columns) or len(spelled) < len(after.columns):
+        return None  # the server tells apart what is one name here: "ß" and "ẞ"
     converted = False
     for statement in statements:
         followed = _followed(columns, statement)
@@ -57,7 +60,6 @@ def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -
             return None
         columns = followed
         converted = converted or any(action.what == "convert" for action in statement)
-    spelled = {_fold(name): name for name in after.column_names}
     if spelled.keys() != columns.keys():
         return None
     now = {spelled[name]: columns[name] for name in spelled}

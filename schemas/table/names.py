@@ -2,7 +2,8 @@
 
 With 1 the server keeps all names in lower case; with 2 it keeps them as given and compares them in lower case, and its log
 has them in lower case; with 0 they are compared as they are. So there is one form to compare and to keep names in:
-`Names.same`. Names of columns, and of routines, are none of its business: they are never case-sensitive.
+`Names.same`. A source's names of columns, and of routines, are none of its business: they are never case-sensitive. Those of a target's columns
+compare by `Names.fold`: not so at PostgreSQL, else (tried on MySQL 9.7 and MariaDB 11.4) in lower case, with accents.
 """
 
 from __future__ import annotations

@@ -11,17 +11,10 @@ import pytest
 
 from tests.capture_kit import position
 from tests.capturing import Capturing
+from tests.drawn_settings import MAKE_ZONE, ZONE
 
 pytestmark = pytest.mark.timeout(1200)
 
-ZONE, ZONE_ID = "Rowlock/Twice", 7001
-#: 02:00 to 03:00 of 26 October 2025 is there twice.
-MAKE_ZONE = (
-    f"REPLACE INTO mysql.time_zone VALUES ({ZONE_ID}, 'N')",
-    f"REPLACE INTO mysql.time_zone_name VALUES ('{ZONE}', {ZONE_ID})",
-    f"REPLACE INTO mysql.time_zone_transition VALUES ({ZONE_ID}, 1743296400, 1), ({ZONE_ID}, 1761440400, 0)",
-    f"REPLACE INTO mysql.time_zone_transition_type VALUES ({ZONE_ID}, 0, 3600, 0, 'CET'), ({ZONE_ID}, 1, 7200, 1, 'CEST')",
-)
 STRICT = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES"
 #: Of a session: time zone, sql_mode.
 SESSIONS = {

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,16 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.tables.router import Policy, target_table
+from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
+from producer.binlog_format.log_event import SessionSettings
+from producer.flavours.mariadb import MARIADB
+from producer.flavours.mysql import MYSQL
+from producer.sources.converted import may_be_converted
+from producer.sources.source_session import SourceSession
+from producer.statements import ddl
 from producer.statements.columns import changes, said
+from producer.statements.conversions import doubt_of
 from producer.statements.judgement import judge
 from schemas.config.model import TargetConfig
 from schemas.io.mysql_catalog import read_table
@@ -34,6 +42,7 @@ from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource
 from tests.drawn_alters import History
+from tests.drawn_settings import MAKE_ZONE, logged, spelled
 from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_changes import TopicUnit
 from tests.played_changes import BY_HAND, plain
@@ -55,6 +64,7 @@ class DrawnSource:
         self.history = History("h", random.Random(seed))
         self.ran: list[str] = []
         self.refused: list[str] = []
+        self.settings, self.modes = SessionSettings(), frozenset[str]()
         self.topic: list[bytes] = []
         self.link = database.connect(db)
         self.catalog = connect_mysql(database.host, database.port, "root", "", db)
@@ -67,6 +77,9 @@ class DrawnSource:
             "database": db,
         }
         self.session = open_session(TargetConfig.model_validate(values), name="judge")
+        self.asked = SourceSession(self.catalog, MYSQL if self.kind == "mysql" else MARIADB)
+        for statement in MAKE_ZONE:
+            database.execute(statement)
         self._run(f"CREATE TABLE h {FORM}")
         self.table = self.defined()
         self.fake = FakeSource(table=self.table, name="s")
@@ -77,16 +90,32 @@ class DrawnSource:
         for each in (self.link, self.catalog, self.session):
             each.close()
 
-    def _run(self, text: str) -> bool:
+    def _run(self, text: str, settings: Sequence[str] = ()) -> str | None:
+        """Return the statement as the server took it; None: it did not. `settings`: of a session of its own."""
+        apart = self.database.connect(self.db) if settings else None
+        link = apart or self.link
+        taken: list[str] = []
         try:
-            with self.link.cursor() as cursor:
+            with link.cursor() as cursor:
+                for each in settings:
+                    with contextlib.suppress(pymysql.MySQLError):  # the server has none, or not for a session
+                        cursor.execute(f"SET SESSION {each}")
+                        taken.append(each)
+                cursor.execute("SELECT @@sql_mode, @@time_zone")
+                [(mode, zone)] = cursor.fetchall()
+                self.modes = frozenset(str(mode).split(","))
+                text = spelled(text, self.modes)
                 cursor.execute(text)
-            self.link.commit()
+            link.commit()
+            self.settings = logged(self.modes, str(zone) if self.kind == "mysql" else "")
         except pymysql.MySQLError as error:
             self.refused.append(f"{text} -- {error.args}")
-            return False
-        self.ran.append(text)
-        return True
+            return None
+        finally:
+            if apart is not None:
+                apart.close()
+        self.ran.append(f"{text}{f'  -- {taken}' if taken else ''}")
+        return text
 
     def defined(self) -> Table:
         return read_table(self.catalog, self.db, "h")
@@ -102,11 +131,18 @@ class DrawnSource:
     def _write(self, op: Any, before: Any = None, after: Any = None, **more: Any) -> None:
         self.topic.append(encode_event(self.fake.event(op, before, after, **more)))
 
-    def step(self, ddl: float) -> bool:
-        text = self.history.statement(ddl)
-        if not self._run(text):
+    def step(self, altering: float) -> bool:
+        taken = self.take(self.history.statement(altering), self.history.session())
+        if taken:
+            self.history.done()
+        return taken
+
+    def take(self, text: str, settings: Sequence[str] = ()) -> bool:
+        """Tell whether the server took the statement; then it is told."""
+        taken = self._run(text, settings)
+        if taken is None:
             return False
-        self.history.done()
+        text = taken
         if text.startswith("TRUNCATE"):
             self._write("t", ddl=text)
             self.rows = {}
@@ -128,11 +164,14 @@ class DrawnSource:
 
     def _altered(self, text: str) -> None:
         """As producer.barriers does it."""
-        (verdict,) = judge(text, self.db)
+        escapes = "NO_BACKSLASH_ESCAPES" not in self.modes
+        (verdict,) = judge(text, self.db, escapes=escapes)
         before, self.table = self.table, self.defined()
         same = same_definition(before, self.table)
         self.fake.table = self.table
-        if verdict.stops(same_definition=same):
+        doubt = doubt_of(ddl.read(text, self.db, escapes=escapes)[1], self.settings, before, self.table)
+        converted = doubt is not None and may_be_converted(self.asked, (self.db, "h"), doubt)
+        if verdict.stops(same_definition=same) or converted:
             at = (0, 1, self.fake.pos, -1)
             stop = TableStop(
                 cause="rows-replaced",
@@ -147,7 +186,7 @@ class DrawnSource:
             self.rows = self.read()
             self.copied()
             return
-        actions = said(text, self.db)
+        actions = said(text, self.db, escapes=escapes)
         columns = None if actions is None else changes([actions], before, self.table)
         effect = verdict.effect(same_definition=same)
         self._write("m", definition=self.table, ddl=text, columns=columns, effect=effect)
@@ -187,6 +226,14 @@ class DrawnUnit(TopicUnit):
         assert report.state in ("ok", "stopped"), why(self.of, self, f"{report.state}: {report.message}")
         self.start = len(self.topic) if report.state == "ok" else 0
         return report
+
+    def has(self, column: str) -> bool:
+        """Also by a name that is the column's to the target's server."""
+        session = self.real.session
+        real, (_, state) = session.read_table(*self.place), session.read(self.unit)
+        assert state is not None
+        name = session.column_names.fold(decode_stored(state.definition or "").target_name(column))
+        return real is not None and name in map(session.column_names.fold, real.column_names)
 
     def tended(self, report: Report) -> bool:
         """Do what a person does for a unit that is stopped: a copy follows."""
@@ -233,17 +280,52 @@ def beside(source: DrawnSource) -> Iterator[Target]:
 def test_a_statement_leaves_the_target_as_its_source(
     database: Any, db: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(contextlib.closing(DrawnSource(database, db, seed)))
-        targets = [stack.enter_context(fresh("postgres", request)), stack.enter_context(beside(source))]
-        reals = [stack.enter_context(contextlib.closing(Real(each))) for each in targets]
-        units = [DrawnUnit(real, source, policy, tmp_path) for real in reals for policy in POLICIES]
+    with written(database, db, seed, request, tmp_path) as (source, units):
         for _ in range(STEPS):
             for _ in range(4):
                 source.step(0.0)
             if not source.step(1.0):
                 continue
             source.step(0.0)
+            brought(source, units)
+
+
+@contextlib.contextmanager
+def written(
+    database: Any, db: str, seed: int, request: pytest.FixtureRequest, folder: Path
+) -> Iterator[tuple[DrawnSource, list[DrawnUnit]]]:
+    """A source, and units that write what it tells: of each policy into each target."""
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(contextlib.closing(DrawnSource(database, db, seed)))
+        targets = [stack.enter_context(fresh("postgres", request)), stack.enter_context(beside(source))]
+        reals = [stack.enter_context(contextlib.closing(Real(each))) for each in targets]
+        yield source, [DrawnUnit(real, source, policy, folder) for real in reals for policy in POLICIES]
+
+
+LONG = "a" * 63
+#: What a MySQL target takes for one name, and PostgreSQL for two; a name that no target takes with a number behind it.
+SPELLINGS: tuple[tuple[str, ...], ...] = (
+    ("DROP COLUMN v", "ADD COLUMN V VARCHAR(10) DEFAULT 'x'"),
+    ("RENAME COLUMN v TO V",),
+    ("CHANGE v V VARCHAR(30)", "CHANGE V v TEXT"),
+    ("DROP COLUMN v, ADD COLUMN V VARCHAR(10) DEFAULT 'x'",),
+    ("RENAME COLUMN v TO N, RENAME COLUMN n TO V",),
+    ("DROP COLUMN v", "RENAME COLUMN n TO V"),
+    ("ADD COLUMN g INT AS (version) STORED, CHANGE v V VARCHAR(10)",),
+    (f"CHANGE n {LONG} INT", f"MODIFY {LONG} DATE"),
+)
+
+
+@pytest.mark.parametrize("alters", SPELLINGS, ids=lambda alters: alters[0][:40])
+def test_a_name_in_another_spelling_leaves_the_target_as_its_source(
+    database: Any, db: str, alters: tuple[str, ...], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with written(database, db, 0, request, tmp_path) as (source, units):
+        assert source.take("INSERT INTO h (id, v, n, version) VALUES (1, 'a', NULL, 1), (2, 'b', NULL, 2)")
+        for at, alter in enumerate(alters, 3):
+            assert source.take(f"ALTER TABLE h {alter}"), source.refused
+            assert source.take(f"INSERT INTO h (id, version) VALUES ({at}, {at})")
+            assert source.take(f"UPDATE h SET {source.table.column_names[1]} = NULL WHERE id = 1")
             brought(source, units)
 
 

@@ -21,6 +21,7 @@ from consumer.errors import FencedError, TransientError
 from consumer.ordering.model import EveryChange
 from consumer.tables.stored import Stored
 from consumer.targets.batches import BatchFenced
+from schemas.table.names import EXACT
 
 SPEC: Any = SimpleNamespace(
     unit=SimpleNamespace(pipeline="p", topic="t"), epoch=7, was="before", place="d.t", source="b1", routes=(),
@@ -35,6 +36,7 @@ class Connection:
     """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of carrying out a transaction."""
 
     transactional_ddl = False
+    column_names = EXACT
 
     def __init__(self, number: int, said: Said) -> None:
         self._number, self._said = number, said

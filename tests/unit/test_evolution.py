@@ -31,9 +31,11 @@ from consumer.targets.alterations import (
     ChangeKey,
     DropColumn,
     DropUnique,
+    RenameColumn,
     altered,
 )
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.names import EXACT, Names
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges, Event
 from schemas.wire.records import TableStop
@@ -248,11 +250,12 @@ def planned(
     routed: Routed = ROUTED,
     others: Sequence[Table] = (),
     stored: Stored | None = None,
+    same: Names = EXACT,
     **more: Any,
 ) -> Planned:
     known = stored or Stored(before)
     change = TableChange(known, new, policy, columns or ColumnChanges(), **more)
-    return plan_change(change, there or real(before, routed), routed, others)
+    return plan_change(change, there or real(before, routed), routed, others, same)
 
 
 def steps(*args: Any, **more: Any) -> list[Alteration]:
@@ -682,3 +685,75 @@ def test_what_the_target_refuses_is_left_out_in_turn() -> None:
         seen.append((found.uniques, found.emptied))
         found = refused(found, plan_change(found, real(), ROUTED, ()))
     assert seen == [(True, False), (False, False), (True, True), (False, True)]
+
+
+# --- names that the target takes for one
+
+
+FOLDED = Names(folds=True)
+
+
+def test_a_new_column_that_the_target_has_in_another_spelling_takes_its_place_with_a_copy() -> None:
+    """`note` was dropped and stays under `lenient`; MySQL has no `Note` beside it."""
+    stored = Stored(without(TABLE, "note"), left=("note",))
+    new = added(stored.table, column("Note", text(40)))
+    with pytest.raises(CopyNeededError, match="the same name as Note"):
+        planned(new, CHANGES(added=("Note",)), "lenient", stored=stored, there=real(), same=FOLDED)
+    found = planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)
+    assert found == Planned(None, Stored(new, {"Note": "note"}))
+    exact = planned(new, CHANGES(added=("Note",)), "lenient", stored=stored, there=real())
+    assert exact.alter is not None
+    assert [type(step) for step in exact.alter.steps] == [AddColumn]
+
+
+@pytest.mark.parametrize("policy", ["lenient", "ignore"])
+def test_a_column_dropped_and_added_in_another_spelling_needs_a_copy_where_it_stays(policy: Policy) -> None:
+    new, statement = renamed(TABLE, "note", "Note"), CHANGES(dropped=("note",), added=("Note",))
+    with pytest.raises(CopyNeededError, match="the same name as Note"):
+        planned(new, statement, policy, same=FOLDED)
+    assert planned(new, None, policy, rewrite=True, same=FOLDED) == Planned(
+        None, Stored(new, {"Note": "note"})
+    )
+    assert [type(step) for step in steps(new, statement, "evolve", same=FOLDED)] == [AddColumn, DropColumn]
+
+
+def test_a_spelling_is_followed_where_names_are_and_else_the_column_is_written_as_it_is() -> None:
+    new, statement = renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"})
+    for policy in ("lenient", "evolve"):
+        assert steps(new, statement, policy, same=FOLDED) == [RenameColumn("note", "Note")]
+    assert planned(new, statement, "ignore", same=FOLDED) == Planned(None, Stored(new, {"Note": "note"}))
+    assert planned(new, statement, "ignore").stored.unwritten == ("Note",)
+
+
+def test_a_new_name_that_a_column_left_behind_has_in_another_spelling_needs_a_copy() -> None:
+    stored = Stored(without(TABLE, "note"), left=("note",))
+    new, statement = renamed(stored.table, "version", "NOTE"), CHANGES(renamed={"version": "NOTE"})
+    with pytest.raises(CopyNeededError, match="the same name as NOTE"):
+        planned(new, statement, "lenient", stored=stored, there=real(), same=FOLDED)
+    found = planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)
+    assert found.stored.names == {"NOTE": "NOTE_2"}, "a number does not go into the text that `note` is"
+    assert found.stored.left == ("note", "version")
+
+
+def test_a_column_beside_has_a_name_that_is_free_to_the_target_and_not_too_long() -> None:
+    there = added(real(), column("VERSION_2", text(3)))
+    new = changed(TABLE, "version", type=text(20))
+    assert planned(new, policy="lenient", there=there, rewrite=True, same=FOLDED).stored.names == {
+        "version": "version_3"
+    }
+    assert planned(new, policy="lenient", there=there, rewrite=True).stored.names == {"version": "version_2"}
+    for long in ("x" * 64, "名" * 21):
+        old = renamed(TABLE, "version", long)
+        found = planned(
+            changed(old, long, type=text(20)), policy="lenient", before=old, there=renamed(real(), "version", long), rewrite=True
+        )  # fmt: skip
+        [name] = found.stored.names.values()
+        assert name.endswith("_2")
+        assert len(name.encode()) <= 63
+
+
+def test_a_column_that_the_source_names_as_the_target_spells_another_is_written_elsewhere() -> None:
+    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    there, new = added(real(), column("version_2", text(20))), added(stored.table, column("Version_2"))
+    found = planned(new, None, "lenient", stored=stored, there=there, rewrite=True, same=FOLDED)
+    assert found.stored.names == {"version": "version_2", "Version_2": "Version_2_2"}

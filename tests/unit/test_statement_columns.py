@@ -122,6 +122,14 @@ def test_what_is_not_known(sql: str, after: Table) -> None:
     assert of(sql, T, after) is None
 
 
+def test_names_that_the_server_tells_apart_and_lower_case_does_not_are_not_known() -> None:
+    """Before, it was a KeyError, and capture did not go on."""
+    before, after = table("id", "ß", "ẞ"), table("id", "ß", "ẞ", "c")
+    assert of("ADD COLUMN c INT", before, after) is None
+    assert of("DROP COLUMN ẞ", before, table("id", "ß")) is None
+    assert of("ADD COLUMN ẞ INT", table("id", "ß"), before) is None
+
+
 def test_a_conversion_of_the_character_set_explains_other_types_of_text_only() -> None:
     before, after = table("id", "a text", "b"), table("id", "a wide", "b")
     sql = "CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, DEFAULT CHARACTER SET utf8mb4"

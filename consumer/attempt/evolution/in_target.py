@@ -16,10 +16,13 @@ from consumer.tables.router import Routed, resolve
 from consumer.tables.stored import decode_stored, since_behind
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table
+from schemas.table.names import Names
 
 
 class Reading(Protocol):
     """The part of a session that this needs."""
+
+    column_names: Names
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
@@ -103,7 +106,7 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
-    planned = _planned(asked, real, routed, list(others.values()))
+    planned = _planned(asked, real, routed, list(others.values()), session.column_names)
     asked.found.append(planned)
     if asked.how == "end" and planned.alter is not None:
         raise StepsLeftError(f"{routed.schema}.{routed.table} is not as {spec.unit.topic} needs it yet")
@@ -117,9 +120,11 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     transaction.write_unit(UnitState(planned.stored.encode(), None, None))
 
 
-def _planned(asked: FollowDefinition, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
+def _planned(
+    asked: FollowDefinition, real: Table, routed: Routed, others: Sequence[Table], same: Names
+) -> Planned:
     change = asked.change
-    planned = plan_change(change, real, routed, others)
+    planned = plan_change(change, real, routed, others, same)
     since = since_behind(change.before, change.columns, asked.at[0], rewrite=change.rewrite)
     return replace(planned, stored=replace(planned.stored, since=since))
 
@@ -139,7 +144,7 @@ def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> Unit
     real = session.read_table(routed.schema, routed.table)
     if real is None:
         raise TargetConfigError(gone(routed, asked.change.after, debezium=spec.debezium is not None))
-    planned = _planned(asked, real, routed, ())
+    planned = _planned(asked, real, routed, (), session.column_names)
     asked.found.append(planned)
     if planned.alter is not None:
         raise TargetConfigError(

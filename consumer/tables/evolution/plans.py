@@ -15,6 +15,7 @@ from consumer.errors import CopyNeededError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.evolution.index_steps import becomes_long
+from consumer.tables.evolution.spelling import spelled_there
 from consumer.tables.evolution.steps import kept_columns, names_apart, names_beside, steps
 from consumer.tables.evolution.wish import Wish
 from consumer.tables.router import Policy, Routed, TableRoute, resolve, unwritten, wanted_table
@@ -22,6 +23,7 @@ from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
 from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Table
+from schemas.table.names import EXACT, Names
 from schemas.wire.event import ColumnChanges
 
 
@@ -52,17 +54,23 @@ class Planned:
     stored: Stored
 
 
-def plan_change(change: TableChange, real: Table, routed: Routed, others: Sequence[Table]) -> Planned:
-    """Plan `change` for the target table `real`. `others`: what other units want of it.
+def plan_change(
+    change: TableChange, real: Table, routed: Routed, others: Sequence[Table], same: Names = EXACT
+) -> Planned:
+    """Plan `change` for the target table `real`. `others`: what other units want of it; `same`: how the target compares names of columns.
 
     Raises CopyNeededError where the target's rows would not have the source's values, UnitStoppedError where no table fits all units.
     """
     before = change.before
     names = _names(change)
+    if change.planned is None:
+        there = spelled_there(change.after, real, names, _goes(change, others), same)
+        _refuse_spelling(change, there, real)
+        names |= there
     if change.planned is None and change.rewrite:
-        names |= names_apart(real, change.after, names)
+        names |= names_apart(real, change.after, names, same)
         wanted = wanted_table(change.after, routed, names)
-        beside = names_beside(real, wanted, change.policy, {there: name for name, there in names.items()})
+        beside = names_beside(real, wanted, change.policy, {names[name]: name for name in names}, same)
         names |= {
             each.name: beside[at]
             for each in change.after.columns
@@ -96,6 +104,30 @@ def _names(change: TableChange) -> dict[str, str]:
     now = {old: change.columns.renamed.get(old, old) for old in change.before.names if old not in fresh}
     there = set(change.after.column_names)
     return {now[old]: name for old, name in change.before.names.items() if now.get(old) in there}
+
+
+def _goes(change: TableChange, others: Sequence[Table]) -> set[str]:
+    """Return the columns of the target that get another name or are dropped, as the policy has it."""
+    if change.before is None or change.policy not in ("lenient", "evolve"):
+        return set()
+    written = change.before.table.column_names if change.policy == "evolve" else change.columns.renamed
+    shared = {name for other in others for name in other.column_names}
+    return {change.before.target_name(name) for name in written} - shared
+
+
+def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table) -> None:
+    """To the target the name of a new column is one that it has: what its rows have there was another column's."""
+    if change.before is None or change.rewrite:
+        return
+    was = {new: old for old, new in change.columns.renamed.items()}
+    known = {*change.before.table.column_names} - {*change.before.unwritten, *change.columns.added}
+    for name, spelled in there.items():
+        if name not in known and change.before.target_name(was.get(name, "")) != spelled:
+            raise CopyNeededError(
+                f"the target table {real.db}.{real.name} has a column {spelled}, which to its server is the same name as {name}, and nothing tells whether "
+                "its rows have the values of the source's column, which is a new one or has a new name",
+                cause="definition",
+            )
 
 
 def _in_target_names(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:

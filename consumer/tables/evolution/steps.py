@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
 from consumer.tables.evolution.index_steps import dropped_indexes, key_steps, new_indexes
+from consumer.tables.evolution.spelling import free_name
 from consumer.tables.evolution.widening import fits, join, lossless
 from consumer.tables.evolution.wish import Wish, joined_table, renamed_index
 from consumer.tables.router import Policy
@@ -26,6 +27,7 @@ from consumer.targets.alterations import (
 from schemas.table.collations import not_coarser
 from schemas.table.fills import fill_of
 from schemas.table.model import Column, ColumnType, Table
+from schemas.table.names import EXACT, Names
 
 
 def steps(real: Table, wish: Wish) -> AlterTable | None:
@@ -148,7 +150,9 @@ def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
 # --- columns beside others
 
 
-def names_beside(real: Table, wanted: Table, policy: Policy, names: Mapping[str, str]) -> dict[str, str]:
+def names_beside(
+    real: Table, wanted: Table, policy: Policy, names: Mapping[str, str], same: Names = EXACT
+) -> dict[str, str]:
     """Return wanted name → the name of a new column beside it, for each whose values the target's column cannot come to hold.
     `names`: wanted name → the source's, where that is another.
 
@@ -165,25 +169,22 @@ def names_beside(real: Table, wanted: Table, policy: Policy, names: Mapping[str,
         there = real.column(column.name).type
         if lossless(there, column.type) or join(there, column.type) is not None:
             continue
-        found[column.name] = free = _free(names.get(column.name, column.name), taken)
+        found[column.name] = free = free_name(names.get(column.name, column.name), taken, same)
         taken.add(free)
     return found
 
 
-def names_apart(real: Table, source: Table, names: Mapping[str, str]) -> dict[str, str]:
+def names_apart(real: Table, source: Table, names: Mapping[str, str], same: Names = EXACT) -> dict[str, str]:
     """Return source name → the name of a new column, for each whose own name another one of `names` (source name → the target's) is written under:
     the source gave a column the name that the target had chosen for a column beside."""
     taken = {*real.column_names, *source.column_names, *names.values()}
+    written = {same.fold(name) for name in names.values()}
     found = {}
     for name in source.column_names:
-        if name not in names and name in names.values():
-            found[name] = free = _free(name, taken)
+        if name not in names and same.fold(name) in written:
+            found[name] = free = free_name(name, taken, same)
             taken.add(free)
     return found
-
-
-def _free(name: str, taken: set[str]) -> str:
-    return next(free for n in range(2, len(taken) + 3) if (free := f"{name}_{n}") not in taken)
 
 
 def _has(table: Table, name: str) -> bool:

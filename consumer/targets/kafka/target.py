@@ -37,6 +37,7 @@ from consumer.targets.kafka.store.state import (
 from consumer.targets.kafka.ways import accepted, aged, dated, misplaced, one_way
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.table.model import Key
+from schemas.table.names import EXACT
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ class KafkaTarget(WithoutDefinitions, RoutedTopics):
     """See consumer.targets.batches.BatchTarget. `paused` is called before a commit."""
 
     transactional_ddl = True
+    column_names = EXACT
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)

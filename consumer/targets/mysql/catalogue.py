@@ -25,6 +25,7 @@ from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
 from schemas.table.collations import chooser, key_chooser
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
+from schemas.table.names import Names
 from schemas.table.typemap import mysql_type
 from schemas.values.mysql import row_from_select, select_list
 
@@ -42,6 +43,7 @@ class MySqlCatalogue(KeyedReads):
     """`parts.Catalogue` for the servers of MySQL's protocol."""
 
     quote = staticmethod(quote)
+    column_names = Names(folds=True)
 
     def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
         self._target = target

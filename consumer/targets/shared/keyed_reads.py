@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from consumer.ordering.model import TargetTable
 from consumer.targets.sql import Fragment, Quote, after_key, qualified, up_to_key
 from schemas.table.model import Key
+from schemas.table.names import EXACT
 
 
 class KeyedReads:
     """Part of a `consumer.targets.dialect_components.TargetCatalogue`."""
 
     quote: Quote
+    column_names = EXACT
 
     def name(self, table: TargetTable) -> str:
         return qualified(self.quote, table.schema, table.name)
