@@ -6,9 +6,8 @@
 
 `KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the folder.
 
-A commit is there when its file has its name: it is written whole under another one, and then linked to the number behind the
-commit that it builds on. Of two writers one makes that link: that is the fence, and not the comparison before it. What a writer left
-behind that did not make it is never read.
+A commit is there when its file has its name: it is written whole under another one, and then linked to the number behind the commit that it
+builds on. Of two writers one makes that link: that is the fence, and not the comparison before it. What the other one left is never read.
 """
 
 from __future__ import annotations

@@ -228,6 +228,6 @@ def plain(rows: Sequence[Row], policy: str) -> list[Row]:
 
 
 def _plain(value: Value) -> Value:
-    if isinstance(value, str) and re.fullmatch(r"(-?\d+|[-\d]{10}[ T][:\d]{8})\.\d+", value):
-        return value.rstrip("0").removesuffix(".")
+    if isinstance(value, str) and re.fullmatch(r"(-?\d+|[-\d]{10}[ T][:\d]{8})\.\d+Z?", value):
+        return value.removesuffix("Z").rstrip("0").removesuffix(".") + ("Z" if value.endswith("Z") else "")
     return value

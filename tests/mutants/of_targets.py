@@ -20,7 +20,7 @@ MUTANTS = [
     *_of(
         "consumer/targets/postgres/alter.py",
         ("        if statement.columns & added.columns or added.before:", "        if added.before:"),
-        ("in taken}", "in ()}"),
+        ("for at, old in enumerate(names) if old in taken}", "for at, old in enumerate(names) if old in ()}"),
         ("    filled = None if wanted.name in keyed(whole.ending) else ", "    filled = "),
         ("    nulls = now.nullable or not step.lossless\n", "    nulls = now.nullable\n"),
         ("        if now.default is not None:  #", "        if not now:  #"),
