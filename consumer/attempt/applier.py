@@ -28,6 +28,7 @@ from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, Held, RowChange, TargetTable
 from consumer.ordering.netchange import reducer_of
 from consumer.ordering.progress import Mark
+from consumer.tables.kept_digits import refuse_parts
 from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)
@@ -96,6 +97,7 @@ class Applier:
             return False
         net = reducer_of(self._target).reduce(self._pending)
         try:
+            refuse_parts(net)
             yield from self._progress.move(range(len(self._progress.rows)), mark, [Write(net)])
         except (TransientError, RefusedError):
             return False
@@ -118,6 +120,8 @@ class Applier:
 
     def _commit(self, lane: int, batch: Batch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and say what was displaced and quarantined."""
+        for net in batch.nets:
+            refuse_parts(net)
         operations: list[Operation] = [Write(net, batch.displacing) for net in batch.nets]
         if batch.held:
             operations.append(Hold(batch.held))

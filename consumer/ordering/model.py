@@ -59,12 +59,26 @@ class TargetTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptPart:
+    """A column of the target that keeps a part of a longer value, without a word (consumer.tables.kept_digits). `at`: its place in a row.
+
+    `digits`: that it has behind the point; None: it is a text of `length` characters, behind which spaces are dropped.
+    """
+
+    at: int
+    column: str
+    digits: int | None = None
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TargetTable:
     """A table of the target that one topic writes, in target terms.
 
     `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
     target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
     `more`: the real table has columns that rowlock does not write. `topic`: it is written as events: every change counts, not the net one.
+    `kept`: columns of the real table that would keep a part of a value.
     """
 
     table: Table
@@ -73,6 +87,7 @@ class TargetTable:
     added: tuple[str, ...] = ()
     more: bool = False
     topic: TargetTopic | None = None
+    kept: tuple[KeptPart, ...] = ()
 
     @property
     def schema(self) -> str:

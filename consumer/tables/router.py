@@ -16,6 +16,7 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
+from consumer.tables.kept_digits import kept_parts
 from schemas.config.kinds.topics import TopicConfig
 from schemas.table.filters import row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
@@ -208,6 +209,7 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
         more=not names.issuperset(real.column_names),
+        kept=kept_parts(wanted, real),
     )
 
 

@@ -25,6 +25,7 @@ from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from schemas.table.model import Table
+from schemas.table.names import EXACT
 from tests.sim.actors import AttemptActors
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
@@ -58,6 +59,8 @@ class Woken:
 
 class Attempt(AttemptActors):
     """One task attempt over the topic up to offset `end` (exclusive)."""
+
+    column_names = EXACT
 
     def __init__(self, query: Query, begin: int, end: int) -> None:
         self.query, self.end = query, end

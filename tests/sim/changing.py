@@ -49,6 +49,7 @@ from consumer.targets.alterations import (
 )
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
+from schemas.table.names import EXACT
 from schemas.wire.codec import encode_event
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
@@ -110,7 +111,9 @@ class Sent:
 
 
 class Database:
-    """`read_table`, `facts`, `create_table` and `units` are those of a session."""
+    """`read_table`, `facts`, `create_table`, `column_names` and `units` are those of a session."""
+
+    column_names = EXACT
 
     def __init__(self, *, transactional: bool) -> None:
         self.transactional = transactional

@@ -42,7 +42,7 @@ from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
 from schemas.findings import split_remedy
-from schemas.table.model import Table, Value
+from schemas.table.model import ColumnType, Kind, Table, Value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
@@ -541,6 +541,19 @@ def test_under_ignore_a_row_that_no_longer_fits_stops_the_table(how: str, transa
     tale.bench.take_over()
     assert tale.bench.apply().state == "ok"
     assert tale.equal()
+
+
+def test_under_ignore_a_row_with_digits_that_the_target_would_round_stops_the_table() -> None:
+    tale = story("ignore")
+    finer = ColumnType(kind=Kind.DECIMAL, precision=14, scale=4)
+    tale.statement(changed(TABLE, "balance", type=finer), ColumnChanges())
+    tale.put(1, balance="1.2300")
+    assert tale.bench.apply().state == "ok"
+    tale.put(2, balance="1.2345")
+    report = tale.bench.apply()
+    assert (report.state, report.held, report.copy) == ("stopped", 0, None)
+    assert split_remedy(report.message)[1] == "alter balance in the target as at the source"
+    assert [row[3] for row in tale.bench.target.rows_of() if row[0] == 2] != ["1.2345"]
 
 
 def test_under_ignore_what_a_wide_enough_target_refuses_is_held() -> None:
