@@ -136,10 +136,6 @@ def reals(*kinds: str) -> Any:
 real = reals(*KINDS)
 
 
-#: The type of times with three digits, at PostgreSQL and elsewhere.
-OPENED = {True: "TIMESTAMP(3)", False: "DATETIME(3)"}
-
-
 def _route(real: Real, **add: str) -> TableRoute:
     return TableRoute("bank.*", real.schema + ".{table}", tuple(add.items()))
 
@@ -233,37 +229,6 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     _, _, held = real.session.begin(unit.unit, unit.epoch)
     assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (22, 0)]
     assert "behind offset 21" in held[1].error
-
-
-@pytest.mark.parametrize("short", [0, 500], ids=["lanes", "short-way"])
-def test_a_value_that_the_server_would_round_is_held(real: Real, short: int) -> None:
-    """No server refuses digits behind the point, and spaces at the end, that its column has no room for."""
-    source = FakeSource()
-    unit = RealUnit(real, source, _route(real), small_batch=short)
-    assert unit.apply().state == "ok"
-    for column, type_ in {
-        "balance": "DECIMAL(12,1)",
-        "opened": OPENED[real.schema == "public"],
-        "owner": "VARCHAR(4)",
-    }.items():
-        how = (
-            f"ALTER COLUMN {column} TYPE {type_}"
-            if real.schema == "public"
-            else f"MODIFY {column} {type_} NOT NULL"
-        )
-        real.execute(f"ALTER TABLE {real.schema}.acct {how}")
-    real.tables.clear()
-    unit.take_over()
-    row = {**source.row(1, None, 1), "owner": "abcd", "opened": "2026-11-21 10:00:00.120000"}
-    odd = {"balance": "10.55", "opened": "2026-11-21 10:00:00.123400", "owner": "abcd  "}
-    unit.write(
-        [source.put(row), *(source.put({**row, "id": n, name: odd[name]}) for n, name in enumerate(odd, 2))]
-    )
-    report = unit.apply(len(unit.topic) - 4)
-    assert (report.state, report.held) == ("ok", 3), report.message
-    held = real.session.held(unit.unit)
-    assert [entry.error.partition(" of ")[0] for entry in held] == [f"column {name}" for name in odd]
-    assert [each[0] for each in unit.rows()] == [1]
 
 
 def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real) -> None:

@@ -158,10 +158,34 @@ MUTANTS = [
         tests=("tests/unit/test_unit_apply.py",),
     ),
     *_of(
+        "consumer/tables/kept_digits.py",
+        ("source.fsp > there.fsp", "source.fsp > there.fsp + 1"),
+        ("not source.precision or source.scale > there.scale", "source.scale > there.scale"),
+        ("not source.length or source.length > there.length", "source.length > there.length"),
+        ('.removesuffix("Z").rstrip("0")) > part.digits', '.rstrip("0")) > part.digits'),
+        ('.removesuffix("Z").rstrip("0")) > part.digits', '.removesuffix("Z")) > part.digits'),
+        ('return bool(rest) and not rest.strip(" ")', "return bool(rest)"),
+        tests=("tests/unit/test_kept_digits.py",),
+    ),
+    *_of(
+        "rowlock/inspect/quarantine.py",
+        ("        if net is not None:\n            refuse_parts(net)\n", ""),
+        tests=("tests/unit/test_kept_digits.py",),
+    ),
+    *_of(
+        "consumer/attempt/applier.py",
+        ("        try:\n            refuse_parts(net)\n", "        try:\n"),
+        ("        for net in batch.nets:\n            refuse_parts(net)\n", ""),
+        tests=_EVOLVING,
+    ),
+    *_of(
         "consumer/attempt/standing.py",
         ("        yield from self.close()\n        self.held = held\n", "        self.held = held\n"),
         ("        self.held = held\n        self.applier = self._applier_anew()", "        self.applier = self._applier_anew()\n        self.held = held"),
-        tests=("tests/unit/test_unit_apply.py",),
+        tests=(
+            "tests/unit/test_unit_apply.py",
+            "tests/unit/test_apply_copies.py::test_a_key_that_the_end_of_a_copy_let_go_is_free_for_the_row_behind_it",
+        ),
     ),
     *_of(
         "consumer/attempt/evolution/next_definition.py",

@@ -8,9 +8,10 @@ import pytest
 from msgspec import structs
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import NetChange
+from consumer.ordering.model import ApplyUnit, NetChange
 from consumer.tables.kept_digits import kept_parts, refuse_parts
 from consumer.tables.router import target_table
+from rowlock.inspect.quarantine import _Taken
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 
@@ -83,3 +84,12 @@ def test_columns_that_keep_all_or_refuse_are_not_looked_at(source: ColumnType, r
 def test_a_column_that_the_target_lacks_is_not_looked_at() -> None:
     real = of(text(4))
     assert kept_parts(of(text(20)), structs.replace(real, columns=real.columns[:1])) == ()
+
+
+def test_a_retry_writes_no_part_either() -> None:
+    """The person who says `rowlock quarantine retry` has to alter the target first."""
+    nothing: Any = None
+    taken = _Taken(nothing, nothing, ApplyUnit("p", "t"), [], nothing)
+    net = NetChange(target_table(of(text(20)), of(text(4))), [], [(1, "abcd ")])
+    with pytest.raises(RefusedError, match="which its server would drop"):
+        taken.close_held([], net, "")
