@@ -25,10 +25,10 @@ from consumer.ordering.lanes.batches import HELD_BEHIND, Batch
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import ApplyUnit, Held, RowChange, TargetTable
+from consumer.ordering.model import ApplyUnit, Held, Reduced, RowChange, TargetTable
 from consumer.ordering.netchange import reducer_of
 from consumer.ordering.progress import Mark
-from consumer.tables.kept_digits import refuse_parts
+from consumer.tables.lossy_columns import refuse_losses
 from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)
@@ -97,8 +97,7 @@ class Applier:
             return False
         net = reducer_of(self._target).reduce(self._pending)
         try:
-            refuse_parts(net)
-            yield from self._progress.move(range(len(self._progress.rows)), mark, [Write(net)])
+            yield from self._progress.move(range(len(self._progress.rows)), mark, [_write(net)])
         except (TransientError, RefusedError):
             return False
         self._pending = []
@@ -120,9 +119,7 @@ class Applier:
 
     def _commit(self, lane: int, batch: Batch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and say what was displaced and quarantined."""
-        for net in batch.nets:
-            refuse_parts(net)
-        operations: list[Operation] = [Write(net, batch.displacing) for net in batch.nets]
+        operations: list[Operation] = [_write(net, batch.displacing) for net in batch.nets]
         if batch.held:
             operations.append(Hold(batch.held))
         if batch.closed:
@@ -164,6 +161,12 @@ class Applier:
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
             yield from lanes.close(error)
+
+
+def _write(net: Reduced, displacing: str | None = None) -> Write:
+    """Return the operation that writes `net`. Raises RefusedError where the target's server would change a value and say nothing."""
+    refuse_losses(net)
+    return Write(net, displacing)
 
 
 def _first_keys(batch: Batch) -> list[Key]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import structlog
 
 from consumer.attempt.applier import SignalsFor
+from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import at_a_copy, begin_of
 from consumer.attempt.copies.copies import chunk_of_copy
 from consumer.attempt.copies.snapshots import before_snapshot, begun, ended
@@ -40,7 +41,6 @@ from consumer.attempt.reader import (
 )
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.standing import Standing
 from consumer.attempt.transactions import retried
 from consumer.attempt.trouble import AttemptFigures, InputLostError, Trouble, report_of, trouble_of
 from consumer.errors import (
@@ -62,14 +62,14 @@ log = structlog.get_logger(__name__)
 
 
 class Attempt:
-    """The state of one attempt. Its methods are machines; `run` is the whole of it."""
+    """One attempt. Its methods are machines; `run` is the whole of it."""
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
         """`signals`: how the lanes share state under this attempt's driver."""
         self.spec = spec
         self._figures = AttemptFigures()
-        self._standing = Standing(spec, signals, self._figures)
-        self._next = NextDefinition(self._standing)
+        self._state = AttemptState(spec, signals, self._figures)
+        self._next = NextDefinition(self._state)
         self._given = 0  # behind the records that the driver has given
 
     # --- the attempt
@@ -78,7 +78,7 @@ class Attempt:
         """Apply the slices that the driver has, and end with what became of it. Raises InputLostError alone: whatever else
         happens, of whatever class, is the unit's own trouble and touches no other unit."""
         try:
-            yield from self._standing.begin()
+            yield from self._state.begin()
             yield from self.consume()
         except InputLostError:
             raise
@@ -87,17 +87,17 @@ class Attempt:
             if trouble.fault:
                 log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
-                trouble = yield from explained(self.spec.unit.topic, self._standing.in_force, trouble)
+                trouble = yield from explained(self.spec.unit.topic, self._state.in_force, trouble)
             return (yield from self._ended(trouble))
         return self._report(Trouble("ok", ""))
 
     def define(self, table: Table) -> Machine[None]:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
-        standing = self._standing
-        yield from standing.begin()
-        if standing.in_force is None:
-            yield from self._next.put_in_force(Stored(table), standing.progress.rows, first=True)
-        yield from standing.close()
+        state = self._state
+        yield from state.begin()
+        if state.in_force is None:
+            yield from self._next.put_in_force(Stored(table), state.progress.rows, first=True)
+        yield from state.close()
 
     # --- its end
 
@@ -117,53 +117,53 @@ class Attempt:
         return self._report(trouble)
 
     def _report(self, trouble: Trouble) -> Report:
-        standing = self._standing
-        return report_of(self.spec, standing.progress, self._figures, trouble, standing.reader.dropped)
+        state = self._state
+        return report_of(self.spec, state.progress, self._figures, trouble, state.reader.dropped)
 
     # --- records
 
     def consume(self) -> Machine[None]:
         """Apply the driver's slices; afterwards every lane stands at the last record, or this raises with progress where it is."""
-        standing = self._standing
+        state = self._state
         try:
             while (stop := (yield from self._taken())) is not None:
-                yield from standing.drain()  # what came before the event that stops the unit is applied
+                yield from state.drain()  # what came before the event that stops the unit is applied
                 if not isinstance(stop, CopyNeededError):
                     raise stop
-                stood = standing.progress.lowest.offset
+                stood = state.progress.lowest.offset
                 if not (yield from self._at_a_copy(stop)):
                     raise stop.instead or stop
-                if standing.changes.unfit is not None and standing.progress.lowest.offset == stood:
+                if state.changes.unfit is not None and state.progress.lowest.offset == stood:
                     break  # it stood in front of the begin already, which was not given: the next attempt is
-            yield from standing.drain()
+            yield from state.drain()
         except Exception as error:
-            yield from standing.close(error)
+            yield from state.close(error)
             raise
-        yield from standing.close()
+        yield from state.close()
 
     def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
-        spec, standing = self.spec, self._standing
-        in_force = standing.in_force
+        spec, state = self.spec, self._state
+        in_force = state.in_force
         error.told(
             place_of_topic(spec.unit.topic)
             if in_force is None
             else (in_force.source.db, in_force.source.name),
-            standing.progress.lowest.offset + 1,
+            state.progress.lowest.offset + 1,
             debezium=spec.debezium is not None,
         )
-        yield from standing.close()
+        yield from state.close()
         if spec.debezium is not None:
-            again = yield from begun(spec, standing.progress, standing.changes.before, error)
+            again = yield from begun(spec, state.progress, state.changes.before, error)
             if again is not None:
-                standing.changes.before = again[0]
-                mark = before_snapshot(standing.progress.rows, again[1])
+                state.changes.before = again[0]
+                mark = before_snapshot(state.progress.rows, again[1])
                 yield from self._next.adopt(again[1].table, Adopt(rewrite=True), mark)
             return again is not None
-        if not (yield from at_a_copy(spec, standing.progress, error)):
+        if not (yield from at_a_copy(spec, state.progress, error)):
             return False
         log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
-        yield from standing.begin()
+        yield from state.begin()
         return True
 
     def _taken(self) -> Machine[UnitStoppedError | None]:
@@ -172,12 +172,12 @@ class Attempt:
             yield from self._take_all()
         except UnitStoppedError as error:
             return error
-        return self._standing.changes.unfit
+        return self._state.changes.unfit
 
     def _take_all(self) -> Machine[None]:
         """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
-        standing = self._standing
-        first, start = True, standing.plan.start if standing.mark is None else standing.mark[0] + 1
+        state = self._state
+        first, start = True, state.plan.start if state.mark is None else state.mark[0] + 1
         if start < self._given:  # of what was given before the unit went on at a copy
             yield from self._take_missing(start, self._given)
             start = self._given
@@ -199,42 +199,42 @@ class Attempt:
 
     def _take(self, records: Slice) -> Machine[None]:
         """Take a slice; at the offset where the stored layout ends, all lanes stand equal and the layout is changed."""
-        standing = self._standing
-        finish = standing.plan.finish
+        state = self._state
+        finish = state.plan.finish
         if finish is None or records[-1][0] < finish:
             yield from self._read(records)
             return
         yield from self._read([record for record in records if record[0] <= finish])
-        yield from standing.drain()
-        yield from standing.close()
-        yield from standing.switch()
+        yield from state.drain()
+        yield from state.close()
+        yield from state.switch()
         if rest := [record for record in records if record[0] > finish]:
             yield from self._take(rest)
 
     def _read(self, records: Slice) -> Machine[None]:
-        standing = self._standing
-        if standing.changes.unfit is not None and begin_of(records[0][1] or b"") is None:
-            raise standing.changes.unfit
-        for taken in standing.reader.read(records):
-            standing.copies.note(taken)
+        state = self._state
+        if state.changes.unfit is not None and begin_of(records[0][1] or b"") is None:
+            raise state.changes.unfit
+        for taken in state.reader.read(records):
+            state.copies.note(taken)
             if isinstance(taken, Rows):
-                yield from standing.submit(taken.changes)
+                yield from state.submit(taken.changes)
             elif isinstance(taken, SnapshotEnd):
-                yield from standing.drain()
-                yield from standing.close()
-                yield from ended(self.spec, standing.in_force, standing.progress)
-                yield from standing.begin()
+                yield from state.drain()
+                yield from state.close()
+                yield from ended(self.spec, state.in_force, state.progress)
+                yield from state.begin()
             else:
                 yield from self._barrier(taken)
                 self._figures.applied += 1
-            standing.mark = taken.mark
+            state.mark = taken.mark
 
     # --- barriers
 
     def _barrier(self, taken: Taken) -> Machine[None]:
         """Carry out a definition, truncate or chunk marker event: all lanes stand at its predecessor before."""
         if isinstance(taken, Emptied):
-            yield from self._standing.drain()
+            yield from self._state.drain()
             yield from self._truncate(taken.mark)
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
@@ -243,28 +243,28 @@ class Attempt:
                 yield from self._copied(taken.event, taken.mark)
 
     def _truncate(self, mark: Mark) -> Machine[None]:
-        standing, in_force = self._standing, self._standing.in_force
+        state, in_force = self._state, self._state.in_force
         if in_force is None:
             return
         operations: list[Operation] = [
             Truncate(in_force.target, in_force.routed.where),
             CloseHeldBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
         ]
-        lanes = standing.progress.behind(mark)
-        yield from retried(lambda: standing.progress.move(lanes, mark, operations))
-        held = [entry for entry in standing.held if entry.offset >= mark[0]]
-        yield from standing.hold(held)
+        lanes = state.progress.behind(mark)
+        yield from retried(lambda: state.progress.move(lanes, mark, operations))
+        held = [entry for entry in state.held if entry.offset >= mark[0]]
+        yield from state.hold(held)
 
     def _copied(self, event: Event, mark: Mark) -> Machine[None]:
         """Carry out the marker of a chunk of a copy."""
-        standing = self._standing
-        in_force, chunk = standing.in_force, chunk_of_copy(self.spec.unit.topic, event)
+        state = self._state
+        in_force, chunk = state.in_force, chunk_of_copy(self.spec.unit.topic, event)
         if in_force is None or chunk is None or not chunk.sweeps(in_force):
             return
-        yield from standing.drain()
-        held = yield from standing.copies.marker(chunk, mark, in_force, standing.progress)
+        yield from state.drain()
+        held = yield from state.copies.marker(chunk, mark, in_force, state.progress)
         if held is not None:
-            yield from standing.hold(held)
+            yield from state.hold(held)
 
 
 def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine[Trouble]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Literal
 
 import msgspec
 
@@ -58,17 +59,21 @@ class TargetTopic:
     added: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPart:
-    """A column of the target that keeps a part of a longer value, without a word (consumer.tables.kept_digits). `at`: its place in a row.
+Loss = Literal["digits", "characters", "bytes", "spaces", "padding"]
+"""What the value of a lossy column may lose: digits behind the point, spaces behind so many characters or bytes, all spaces at its end, its length."""
 
-    `digits`: that it has behind the point; None: it is a text of `length` characters, behind which spaces are dropped.
+
+@dataclass(frozen=True, slots=True)
+class LossyColumn:
+    """A column of the target whose server changes some values without an error (consumer.tables.lossy_columns).
+
+    `at`: its place in a row. `room`: the digits, characters or bytes that it stores.
     """
 
     at: int
-    column: str
-    digits: int | None = None
-    length: int = 0
+    name: str
+    loss: Loss
+    room: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class TargetTable:
     `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
     target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
     `more`: the real table has columns that rowlock does not write. `topic`: it is written as events: every change counts, not the net one.
-    `kept`: columns of the real table that would keep a part of a value.
+    `lossy`: columns of the real table whose server would change a value without an error.
     """
 
     table: Table
@@ -87,7 +92,7 @@ class TargetTable:
     added: tuple[str, ...] = ()
     more: bool = False
     topic: TargetTopic | None = None
-    kept: tuple[KeptPart, ...] = ()
+    lossy: tuple[LossyColumn, ...] = ()
 
     @property
     def schema(self) -> str:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
+from consumer.tables.evolution.widening import fits
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
 from consumer.tables.key_order import ranges_alike
@@ -32,7 +33,6 @@ from consumer.tables.router import (
 )
 from consumer.tables.stored import Stored
 from consumer.targets.base import EventTables, TargetTables
-from consumer.targets.checks.column_fit import holds
 from schemas.errors import SchemaError
 from schemas.table.model import Row, Table
 from schemas.wire.debezium import Decoder, Modes
@@ -158,7 +158,7 @@ def _narrow(wanted: Table, there: Table) -> tuple[str, ...]:
         each.name
         for each in wanted.columns
         if (column := real.get(each.name)) is not None
-        and (not holds(each.type, column.type) or (each.nullable and not column.nullable))
+        and (not fits(each.type, column.type) or (each.nullable and not column.nullable))
     )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from consumer.tables.evolution.spelling import spelled_there
 from consumer.tables.router import Routed, TableRoute, resolve, wanted_table, written_part
 from consumer.targets.checks.table_findings import Inspectable, findings_for_table
 from schemas.findings import copy_again, debezium_again
 from schemas.table.model import Table
+from schemas.table.names import Names
 
 
 def misfit(
@@ -31,6 +33,8 @@ def misfit(
     added = tuple(name for name, _ in routed.added)
     wanted = wanted_table(source, routed, names)
     if routed.policy == "ignore" and (real := session.read_table(wanted.db, wanted.name)) is not None:
+        if (why := _other_spelling(wanted, real, session.column_names)) is not None:
+            return why
         wanted = written_part(wanted, real, routed.policy)
     found = findings_for_table(session, wanted, added=added)
     errors = [each for each in found if each.level == "error"]
@@ -39,6 +43,13 @@ def misfit(
     first, more = errors[0], len(errors) - 1
     further = f" (and {more} more, see `rowlock check`)" if more else ""
     return f"{first.place}: {first.message}{further}: {first.remedy}"
+
+
+def _other_spelling(wanted: Table, real: Table, same: Names) -> str | None:
+    """Say which column the target has under a name that its server takes for a wanted one: it is none that the target lacks."""
+    for name, there in spelled_there(wanted, real, {}, (), same).items():
+        return f"target table {real.db}.{real.name}: to its server the column {there} has the name of the source's column {name}: rename it to {name}"
+    return None
 
 
 def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:

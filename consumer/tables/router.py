@@ -16,7 +16,7 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
-from consumer.tables.kept_digits import kept_parts
+from consumer.tables.lossy_columns import lossy_columns
 from schemas.config.kinds.topics import TopicConfig
 from schemas.table.filters import row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
@@ -209,7 +209,7 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
         unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
         added=added,
         more=not names.issuperset(real.column_names),
-        kept=kept_parts(wanted, real),
+        lossy=lossy_columns(wanted, real),
     )
 
 

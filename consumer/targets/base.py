@@ -132,7 +132,9 @@ class ProgressStore(Protocol):
 
 
 class TargetTables(Protocol):
-    """The tables of a target, as far as putting a definition in force needs them."""
+    """The tables of a target, as far as putting a definition in force needs them. `column_names`: how the target compares names of columns."""
+
+    column_names: Names
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
@@ -182,11 +184,10 @@ class UnitTarget(ProgressStore, TargetTables, Protocol):
     """A target as taking a unit over, looking at it, stopping and fencing it need of a target, whichever kind it is.
 
     `transactional_ddl`: a statement that changes a table commits with the transaction that it stands in; else each commits by
-    itself, and everything before it. `column_names`: how names of columns compare there.
+    itself, and everything before it.
     """
 
     transactional_ddl: bool
-    column_names: Names
 
     def surroundings(self, schema: str, name: str) -> object:
         """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""

@@ -22,7 +22,7 @@ from consumer.spark.pipeline import modes_of, routes_of
 from consumer.tables.definition import InForce, prepare
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from consumer.tables.held_events import held_event, refuse_other_columns
-from consumer.tables.kept_digits import refuse_parts
+from consumer.tables.lossy_columns import refuse_losses
 from consumer.tables.router import key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import refusal
@@ -146,7 +146,7 @@ class _Taken:
     def close_held(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
         """Take entries out of the quarantine, and with that write `net`. Raises what writing a row raises."""
         if net is not None:
-            refuse_parts(net)
+            refuse_losses(net)
         target = self.config.targets[self.config.pipelines[self.unit.pipeline].target]
         if target_kind(target.type).batches:
             change = ProgressChange(self.guards, self.guards, closed=ids, why=why)

@@ -58,10 +58,6 @@ DO = {
 }
 
 
-#: The type of times with three digits, at PostgreSQL and elsewhere.
-OPENED = {True: "TIMESTAMP(3)", False: "DATETIME(3)"}
-
-
 @pytest.mark.parametrize("change", [generated, dropped, narrower, identity], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("meanwhile", [True, False])
 @pytest.mark.parametrize("short", [0, 500])
@@ -102,34 +98,38 @@ def test_a_target_table_that_does_not_fit_stops_its_own_unit(
     assert again.state == "stopped", "a restart does not die of it, and makes no empty table in its place"
 
 
+#: Column → its type at PostgreSQL, elsewhere; a value that the server would store as it is, one that it would change.
+LOSSY = {
+    "balance": ("DECIMAL(12,1)", "DECIMAL(12,1)", "10.50", "10.55"),
+    "opened": ("TIMESTAMP(3)", "DATETIME(3)", "2026-11-21 10:00:00.120000", "2026-11-21 10:00:00.123400"),
+    "owner": ("VARCHAR(4)", "VARCHAR(4)", "abcd", "abcd  "),
+    "note": ("CHARACTER(8)", "CHAR(8)", " n", "n "),
+}
+
+
 @pytest.mark.parametrize("short", [0, 500], ids=["lanes", "short-way"])
-def test_a_value_that_the_server_would_round_is_held(real: Real, short: int) -> None:
+def test_a_value_that_the_server_would_change_is_held(real: Real, short: int) -> None:
     """No server refuses digits behind the point, and spaces at the end, that its column has no room for."""
     source = FakeSource()
     unit = RealUnit(real, source, _route(real), small_batch=short)
     assert unit.apply().state == "ok"
-    for column, type_ in {
-        "balance": "DECIMAL(12,1)",
-        "opened": OPENED[real.schema == "public"],
-        "owner": "VARCHAR(4)",
-    }.items():
+    for column, (at_postgres, elsewhere, _good, _bad) in LOSSY.items():
+        null = "NULL" if column == "note" else "NOT NULL"
         how = (
-            f"ALTER COLUMN {column} TYPE {type_}"
+            f"ALTER COLUMN {column} TYPE {at_postgres}"
             if real.schema == "public"
-            else f"MODIFY {column} {type_} NOT NULL"
+            else f"MODIFY {column} {elsewhere} {null}"
         )
         real.execute(f"ALTER TABLE {real.schema}.acct {how}")
     real.tables.clear()
     unit.take_over()
-    row = {**source.row(1, None, 1), "owner": "abcd", "opened": "2026-11-21 10:00:00.120000"}
-    odd = {"balance": "10.55", "opened": "2026-11-21 10:00:00.123400", "owner": "abcd  "}
-    unit.write(
-        [source.put(row), *(source.put({**row, "id": n, name: odd[name]}) for n, name in enumerate(odd, 2))]
-    )
-    report = unit.apply(len(unit.topic) - 4)
-    assert (report.state, report.held) == ("ok", 3), report.message
+    row = {**source.row(1, None, 1), **{name: good for name, (*_, good, _bad) in LOSSY.items()}}
+    odd = [{**row, "id": n, name: bad} for n, (name, (*_, bad)) in enumerate(LOSSY.items(), 2)]
+    unit.write([source.put(row), *map(source.put, odd)])
+    report = unit.apply(len(unit.topic) - 1 - len(odd))
+    assert (report.state, report.held) == ("ok", len(odd)), report.message
     held = real.session.held(unit.unit)
-    assert [entry.error.partition(" of ")[0] for entry in held] == [f"column {name}" for name in odd]
+    assert [entry.error.partition(" of ")[0] for entry in held] == [f"column {name}" for name in LOSSY]
     assert [each[0] for each in unit.rows()] == [1]
 
 

@@ -9,16 +9,16 @@ from typing import Any
 from unittest import mock
 
 from consumer.attempt import effects as fx
+from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.evolution import in_target, machine
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.evolution.next_definition import NextDefinition
-from consumer.attempt.standing import Standing
 from consumer.tables import router
 from consumer.tables.evolution import decisions, plans, steps
 from consumer.tables.evolution.plans import TableChange
 from tests.sim.changing import Run
 
-_drain, _define, _carry = Standing.drain, NextDefinition.define, Run.carry_out
+_drain, _define, _carry = AttemptState.drain, NextDefinition.define, Run.carry_out
 
 
 @contextmanager
@@ -58,15 +58,15 @@ def _lanes_are_drained_first() -> Iterator[None]:
     defining: set[int] = set()
 
     def define(self: NextDefinition, event: Any, mark: Any) -> Any:
-        defining.add(id(self._standing))
+        defining.add(id(self._attempt))
         yield from _define(self, event, mark)
-        defining.discard(id(self._standing))
+        defining.discard(id(self._attempt))
 
-    def drain(self: Standing) -> Any:
+    def drain(self: AttemptState) -> Any:
         if id(self) not in defining:
             yield from _drain(self)
 
-    with mock.patch.object(NextDefinition, "define", define), mock.patch.object(Standing, "drain", drain):
+    with mock.patch.object(NextDefinition, "define", define), mock.patch.object(AttemptState, "drain", drain):
         yield
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import msgspec
 
-from consumer.attempt import standing as standing_module
+from consumer.attempt import attempt_state
 from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
@@ -337,8 +337,8 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "3": ((KafkaWriter, "abandon", _abandon_without_purge), (Deduplicator, "judge", _judge_without_prev)),
     "4": ((Deduplicator, "__init__", _from_highest_lane),),
     "5": (
-        (standing_module, "plan", _hasty_plan),
-        (standing_module, "relaid", _hasty_rows),
+        (attempt_state, "plan", _hasty_plan),
+        (attempt_state, "relaid", _hasty_rows),
         (next_definition, "relaid", _hasty_rows),
     ),
     "7": ((Dispatcher, "_move", _moves_whole),),

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from consumer.attempt import applier, attempt, lane_group, reader, spec, standing, transactions
+from consumer.attempt import applier, attempt, attempt_state, lane_group, reader, spec, transactions
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
@@ -63,7 +63,7 @@ from producer.sources.binlog import transactions as source_transactions
 from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
-    applier, attempt, next_definition, lane_group, reader, spec, standing, transactions, dedup, dispatch, lane, segments, batches,
+    applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch, lane, segments, batches,
     layout, locks, netchange, progress,
     begin, held, sweep, window, applied_copies,
 )  # fmt: skip
@@ -80,7 +80,7 @@ NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "transactions.Progress.once": "on_drop: empty (tests/unit/test_evolving.py)",
-    "standing.recreated": "a topic that was made again",
+    "attempt_state.recreated": "a topic that was made again",
     "producer.proof.Definitions.converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",

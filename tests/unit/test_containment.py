@@ -85,7 +85,7 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "route": ("consumer.tables.definition.resolve", raising),
     "target table": ("consumer.tables.definition.target_table", raising),
     "prepare": ("consumer.attempt.spec.prepare", raising),
-    "layout": ("consumer.attempt.standing.plan", raising),
+    "layout": ("consumer.attempt.attempt_state.plan", raising),
     "fold": ("consumer.ordering.dispatch.key_fold", function_of),
     "dispatch": ("consumer.ordering.dispatch.Dispatcher.dispatch", raising),
     "locks": ("consumer.ordering.locks.LockTable.register", raising),

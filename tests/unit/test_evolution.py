@@ -634,7 +634,7 @@ def test_what_stands_beside_the_definition_survives() -> None:
 def test_a_mark_gives_the_change_back() -> None:
     new = changed(TABLE, "version", type=text(20))
     change = TableChange(Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True)
-    found = plan_change(change, real(), ROUTED, ())
+    found = plan_change(change, real(), ROUTED, (), EXACT)
     mark = mark_of(change, found, (7, (0, 1, 2, 3), 4, 5), 99)
     again = decode_mark(mark.encode())
     assert again == mark
@@ -655,17 +655,17 @@ def test_an_index_that_a_long_column_cannot_have_is_left_out_once_the_target_ref
 
     change = TableChange(Stored(unit(text(20))), unit(text(65535, Kind.TEXT)), "lenient")
     there = replace(unit(text(20)), db="public")
-    first = plan_change(change, there, ROUTED, ())
+    first = plan_change(change, there, ROUTED, (), EXACT)
     assert first.alter is not None
     assert [type(step) for step in first.alter.steps] == [ChangeColumn]
     other = refused(change, first)
     assert other is not None
-    second = plan_change(other, there, ROUTED, ())
+    second = plan_change(other, there, ROUTED, (), EXACT)
     assert second.alter is not None
     assert [type(step) for step in second.alter.steps] == [DropUnique, ChangeColumn]
     assert refused(other, second) is None, "it was something else"
     done = replace(unit(text(65535, Kind.TEXT)), db="public", unique=())
-    assert plan_change(change, done, ROUTED, ()).alter is None, (
+    assert plan_change(change, done, ROUTED, (), EXACT).alter is None, (
         "a crash behind the statement leaves nothing to do"
     )
 
@@ -677,13 +677,13 @@ def test_what_the_target_refuses_is_left_out_in_turn() -> None:
     found: TableChange | None = change
     while found is not None:
         seen.append((found.uniques, found.emptied))
-        found = refused(found, plan_change(found, real(), ROUTED, ()))
+        found = refused(found, plan_change(found, real(), ROUTED, (), EXACT))
     assert seen == [(True, False), (False, False)], "without the index nothing is left to do"
     other = replace(new, key=unique("PRIMARY", "owner"))
     seen, found = [], TableChange(Stored(TABLE), other, "evolve", rewrite=True)
     while found is not None:
         seen.append((found.uniques, found.emptied))
-        found = refused(found, plan_change(found, real(), ROUTED, ()))
+        found = refused(found, plan_change(found, real(), ROUTED, (), EXACT))
     assert seen == [(True, False), (False, False), (True, True), (False, True)]
 
 

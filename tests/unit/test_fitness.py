@@ -16,14 +16,17 @@ from consumer.tables.router import TableRoute, resolve, wanted_table
 from consumer.tables.stored import Stored
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.table.model import Table
+from schemas.table.names import EXACT, Names
 from tests.apply_kit import account_table
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
 SOURCE = account_table()
 
 
-def target(real: Table | None, facts: TableFacts | None = None) -> Any:
-    return SimpleNamespace(read_table=lambda *_: real, facts=lambda *_: facts or TableFacts())
+def target(real: Table | None, facts: TableFacts | None = None, names: Names = EXACT) -> Any:
+    return SimpleNamespace(
+        read_table=lambda *_: real, facts=lambda *_: facts or TableFacts(), column_names=names
+    )
 
 
 def real_table() -> Table:
@@ -34,6 +37,24 @@ def real_table() -> Table:
 
 def without(table: Table, column: str) -> Table:
     return structs.replace(table, columns=tuple(each for each in table.columns if each.name != column))
+
+
+@pytest.mark.parametrize("names", [EXACT, Names(folds=True)])
+def test_under_ignore_a_column_in_another_spelling_is_not_left_out(names: Names) -> None:
+    """To MySQL `NOTE` is the source's `note`: its values would be lost without a word. To PostgreSQL it is another column."""
+    real = real_table()
+    columns = tuple(
+        structs.replace(each, name="NOTE") if each.name == "note" else each for each in real.columns
+    )
+    route = TableRoute("bank.*", "public.{table}", policy="ignore")
+    why = misfit(target(structs.replace(real, columns=columns), names=names), SOURCE, "b1", (route,))
+    if names.folds:
+        assert (
+            why
+            == "target table public.acct: to its server the column NOTE has the name of the source's column note: rename it to note"
+        )
+    else:
+        assert why is None
 
 
 def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:

@@ -35,6 +35,7 @@ from consumer.targets.alterations import (
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.checks.table_findings import findings_for_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.names import EXACT
 from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, Event, Source
 from schemas.wire.records import TableStop
 
@@ -239,7 +240,7 @@ def steps(statement: Statement, policy: Policy, verdict: Adopt) -> Sequence[Alte
     """Return what the target table gets."""
     routed = Routed("d", "t", policy=policy)
     change = TableChange(Stored(statement.before), statement.after, policy, verdict.columns, verdict.rewrite)
-    found = plan_change(change, wanted_table(statement.before, routed), routed, ()).alter
+    found = plan_change(change, wanted_table(statement.before, routed), routed, (), EXACT).alter
     return () if found is None else found.steps
 
 
@@ -297,7 +298,9 @@ def _left_alone(statement: Statement, policy: Policy) -> str:
     route = TableRoute("*.*", "{db}.{table}", policy=policy)
     required = tuple(column.name for column in statement.before.columns if not column.nullable)
     real: Any = SimpleNamespace(
-        read_table=lambda *_: statement.before, facts=lambda *_: TableFacts(required=required)
+        column_names=EXACT,
+        read_table=lambda *_: statement.before,
+        facts=lambda *_: TableFacts(required=required),
     )
     unfit = misfit(real, statement.after, "s", (route,))
     if unfit is not None:

@@ -23,7 +23,7 @@ from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
 from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Table
-from schemas.table.names import EXACT, Names
+from schemas.table.names import Names
 from schemas.wire.event import ColumnChanges
 
 
@@ -55,7 +55,7 @@ class Planned:
 
 
 def plan_change(
-    change: TableChange, real: Table, routed: Routed, others: Sequence[Table], same: Names = EXACT
+    change: TableChange, real: Table, routed: Routed, others: Sequence[Table], same: Names
 ) -> Planned:
     """Plan `change` for the target table `real`. `others`: what other units want of it; `same`: how the target compares names of columns.
 
@@ -64,13 +64,15 @@ def plan_change(
     before = change.before
     names = _names(change)
     if change.planned is None:
-        there = spelled_there(change.after, real, names, _goes(change, others), same)
-        _refuse_spelling(change, there, real)
-        names |= there
+        spelled = spelled_there(change.after, real, names, _goes(change, others), same)
+        _refuse_spelling(change, spelled, real)
+        names |= spelled
     if change.planned is None and change.rewrite:
         names |= names_apart(real, change.after, names, same)
         wanted = wanted_table(change.after, routed, names)
-        beside = names_beside(real, wanted, change.policy, {names[name]: name for name in names}, same)
+        beside = names_beside(
+            real, wanted, change.policy, {there: name for name, there in names.items()}, same
+        )
         names |= {
             each.name: beside[at]
             for each in change.after.columns

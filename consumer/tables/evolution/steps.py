@@ -27,7 +27,7 @@ from consumer.targets.alterations import (
 from schemas.table.collations import not_coarser
 from schemas.table.fills import fill_of
 from schemas.table.model import Column, ColumnType, Table
-from schemas.table.names import EXACT, Names
+from schemas.table.names import Names
 
 
 def steps(real: Table, wish: Wish) -> AlterTable | None:
@@ -151,7 +151,7 @@ def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
 
 
 def names_beside(
-    real: Table, wanted: Table, policy: Policy, names: Mapping[str, str], same: Names = EXACT
+    real: Table, wanted: Table, policy: Policy, names: Mapping[str, str], same: Names
 ) -> dict[str, str]:
     """Return wanted name → the name of a new column beside it, for each whose values the target's column cannot come to hold.
     `names`: wanted name → the source's, where that is another.
@@ -174,7 +174,7 @@ def names_beside(
     return found
 
 
-def names_apart(real: Table, source: Table, names: Mapping[str, str], same: Names = EXACT) -> dict[str, str]:
+def names_apart(real: Table, source: Table, names: Mapping[str, str], same: Names) -> dict[str, str]:
     """Return source name → the name of a new column, for each whose own name another one of `names` (source name → the target's) is written under:
     the source gave a column the name that the target had chosen for a column beside."""
     taken = {*real.column_names, *source.column_names, *names.values()}

@@ -13,10 +13,13 @@ from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.findings import Finding
 from schemas.table.collations import key_names, not_coarser
 from schemas.table.model import Table, UniqueIndex
+from schemas.table.names import Names
 
 
 class Inspectable(Protocol):
-    """The part of a session that these checks read tables through."""
+    """The part of a session that these checks read tables through. `column_names`: how the target compares names of columns."""
+
+    column_names: Names
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 

@@ -1,7 +1,8 @@
-"""What a target's server would round or cut without a word is refused in its stead; what it refuses itself, or keeps whole, is left to it."""
+"""What a target's server would change without an error is refused in its stead; what it refuses itself, or stores as it is, is left to it."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec import structs
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, NetChange
-from consumer.tables.kept_digits import kept_parts, refuse_parts
+from consumer.tables.lossy_columns import lossy_columns, refuse_losses
 from consumer.tables.router import target_table
 from rowlock.inspect.quarantine import _Taken
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
@@ -21,6 +22,10 @@ def decimal(precision: int, scale: int) -> ColumnType:
 
 def text(length: int, kind: Kind = Kind.VARCHAR) -> ColumnType:
     return ColumnType(kind=kind, length=length)
+
+
+def b64(value: bytes) -> str:
+    return b64encode(value).decode()
 
 
 def time(kind: Kind, fsp: int) -> ColumnType:
@@ -47,6 +52,11 @@ CASES: list[tuple[ColumnType, ColumnType, list[Any], list[Any]]] = [
     (time(Kind.TIME, 1), time(Kind.TIME, 0), ["-01:00:00.0"], ["-01:00:00.1"]),
     (text(20), text(4), ["abcd", "ab  ", "abcde", "abcd e"], ["abcd ", "a       ", "     "]),
     (text(0, Kind.TEXT), text(4), ["abcd"], ["abcd "]),
+    (text(20), text(20, Kind.CHAR), ["", "ab", " a b"], ["ab ", " "]),
+    (text(65535, Kind.TEXT), text(255, Kind.TEXT), ["a" * 255, "é" * 127 + "a", "é" * 127 + " ", "é" * 128, "a" * 256], ["é" * 127 + "  ", "a" * 255 + " "]),
+    (text(100), text(255, Kind.TEXT), ["é" * 100], ["😀" * 63 + "    "]),
+    (text(4, Kind.VARBINARY), text(4, Kind.BINARY), [b64(b"abcd"), b64(b"abcde")], ["", b64(b"abc"), b64(b"ab")]),
+    (text(2, Kind.BINARY), text(3, Kind.BINARY), [b64(b"abc")], [b64(b"ab")]),
 ]  # fmt: skip
 #: The target has room for all, or its server refuses what it has no room for.
 WHOLE = [
@@ -57,36 +67,43 @@ WHOLE = [
     (time(Kind.DATETIME, 3), time(Kind.DATETIME, 6)),
     (text(4), text(4)),
     (text(4), text(0, Kind.TEXT)),
+    (text(4), text(255, Kind.TEXT)),
+    (text(4, Kind.CHAR), text(4, Kind.CHAR)),
+    (structs.replace(text(4), charset="utf8mb4"), structs.replace(text(0, Kind.TEXT), charset="latin1")),
+    (text(4, Kind.CHAR), text(4)),
+    (text(4, Kind.BINARY), text(4, Kind.BINARY)),
+    (text(4, Kind.BINARY), text(8, Kind.VARBINARY)),
     (ColumnType(kind=Kind.INT, bits=64), ColumnType(kind=Kind.INT, bits=32)),
 ]
 
 
 @pytest.mark.parametrize(("source", "real", "good", "bad"), CASES)
 @pytest.mark.parametrize("where", ["replaces", "updates", "snapshot"])
-def test_a_part_of_a_value_is_refused(
+def test_a_value_that_would_change_is_refused(
     source: ColumnType, real: ColumnType, good: list[Any], bad: list[Any], where: str
 ) -> None:
     target = target_table(of(source), of(real))
     for value in good:
-        refuse_parts(NetChange(target, [], **{where: [(1, value)]}))
+        refuse_losses(NetChange(target, [], **{where: [(1, value)]}))
     for value in bad:
         with pytest.raises(
-            RefusedError, match=r"^column v of s\.t has .*which its server would (round|drop)$"
+            RefusedError,
+            match=r"^column v of s\.t (has|is a CHAR).*, which its server would (round|drop|pad with zero bytes)$",
         ):
-            refuse_parts(NetChange(target, [], **{where: [(1, good[0]), (2, value)]}))
+            refuse_losses(NetChange(target, [], **{where: [(1, good[0]), (2, value)]}))
 
 
 @pytest.mark.parametrize(("source", "real"), WHOLE)
-def test_columns_that_keep_all_or_refuse_are_not_looked_at(source: ColumnType, real: ColumnType) -> None:
-    assert kept_parts(of(source), of(real)) == ()
+def test_columns_that_store_all_or_refuse_are_not_looked_at(source: ColumnType, real: ColumnType) -> None:
+    assert lossy_columns(of(source), of(real)) == ()
 
 
 def test_a_column_that_the_target_lacks_is_not_looked_at() -> None:
     real = of(text(4))
-    assert kept_parts(of(text(20)), structs.replace(real, columns=real.columns[:1])) == ()
+    assert lossy_columns(of(text(20)), structs.replace(real, columns=real.columns[:1])) == ()
 
 
-def test_a_retry_writes_no_part_either() -> None:
+def test_a_retry_changes_no_value_either() -> None:
     """The person who says `rowlock quarantine retry` has to alter the target first."""
     nothing: Any = None
     taken = _Taken(nothing, nothing, ApplyUnit("p", "t"), [], nothing)

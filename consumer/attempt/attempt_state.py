@@ -24,7 +24,7 @@ from consumer.tables.definition import InForce
 from schemas.findings import START_OVER
 
 
-class Standing:
+class AttemptState:
     """One unit in one attempt, as its last transaction left it. Its methods are machines.
 
     `applier`: with its lanes; None: no definition is in force, or they are closed. `held`: the quarantine's entries that the next one begins with.

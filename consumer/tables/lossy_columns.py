@@ -1,0 +1,105 @@
+"""Columns of a target table whose server would change a value without an error, and the rows that are refused in its stead. Pure.
+
+Servers refuse a number or a text that is too long for its column, but not all that they cannot store as it is. Tried on MySQL 9.7 and MariaDB 11.4
+and, but for the last, on PostgreSQL 18: a DECIMAL and a time are rounded to the column's digits; spaces at the end of a text that has no room for
+them are dropped, and a CHAR has no room for any; a BINARY is padded with zero bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from consumer.errors import RefusedError
+from consumer.ordering.model import Loss, LossyColumn, NetChange, Reduced
+from consumer.tables.evolution.widening import fits
+from schemas.table.model import ColumnType, Kind, Table
+
+MOST_BYTES = 4
+"""Bytes that a character may have."""
+_LOSS: dict[Kind, Loss] = {
+    **dict.fromkeys((Kind.DECIMAL, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "digits"),
+    Kind.CHAR: "spaces",
+    Kind.VARCHAR: "characters",
+    Kind.TEXT: "bytes",
+    Kind.BINARY: "padding",
+}
+"""What a column of a kind loses of a value that it has no room for."""
+
+
+def lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
+    """Return the columns of `wanted` of which the real table may change values. They are few: rows are looked at for them alone."""
+    there = {column.name: column.type for column in real.columns}
+    return tuple(
+        LossyColumn(at, column.name, *lost)
+        for at, column in enumerate(wanted.columns)
+        if column.name in there and (lost := _lost(column.type, there[column.name])) is not None
+    )
+
+
+def _lost(source: ColumnType, real: ColumnType) -> tuple[Loss, int] | None:
+    """Return what a column of type `real` may lose of a value of `source`, and how much of that it has room for; None: nothing without an error."""
+    loss = _LOSS.get(real.kind)
+    if loss == "digits":
+        room, wanted = _digits(real), _digits(source)
+        return None if room is None or (wanted is not None and wanted <= room) else (loss, room)
+    unlimited = source.kind is Kind.TEXT and not source.length
+    if loss is None or not (real.length or loss == "spaces") or (fits(source, real) and not unlimited):
+        return None
+    return loss, real.length
+
+
+def _digits(type_: ColumnType) -> int | None:
+    """Return how many digits values of a type have behind the point; None: any number."""
+    if type_.kind is Kind.DECIMAL:
+        return type_.scale if type_.precision else None
+    return type_.fsp
+
+
+def refuse_losses(net: Reduced) -> None:
+    """Raise RefusedError, as the target should, if its server would change a value of `net`."""
+    if not isinstance(net, NetChange) or not net.table.lossy:
+        return
+    for row in net.rows:
+        for column in net.table.lossy:
+            value = row[column.at]
+            if isinstance(value, str) and _LOSES[column.loss](value, column.room):
+                where = f"column {column.name} of {net.table.schema}.{net.table.name}"
+                raise RefusedError(f"{where} {_SAID[column.loss].format(column.room)}")
+
+
+def _fraction(value: str, room: int) -> bool:
+    return len(value.partition(".")[2].removesuffix("Z").rstrip("0")) > room
+
+
+def _spaces_behind(value: str, room: int) -> bool:
+    """Anything else behind the room the target refuses itself."""
+    rest = value[room:]
+    return bool(rest) and not rest.strip(" ")
+
+
+def _bytes_behind(value: str, room: int) -> bool:
+    if len(value) * MOST_BYTES <= room:
+        return False
+    rest = value.encode()[room:]
+    return bool(rest) and not rest.strip(b" ")
+
+
+def _padded(value: str, room: int) -> bool:
+    """`value`: base64."""
+    return len(value) // 4 * 3 - value.count("=") < room
+
+
+_LOSES: dict[Loss, Callable[[str, int], bool]] = {
+    "digits": _fraction,
+    "characters": _spaces_behind,
+    "bytes": _bytes_behind,
+    "spaces": lambda value, _room: value.endswith(" "),
+    "padding": _padded,
+}
+_SAID: dict[Loss, str] = {
+    "digits": "has {} digits behind the point, and the value has more, which its server would round",
+    "characters": "has room for {} characters, and the value has spaces behind them, which its server would drop",
+    "bytes": "has room for {} bytes, and the value has spaces behind them, which its server would drop",
+    "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
+    "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
+}
