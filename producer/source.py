@@ -18,11 +18,11 @@ from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Re
 from producer.sources.survey import Surveyed
 from producer.statements.closure import Reach
 from producer.statements.conversions import DoubtedValues
-from producer.statements.ddl import TableName, Token
+from producer.statements.tokens import Token
 from producer.tables import TableState
 from schemas.findings import Finding
 from schemas.table.model import Key, Table
-from schemas.table.names import Names
+from schemas.table.names import Names, TableName
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 

@@ -19,10 +19,10 @@ from producer.binlog_format.errors import DecodeError, DefinitionMismatch, Image
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_MESSAGE_BYTES
 from producer.sources.changes import Barrier
-from producer.statements import ddl
 from producer.statements.actions import Rows
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
+from producer.statements.tokens import without_values
 from schemas.findings import COPY_EACH, copy_again
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
@@ -173,7 +173,7 @@ def by_statement(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedErr
     cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
     if not isinstance(barrier.statement, TableDdl | SchemaDrop):
         cause = "statement"
-    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else ddl.without_values(barrier.sql)
+    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else without_values(barrier.sql)
     reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
     remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
     return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
@@ -193,7 +193,7 @@ def by_swap(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
 
 def _by_logged_change(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return why a change that is logged as a statement stops a table."""
-    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {ddl.without_values(barrier.sql)[:200]}"
+    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {without_values(barrier.sql)[:200]}"
     remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {copy_again(*verdict.table)}"
     if verdict.why:
         reason = f"{reason} ({verdict.why})"

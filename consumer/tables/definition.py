@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
-from consumer.tables.evolution.widening import fits
 from consumer.tables.fitness import gone as gone_message
 from consumer.tables.fitness import misfit
 from consumer.tables.key_order import ranges_alike
 from consumer.tables.router import (
     Routed,
     TableRoute,
+    given_twice,
     resolve,
     target_table,
     topic_table,
@@ -33,8 +33,12 @@ from consumer.tables.router import (
 )
 from consumer.tables.stored import Stored
 from consumer.targets.base import EventTables, TargetTables
+from consumer.targets.checks.column_fit import fits
+from consumer.targets.checks.column_spelling import spelled_there
 from schemas.errors import SchemaError
+from schemas.findings import refusal
 from schemas.table.model import Row, Table
+from schemas.table.names import Names
 from schemas.wire.debezium import Decoder, Modes
 
 
@@ -100,6 +104,9 @@ def prepare(
     routed = resolve(routes, source_name, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route names this table")
+    same = session.column_names
+    if twice := given_twice(source, routed, stored.names, same):
+        raise UnitStoppedError(refusal(twice))
     wanted = wanted_table(source, routed, stored.names)
     if (
         real is None
@@ -107,7 +114,7 @@ def prepare(
         and (why := misfit(session, source, source_name, routes, stored.names)) is not None
     ):
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
-    added = tuple(name for name, _ in routed.added)
+    added = routed.added_names
     try:
         if routed.topic is not None:
             there, target = wanted, topic_table(wanted, routed, source_name, source)
@@ -115,7 +122,9 @@ def prepare(
         else:
             lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
             there = real or _real_table(session, wanted, create, lost)
-            stored = _left_out(stored, wanted, there, routed)
+            stored = _spelled(stored, wanted, there, added, same)
+            wanted = wanted_table(source, routed, stored.names)
+            stored = _left_out(stored, wanted, there, routed, same)
             wanted = written_part(wanted, there, routed.policy)
             target = target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
@@ -138,11 +147,21 @@ def prepare(
     )
 
 
-def _left_out(stored: Stored, wanted: Table, there: Table, routed: Routed) -> Stored:
+def _spelled(stored: Stored, wanted: Table, there: Table, added: tuple[str, ...], same: Names) -> Stored:
+    """Return `stored` with the names that the target has for columns that its server takes for those of `wanted`."""
+    spelled = spelled_there(wanted, there, {name: name for name in added}, (), same)
+    if not spelled:
+        return stored
+    now = {name: stored.target_name(name) for name in stored.table.column_names}
+    names = {name: spelled.get(at, at) for name, at in now.items()}
+    return with_(stored, names={name: at for name, at in names.items() if at != name})
+
+
+def _left_out(stored: Stored, wanted: Table, there: Table, routed: Routed, same: Names) -> Stored:
     """Return `stored` with the columns that are written nowhere. Raises CopyNeededError: one of them was so, and is there now, with nothing of
     what its rows were given meanwhile."""
-    both = {*there.column_names}.intersection(wanted.column_names)
-    come = [name for name in stored.unwritten if name in both]
+    both = {*map(same.fold, {*there.column_names}.intersection(wanted.column_names))}
+    come = [name for name in stored.unwritten if same.fold(name) in both]
     if come:
         raise CopyNeededError(
             f"the target table {there.db}.{there.name} lacked the column {come[0]} and has it now: its rows do not have the values of the "

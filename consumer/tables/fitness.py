@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer.tables.evolution.spelling import spelled_there
-from consumer.tables.router import Routed, TableRoute, resolve, wanted_table, written_part
+from consumer.tables.router import Routed, TableRoute, given_twice, resolve, wanted_table
 from consumer.targets.checks.table_findings import Inspectable, findings_for_table
-from schemas.findings import copy_again, debezium_again
+from schemas.findings import Finding, copy_again, debezium_again
 from schemas.table.model import Table
-from schemas.table.names import Names
+
+
+def judged(
+    session: Inspectable, source: Table, routed: Routed, names: Mapping[str, str] | None, sources: int = 1
+) -> list[Finding]:
+    """Judge the target table of `source`, as `check` and each takeover do. `names`: source name → the target's; `sources`: how many topics write it.
+
+    Raises the session's errors.
+    """
+    twice = given_twice(source, routed, names or {}, session.column_names)
+    return twice or findings_for_table(
+        session,
+        wanted_table(source, routed, names),
+        added=routed.added_names,
+        leaves_out=routed.policy == "ignore",
+        sources=sources,
+    )
 
 
 def misfit(
@@ -30,26 +45,12 @@ def misfit(
     routed = resolve(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
         return None  # the caller says so; a topic has no definition, and is judged where it is opened
-    added = tuple(name for name, _ in routed.added)
-    wanted = wanted_table(source, routed, names)
-    if routed.policy == "ignore" and (real := session.read_table(wanted.db, wanted.name)) is not None:
-        if (why := _other_spelling(wanted, real, session.column_names)) is not None:
-            return why
-        wanted = written_part(wanted, real, routed.policy)
-    found = findings_for_table(session, wanted, added=added)
-    errors = [each for each in found if each.level == "error"]
+    errors = [each for each in judged(session, source, routed, names) if each.level == "error"]
     if not errors:
         return None
     first, more = errors[0], len(errors) - 1
     further = f" (and {more} more, see `rowlock check`)" if more else ""
     return f"{first.place}: {first.message}{further}: {first.remedy}"
-
-
-def _other_spelling(wanted: Table, real: Table, same: Names) -> str | None:
-    """Say which column the target has under a name that its server takes for a wanted one: it is none that the target lacks."""
-    for name, there in spelled_there(wanted, real, {}, (), same).items():
-        return f"target table {real.db}.{real.name}: to its server the column {there} has the name of the source's column {name}: rename it to {name}"
-    return None
 
 
 def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:

@@ -1,9 +1,4 @@
-"""Columns of a target table whose server would change a value without an error, and the rows that are refused in its stead. Pure.
-
-Servers refuse a number or a text that is too long for its column, but not all that they cannot store as it is. Tried on MySQL 9.7 and MariaDB 11.4
-and, but for the last, on PostgreSQL 18: a DECIMAL and a time are rounded to the column's digits; spaces at the end of a text that has no room for
-them are dropped, and a CHAR has no room for any; a BINARY is padded with zero bytes.
-"""
+"""Columns of a target table whose server would change a value without an error, and the rows that are refused in its stead. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +6,11 @@ from collections.abc import Callable
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import Loss, LossyColumn, NetChange, Reduced
-from consumer.tables.evolution.widening import fits
-from schemas.table.model import ColumnType, Kind, Table
+from consumer.targets.checks.column_fit import loss_of
+from schemas.table.model import Table
 
 MOST_BYTES = 4
 """Bytes that a character may have."""
-_LOSS: dict[Kind, Loss] = {
-    **dict.fromkeys((Kind.DECIMAL, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "digits"),
-    Kind.CHAR: "spaces",
-    Kind.VARCHAR: "characters",
-    Kind.TEXT: "bytes",
-    Kind.BINARY: "padding",
-}
-"""What a column of a kind loses of a value that it has no room for."""
 
 
 def lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
@@ -32,27 +19,8 @@ def lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
     return tuple(
         LossyColumn(at, column.name, *lost)
         for at, column in enumerate(wanted.columns)
-        if column.name in there and (lost := _lost(column.type, there[column.name])) is not None
+        if column.name in there and (lost := loss_of(column.type, there[column.name])) is not None
     )
-
-
-def _lost(source: ColumnType, real: ColumnType) -> tuple[Loss, int] | None:
-    """Return what a column of type `real` may lose of a value of `source`, and how much of that it has room for; None: nothing without an error."""
-    loss = _LOSS.get(real.kind)
-    if loss == "digits":
-        room, wanted = _digits(real), _digits(source)
-        return None if room is None or (wanted is not None and wanted <= room) else (loss, room)
-    unlimited = source.kind is Kind.TEXT and not source.length
-    if loss is None or not (real.length or loss == "spaces") or (fits(source, real) and not unlimited):
-        return None
-    return loss, real.length
-
-
-def _digits(type_: ColumnType) -> int | None:
-    """Return how many digits values of a type have behind the point; None: any number."""
-    if type_.kind is Kind.DECIMAL:
-        return type_.scale if type_.precision else None
-    return type_.fsp
 
 
 def refuse_losses(net: Reduced) -> None:

@@ -18,8 +18,10 @@ from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
 from consumer.tables.lossy_columns import lossy_columns
 from schemas.config.kinds.topics import TopicConfig
+from schemas.findings import Finding
 from schemas.table.filters import row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.names import Names, table_text
 from schemas.table.patterns import fill, fill_place, matches
 
 ADDED_LENGTH = 64
@@ -106,6 +108,10 @@ class Routed:
     topic: TopicOptions | None = None
 
     @property
+    def added_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.added)
+
+    @property
     def where(self) -> dict[str, str] | None:
         """The rows of this source in the target table; None: all rows are its own."""
         return dict(self.added) or None
@@ -133,18 +139,32 @@ def wanted_table(source: Table, routed: Routed, names: Mapping[str, str] | None 
 
     `names`: columns of the source that have other names in the target.
     """
-    parts = tuple(IndexPart(column=name) for name, _ in routed.added)
-    other = names or {}
-    columns = tuple(structs.replace(each, name=other.get(each.name, each.name)) for each in source.columns)
+    renamed = source.renamed(names) if names else source
+    first = tuple(IndexPart(column=name) for name in routed.added_names)
     return Table(
         db=routed.schema,
         name=routed.table,
-        columns=columns + tuple(_added_column(name) for name, _ in routed.added),
-        key=_joined(source.key, parts, other),
-        unique=tuple(_joined(index, parts, other) for index in source.unique),
+        columns=renamed.columns + tuple(_added_column(name) for name in routed.added_names),
+        key=_behind(first, renamed.key),
+        unique=tuple(_behind(first, index) for index in renamed.unique),
         charset=source.charset,
         collation=source.collation,
     )
+
+
+def given_twice(source: Table, routed: Routed, names: Mapping[str, str], same: Names) -> list[Finding]:
+    """Return the finding that a column of `add:` has the name of one of the source's own, if one has. `names`: see `wanted_table`."""
+    own = {same.fold(names.get(name, name)) for name in source.column_names}
+    return [
+        Finding(
+            "error",
+            f"target table {routed.schema}.{routed.table}",
+            f"the route gives the column {name} (`add`), and {table_text(source.db, source.name)} has one of that name",
+            "give the route's column another name, in the target as well, and copy the table",
+        )
+        for name in routed.added_names
+        if same.fold(name) in own
+    ]
 
 
 def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
@@ -170,11 +190,8 @@ def _added_column(name: str) -> Column:
     return Column(name=name, type=kind, nullable=False)
 
 
-def _joined(index: UniqueIndex, parts: tuple[IndexPart, ...], names: Mapping[str, str]) -> UniqueIndex:
-    of_source = tuple(
-        structs.replace(each, column=names.get(each.column, each.column)) for each in index.parts
-    )
-    return UniqueIndex(name=index.name, parts=parts + of_source, nulls_distinct=index.nulls_distinct)
+def _behind(first: tuple[IndexPart, ...], index: UniqueIndex) -> UniqueIndex:
+    return structs.replace(index, parts=first + index.parts)
 
 
 def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:

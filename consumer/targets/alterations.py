@@ -6,7 +6,7 @@ nothing left to do. Columns and indexes are those of the real table (schemas.tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -84,7 +84,7 @@ def altered(change: AlterTable) -> Table:
     """Return the table as it is once all steps are done. Renames that follow one another are one: names may change places."""
     table = change.table
     for renames, steps in turns(change):
-        table = _renamed(table, renames)
+        table = table.renamed(renames)
         for step in steps:
             table = _STEPS[type(step)](table, step)
     return table
@@ -112,17 +112,6 @@ def require_same(table: Table, columns: Iterable[str]) -> None:
             f"target table {table.db}.{table.name} was changed by somebody else meanwhile (its columns are {', '.join(now) or 'gone'}): "
             "nothing was done, what is to be changed is worked out anew"
         )
-
-
-def _renamed(table: Table, names: Mapping[str, str]) -> Table:
-    def index(old: UniqueIndex) -> UniqueIndex:
-        parts = (replace(part, column=names.get(part.column, part.column)) for part in old.parts)
-        return replace(old, parts=tuple(parts))
-
-    columns = (replace(column, name=names.get(column.name, column.name)) for column in table.columns)
-    return replace(
-        table, columns=tuple(columns), key=index(table.key), unique=tuple(map(index, table.unique))
-    )
 
 
 def _added(table: Table, step: AddColumn) -> Table:

@@ -13,6 +13,7 @@ from producer.sources.changes import Barrier
 from producer.statements import ddl
 from producer.statements.ddl import Dml, SchemaDrop, TableDdl, Trigger
 from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.tokens import Token, without_values
 from producer.tables import Captured
 from schemas.table.names import Names
 
@@ -70,13 +71,13 @@ class StatementConcern:
             _log.error(
                 "every table is meant",
                 source=self.captured.source,
-                sql=ddl.without_values(barrier.sql)[:500],
+                sql=without_values(barrier.sql)[:500],
                 reason=reach.why,
             )
         return [StatementVerdict(name, "unknown", logged=True, why=reach.why) for name in sorted(going)]
 
 
-def _selects(tokens: Sequence[ddl.Token]) -> bool:
+def _selects(tokens: Sequence[Token]) -> bool:
     """Tell whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
     words = [token.upper for token in tokens]
     return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from producer.copies.states import CopyStates, is_open, recent
-from producer.statements.ddl import tokenize
+from producer.statements.tokens import tokenize
 from schemas.findings import copy_again
 from schemas.table.names import table_text
 from schemas.wire.copies import CopyRequest, CopyState

@@ -16,8 +16,8 @@ from producer.definitions.proof import Definitions
 from producer.sources.catalog import Catalog
 from producer.sources.source_objects import SourceObjects, read_objects
 from producer.statements.closure import Reach, reach
-from producer.statements.ddl import TableName, Token
-from schemas.table.names import EXACT, Names
+from producer.statements.tokens import Token
+from schemas.table.names import EXACT, Names, TableName
 from schemas.wire.position import LogPoint
 
 

@@ -29,8 +29,9 @@ from producer.snapshot.scheduler import Snapshots
 from producer.source import Change, UsedUpLog
 from producer.sources.changes import Barrier, Boundary, LogMoment, not_undone
 from producer.sources.chunk_data import LogMark
-from producer.statements.ddl import Dml, Unknown, without_values
+from producer.statements.ddl import Dml, Unknown
 from producer.statements.shadows import ShadowTables
+from producer.statements.tokens import without_values
 from producer.tables import TableState
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER

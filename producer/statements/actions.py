@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from producer.statements.ddl import Token
+from producer.statements.tokens import Token
 
 Rows = Literal["kept", "emptied", "replaced", "gone", "unknown"]
 Definition = Literal["kept", "changed"]

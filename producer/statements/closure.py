@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from producer.binlog_format.statement_text import UNDECODED
-from producer.statements.ddl import TableName, Token, names_at, tokenize
-from schemas.table.names import EXACT, Names
+from producer.statements.tokens import Token, names_at, tokenize
+from schemas.table.names import EXACT, Names, TableName
 
 
 class CatalogueSight(Protocol):

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from producer.statements import ddl
 from producer.statements.actions import WHOLE_TYPES, action_of, behind_name, ignores, pieces
-from producer.statements.ddl import TableDdl, Token
+from producer.statements.ddl import TableDdl
+from producer.statements.tokens import Token, names_at
 from schemas.table.collations import own_name
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
@@ -160,7 +161,7 @@ def _computed_from(column: Column, names: set[str]) -> bool:
 def said(sql: str, db: str, *, escapes: bool = True) -> tuple[Said, ...] | None:
     """Return the actions on columns of a statement on one table that does nothing else to rows and values; None: it may.
 
-    Of ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `ddl.tokenize`.
+    Of ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `tokenize`.
     """
     statement, tokens = ddl.read(sql, db, escapes=escapes)
     if not isinstance(statement, TableDdl) or statement.action != "alter" or len(set(statement.tables)) != 1:
@@ -264,7 +265,7 @@ def _name(tokens: list[Token]) -> tuple[str | None, bool, list[Token]]:
     conditional = [token.upper for token in tokens[at : at + 2]] in (["IF", "EXISTS"], ["IF", "NOT"])
     while conditional and at < len(tokens) and tokens[at].upper in ("IF", "NOT", "EXISTS"):
         at += 1
-    name, end = ddl.names_at(tokens, at)
+    name, end = names_at(tokens, at)
     if name is None or name[0]:
         return None, conditional, tokens[at:]
     return name[1], conditional, tokens[end:]

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from producer.binlog_format.log_event import SessionSettings
-from producer.statements import ddl
 from producer.statements.actions import action_of, behind_name, pieces
-from producer.statements.ddl import TableDdl, Token
+from producer.statements.ddl import TableDdl
+from producer.statements.tokens import Token, names_at
 from schemas.table.model import Column, Kind, Table
 
 GLOBAL = "the server's"
@@ -141,7 +141,7 @@ def optimized(tokens: Sequence[Token], db: str) -> TableDdl | None:
         return None
     at, found = 1 + next(at for at, word in enumerate(words) if word in ("TABLE", "TABLES")), []
     while at < len(tokens):
-        name, at = ddl.names_at(list(tokens), at)
+        name, at = names_at(list(tokens), at)
         if name is None:
             break
         found.append((name[0] or db, name[1]))

@@ -8,41 +8,12 @@ the statement's database and compares. So a new syntax costs one look at informa
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from producer.binlog_format.statement_text import UNDECODED
-
-TableName = tuple[str, str]  # database, table
-
-
-def _token(escapes: bool) -> re.Pattern[str]:
-    """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
-    alone, of which a statement may have millions."""
-    double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
-    single = r"[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+" if escapes else r"[^']*+(?:''[^']*+)*+"
-    number = r"[-+]?(?:0x[0-9a-fA-F]++|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?)"
-    value = rf"\s*+(?:{number}|(?i:NULL|DEFAULT|TRUE|FALSE)|(?:_?[A-Za-z]\w*+\s*+)?'{single}')\s*+"
-    row = rf"\({value}(?:,{value})*+\)"
-    return re.compile(
-        rf"""
-        \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
-      | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
-      | /\*M?!\d*                                         # versioned comment: its content is code
-      | \*/
-      | (?P<rows>{row}(?:\s*+,\s*+{row})++)
-      | `(?P<back>[^`]*+(?:``[^`]*+)*+)`
-      | "(?P<double>{double})"
-      | '(?P<single>{single})'
-      | (?P<word>[\w$@\u0080-\uffff]+)
-      | (?P<other>.)
-        """,
-        re.VERBOSE | re.DOTALL,
-    )
-
-
-_TOKEN, _TOKEN_NO_ESCAPES = _token(escapes=True), _token(escapes=False)
+from producer.statements.tokens import Token, names_at, names_of, skip_words, split, tokenize
+from schemas.table.names import TableName
 
 _HARMLESS_OBJECTS = frozenset(
     [
@@ -129,19 +100,7 @@ _MODIFIERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    text: str
-    quoted: bool  # an identifier in quotes: never a keyword
-    string: bool = False
-
-    @property
-    def upper(self) -> str:
-        return "" if self.quoted or self.string else self.text.upper()
-
-
 _BRACKET = Token("[", quoted=False)
-_ROWS = (Token("(", quoted=False), Token(")", quoted=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,21 +186,6 @@ def _is_readable(statement: Statement, tokens: list[Token]) -> bool:
     return not any(UNDECODED in name for name in names) and _BRACKET not in tokens
 
 
-_LITERAL = re.compile(
-    r"""'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+(?:'|\\?$)|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+(?:"|\\?$)|\b0x[0-9a-fA-F]+|\b\d[\d.]*(?:[eE][-+]?\d+)?\b""",
-    re.DOTALL,
-)
-
-
-def without_values(sql: str) -> str:
-    """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
-    tables."""
-    return _LITERAL.sub("…", sql[:_SHOWN])
-
-
-_SHOWN = 10_000  # characters
-
-
 def _statement(tokens: list[Token]) -> list[Token]:
     if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
         return _statement(_behind_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
@@ -253,28 +197,6 @@ _CONTROL: dict[str, Statement] = {
     "COMMIT": TransactionControl("commit"),
     "ROLLBACK": TransactionControl("rollback"),
 }
-
-
-def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
-    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
-    Rows of literals, one behind the other, become "(" and ")".
-
-    `escapes`: a backslash in a string escapes what follows (it does not under NO_BACKSLASH_ESCAPES).
-    """
-    tokens = []
-    for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
-        kind = match.lastgroup
-        if kind == "back":
-            tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
-        elif kind == "double":
-            tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
-        elif kind == "single":
-            tokens.append(Token(match["single"], quoted=False, string=True))
-        elif kind == "rows":
-            tokens += _ROWS
-        elif kind is not None:
-            tokens.append(Token(match[0], quoted=False))
-    return tokens
 
 
 def _behind_for(tokens: list[Token]) -> list[Token]:
@@ -300,10 +222,10 @@ def _classify(tokens: list[Token], db: str) -> Statement:
     if verb == "RENAME" and len(tokens) > 1:
         return _rename(tokens, db)
     if verb == "TRUNCATE":
-        names = _names(_skip_words(tokens[1:], "TABLE"), db)[:1]
+        names = names_of(skip_words(tokens[1:], "TABLE"), db)[:1]
         return TableDdl("truncate", tuple(names)) if names else Unknown(db)
     if verb == "REPAIR":
-        names = _names(_skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db)
+        names = names_of(skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db)
         return TableDdl("repair", tuple(names)) if names else Unknown(db)
     if not tokens or verb in _HARMLESS_VERBS:
         return Harmless()
@@ -362,7 +284,7 @@ def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
     if kind == "INDEX":
         return _index_ddl(rest, db)
     if kind in ("DATABASE", "SCHEMA"):
-        names = _names(rest, "")
+        names = names_of(rest, "")
         if verb != "DROP":
             return Harmless()
         return SchemaDrop(names[0][1]) if names else Unknown(db)
@@ -375,7 +297,7 @@ def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
 
 def _trigger(tokens: list[Token], rest: list[Token], db: str) -> Statement:
     """CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; of any other form nothing is told but that it is a trigger."""
-    rest = _skip_words(rest, "IF", "NOT", "EXISTS")
+    rest = skip_words(rest, "IF", "NOT", "EXISTS")
     name, at = names_at(rest, 0)
     words = [token.upper for token in rest[at : at + 3]]
     table, _ = names_at(rest, at + 3)
@@ -403,7 +325,7 @@ def _object_at(tokens: list[Token]) -> int:
 
 
 def _table_ddl(verb: str, rest: list[Token], db: str) -> Statement:
-    names = _names(rest, db)
+    names = names_of(rest, db)
     if not names:
         return Unknown(db)
     if verb == "DROP":
@@ -424,11 +346,11 @@ def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
             following = words[at + 1]
             if following in ("COLUMN", "INDEX", "KEY"):
                 continue
-            target = _names(_skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
+            target = names_of(skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
             if target:
                 return TableDdl("rename", (table, target[0]), ((table, target[0]),))
     if "EXCHANGE" in words and "WITH" in words:
-        other = _names(_skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
+        other = names_of(skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
         return TableDdl("alter", (table, *other))
     return TableDdl("alter", (table, *_converted(rest, words, db)))
 
@@ -437,17 +359,17 @@ def _converted(rest: list[Token], words: list[str], db: str) -> list[TableName]:
     """MariaDB: the other table of CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other TO PARTITION p …"""
     for at, word in enumerate(words[:-1]):
         if word == "CONVERT" and words[at + 1] == "TABLE":
-            return _names(rest[at + 2 :], db)[:1]
+            return names_of(rest[at + 2 :], db)[:1]
         if word == "CONVERT" and words[at + 1] == "PARTITION":
             to = next((i for i in range(at + 2, len(words) - 1) if words[i : i + 2] == ["TO", "TABLE"]), None)
-            return _names(rest[to + 2 :], db)[:1] if to is not None else []
+            return names_of(rest[to + 2 :], db)[:1] if to is not None else []
     return []
 
 
 def _index_ddl(rest: list[Token], db: str) -> Statement:
     for at, token in enumerate(rest):
         if token.upper == "ON":
-            names = _names(rest[at + 1 :], db)
+            names = names_of(rest[at + 1 :], db)
             return TableDdl("alter", (names[0],)) if names else Unknown(db)
     return Unknown(db)
 
@@ -456,63 +378,10 @@ def _rename(tokens: list[Token], db: str) -> Statement:
     if tokens[1].upper not in ("TABLE", "TABLES"):
         return Harmless() if tokens[1].upper == "USER" else Unknown(db)
     pairs = []
-    for part in _split(tokens[2:], ","):
+    for part in split(tokens[2:], ","):
         at = next((i for i, token in enumerate(part) if token.upper == "TO"), None)
-        old, new = (_names(part[:at], db), _names(part[at + 1 :], db)) if at is not None else ([], [])
+        old, new = (names_of(part[:at], db), names_of(part[at + 1 :], db)) if at is not None else ([], [])
         if not old or not new:
             return Unknown(db)
         pairs.append((old[0], new[0]))
     return TableDdl("rename", tuple(name for pair in pairs for name in pair), tuple(pairs))
-
-
-def _split(tokens: list[Token], separator: str) -> list[list[Token]]:
-    parts: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.text == separator and not token.quoted:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts
-
-
-def _skip_words(tokens: list[Token], *words: str) -> list[Token]:
-    at = 0
-    while at < len(tokens) and (
-        tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)
-    ):
-        at += 1
-    return tokens[at:]
-
-
-def _names(tokens: list[Token], db: str) -> list[TableName]:
-    """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
-    tokens = _skip_words(tokens, "IF", "NOT", "EXISTS")
-    names: list[TableName] = []
-    at = 0
-    while at < len(tokens) and _is_name(tokens[at]):
-        name, at = _name(tokens, at, db)
-        names.append(name)
-        if at < len(tokens) and tokens[at].text == "," and not tokens[at].quoted:
-            at += 1
-        else:
-            break
-    return names
-
-
-def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
-    first = tokens[at].text
-    dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
-    if dotted and _is_name(tokens[at + 2]):
-        return (first, tokens[at + 2].text), at + 3
-    return (db, first), at + 1
-
-
-def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
-    """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
-    if at >= len(tokens) or not _is_name(tokens[at]):
-        return None, at
-    return _name(tokens, at, "")
-
-
-def _is_name(token: Token) -> bool:
-    return token.quoted or (not token.string and bool(re.fullmatch(r"[\w$\u0080-\uffff]+", token.text)))

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from producer.statements import ddl
 from producer.statements.actions import Definition, Needs, Rows, action_of, behind_name, ignores, pieces
 from producer.statements.conversions import optimized
-from producer.statements.ddl import TableDdl, TableName, Token
+from producer.statements.ddl import TableDdl
+from producer.statements.tokens import Token
+from schemas.table.names import TableName
 
 _RANK: dict[Rows, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, "gone": 4}
 
@@ -53,7 +55,7 @@ class StatementVerdict:
 def judge(sql: str, db: str, *, escapes: bool = True) -> tuple[StatementVerdict, ...]:
     """Return what `sql`, executed with `db` as the current database, does to each table it names. Empty: it names none.
 
-    Only for statements that `ddl.classify` takes for `TableDdl`, and OPTIMIZE TABLE. `escapes`: see `ddl.tokenize`.
+    Only for statements that `ddl.classify` takes for `TableDdl`, and OPTIMIZE TABLE. `escapes`: see `tokenize`.
     """
     statement, tokens = ddl.read(sql, db, escapes=escapes)
     return _judge(optimized(tokens, db) or statement, tokens)

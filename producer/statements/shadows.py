@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from producer.statements import ddl
 from producer.statements.columns import changes, said
-from producer.statements.ddl import SchemaDrop, Statement, TableDdl, TableName, Trigger
+from producer.statements.ddl import SchemaDrop, Statement, TableDdl, Trigger
 from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.tokens import names_at
 from schemas.table.model import ColumnType, Kind, Table, same_definition
-from schemas.table.names import EXACT, Names
+from schemas.table.names import EXACT, Names, TableName
 from schemas.table.online_ddl import ToolNames
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import LogPoint
@@ -30,7 +31,7 @@ _LONGEST = 65_536  # characters of statements that are kept of one shadow
 
 
 class Executed(NamedTuple):
-    """A statement of the log that starts at `at`. `escapes`: see `ddl.tokenize`."""
+    """A statement of the log that starts at `at`. `escapes`: see `tokenize`."""
 
     statement: Statement
     sql: str
@@ -248,10 +249,10 @@ def _not_like(done: Executed, table: TableName, names: Names) -> str:
     words = [token.upper for token in tokens]
     if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or "SELECT" in words:
         return "it was not made by a plain CREATE TABLE"
-    _, end = ddl.names_at(tokens, 2)
+    _, end = names_at(tokens, 2)
     if words[end : end + 1] != ["LIKE"]:
         return ""
-    like, _ = ddl.names_at(tokens, end + 1)
+    like, _ = names_at(tokens, end + 1)
     found = None if like is None else names.same((like[0] or done.db, like[1]))
     return "" if found == table else "it was made like another table"
 

@@ -15,14 +15,14 @@ from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
 from consumer.spark.query import slots_of
-from consumer.tables.router import topic_table, wanted_table
+from consumer.tables.fitness import judged
+from consumer.tables.router import given_twice, topic_table, wanted_table
 from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, Place
 from consumer.targets.checks.table_findings import (
     Inspectable,
     findings_for_rights,
     findings_for_session,
-    findings_for_table,
 )
 from consumer.targets.dialect import dialect_of, open_target
 from consumer.targets.session import SqlSession
@@ -39,6 +39,7 @@ from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import NO_TABLE, Finding, no_table_yet
 from schemas.io.endpoints import KAFKA, addresses, blamed
 from schemas.table.model import Table
+from schemas.table.names import EXACT
 from schemas.table.patterns import matches
 
 
@@ -246,15 +247,14 @@ def _judge_flow(
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit itself makes at its takeover are about the table; that others write it too, about the pipeline."""
     feeding = [other for other in found if other.place == flow.place]
-    added = tuple(name for name, _ in flow.routed.added)
     wanted = wanted_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
         yield from about(Scope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session)))
         return
-    own = findings_for_table(session, wanted, added=added)
+    own = judged(session, flow.table, flow.routed, None)
     yield from about(Scope.TABLE, flow.target, own)
     if len(feeding) > 1:
-        shared = findings_for_table(session, wanted, added=added, sources=len(feeding))
+        shared = judged(session, flow.table, flow.routed, None, sources=len(feeding))
         yield from about(Scope.PIPELINE, flow.pipeline, [each for each in shared if each not in own])
     if (
         not config.pipelines[flow.pipeline].create_tables
@@ -267,6 +267,10 @@ def _judge_flow(
 
 def _judge_topic(config: Config, flow: Flow, session: EventTables) -> Iterator[Finding]:
     """Judge a topic by what a unit would be stopped by when it opens it."""
+    twice = given_twice(flow.table, flow.routed, {}, EXACT)
+    if twice:
+        yield from twice
+        return
     wanted = topic_table(wanted_table(flow.table, flow.routed), flow.routed, flow.source, flow.table)
     try:
         session.judge_topic(wanted, create=config.pipelines[flow.pipeline].create_tables)

@@ -81,8 +81,6 @@ class Sides:
 
 def _target_names(pair: Pair, target: TargetView) -> Mapping[str, str]:
     """Return the columns of the source that have another name in the target, by what the unit has stored."""
-    if pair.routed.policy != "lenient":
-        return {}
     place = (pair.table.db, pair.table.name)
     try:
         units = target.units(pair.pipeline)

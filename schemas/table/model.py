@@ -22,6 +22,7 @@ from the log and from a snapshot (the table below is the contract; `None` is NUL
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -104,6 +105,11 @@ class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     def columns(self) -> tuple[str, ...]:
         return tuple(part.column for part in self.parts)
 
+    def renamed(self, names: Mapping[str, str]) -> UniqueIndex:
+        """Return the index with columns that have another name by `names`."""
+        parts = (replace(part, column=names.get(part.column, part.column)) for part in self.parts)
+        return replace(self, parts=tuple(parts))
+
 
 class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A table of a source, or, after routing, of a target (`db` is then its schema or database).
@@ -135,6 +141,12 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return the ordinals of the columns `names`, in that order."""
         order = {column.name: i for i, column in enumerate(self.columns)}
         return tuple(order[name] for name in names)
+
+    def renamed(self, names: Mapping[str, str]) -> Table:
+        """Return the table with columns that have another name by `names`."""
+        columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in self.columns)
+        unique = tuple(index.renamed(names) for index in self.unique)
+        return replace(self, columns=columns, key=self.key.renamed(names), unique=unique)
 
 
 def same_definition(known: Table, now: Table) -> bool:

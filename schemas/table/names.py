@@ -44,9 +44,11 @@ def _name(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """`folds`: whether the server takes names that differ in case for the same (lower_case_table_names is 1 or 2)."""
+    """`folds`: whether the server takes names that differ in case for the same (lower_case_table_names is 1 or 2). `keeps_spelling`: it shows
+    a column as it was written, so that another spelling is a change."""
 
     folds: bool = False
+    keeps_spelling: bool = True
 
     @classmethod
     def of(cls, setting: str | None) -> Names:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.errors import UnsupportedTypeError
+from schemas.table.charsets import as_long
 from schemas.table.equality import wire_equal as wire_equal
 from schemas.table.model import ColumnType, Kind
 
@@ -169,10 +170,11 @@ def mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] 
     `collation` chooses the collation on this server (schemas.table.collations.chooser); without it the source's is named as
     it is. Raises UnsupportedTypeError.
     """
-    rendered = _render(MYSQL, type_, "MySQL")
     chosen = collation(type_) if collation else type_.collation
+    charset = chosen.partition("_")[0] if chosen else type_.charset
+    rendered = _render(MYSQL, as_long(type_, charset), "MySQL")
     if chosen:
-        return f"{rendered} CHARACTER SET {chosen.partition('_')[0]} COLLATE {chosen}"
+        return f"{rendered} CHARACTER SET {charset} COLLATE {chosen}"
     return f"{rendered} CHARACTER SET {type_.charset}" if type_.charset else rendered
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
+from consumer.errors import UnitStoppedError
+from consumer.tables.definition import prepare
+from consumer.tables.fitness import misfit
+from consumer.tables.router import TableRoute
+from consumer.tables.stored import Stored
 from consumer.targets.checks.table_findings import findings_for_session, findings_for_table
 from consumer.targets.dialect import dialect_of
 from schemas.findings import Finding
@@ -110,6 +116,34 @@ def test_odd_names_work_everywhere(target: Target) -> None:
         lane.apply(NetChange(wrapped, replaces=rows), displacing="{}")
         assert rows_of(session, wrapped) == rows
         lane.apply(NetChange(wrapped, deletes=[(each,) for each in range(many)]))
+
+
+@pytest.mark.parametrize("made", ["by rowlock", "by hand", "with a column of that spelling from the route"])
+def test_a_column_in_another_spelling_is_the_same_where_the_server_says_so(target: Target, made: str) -> None:
+    """`NOTE` at the source: to MySQL, MariaDB and Oracle that is the target's `note`, and Oracle shows every `NOTE` as `note`; PostgreSQL has both."""
+    session, table = target.open(), people(target.schema)
+    names = {"note": "NOTE"}
+    columns = tuple(structs.replace(each, name=names.get(each.name, each.name)) for each in table.columns)
+    source, added = structs.replace(table, columns=columns), (("note", "b1"),)
+    twice = made.startswith("with")
+    routes = (TableRoute("*.*", "{db}.{table}", add=added if twice else ()),)
+    if made != "by rowlock":
+        session.create_table(table)
+    alike = target.kind != "postgres"
+    if alike if twice else (made == "by hand" and not alike):
+        refused = "gives the column note" if twice else "lacks the columns NOTE"
+        with pytest.raises(UnitStoppedError, match=refused):
+            prepare(session, Stored(source), source_name="b1", routes=routes, create=True)
+        return
+    if twice:
+        return
+    found = prepare(session, Stored(source), source_name="b1", routes=routes, create=True)
+    kept = made == "by hand" or not session.column_names.keeps_spelling
+    assert found.stored.names == ({"NOTE": "note"} if kept else {})
+    rows: list[Any] = [(1, "a", "de", 1, "first"), (2, "b", "de", 2, None)]
+    Lane.start(session).apply(NetChange(found.target, replaces=rows))
+    assert rows_of(session, found.target) == rows
+    assert misfit(session, source, "b1", routes, found.stored.names) is None
 
 
 CASES: dict[str, tuple[list[str], str]] = {

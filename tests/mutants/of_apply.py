@@ -28,7 +28,13 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _ORDER) -
 
 
 MUTANTS = [
-    *_of("consumer/tables/router.py", ("column=names.get(each.column, each.column)", "column=each.column"), tests=("tests/unit/test_evolution.py",)),
+    *_of(
+        "schemas/table/model.py",
+        ("column=names.get(part.column, part.column)", "column=part.column"),
+        ("replace(self, columns=columns, key=self.key.renamed(names), unique=unique)", "replace(self, columns=columns, unique=unique)"),
+        ("replace(self, columns=columns, key=self.key.renamed(names), unique=unique)", "replace(self, columns=columns, key=self.key.renamed(names))"),
+        tests=("tests/unit/test_evolution.py", "tests/unit/test_fitness.py"),
+    ),
     *_of("consumer/tables/held_events.py", ("entry.offset >= since", "entry.offset >= 0"), ("if since is None and not gone:", "if since is None:"), tests=_HELD),
     *_of(
         "consumer/tables/stored.py",
@@ -158,12 +164,16 @@ MUTANTS = [
         tests=("tests/unit/test_unit_apply.py",),
     ),
     *_of(
-        "consumer/tables/lossy_columns.py",
+        "consumer/targets/checks/column_fit.py",
         ("(fits(source, real) and not unlimited)", "fits(source, real)"),
         ("(fits(source, real) and not unlimited)", "False"),
         ("not (real.length or loss == \"spaces\")", "False"),
         ("wanted is not None and wanted <= room", "wanted is None or wanted <= room"),
         ("return type_.scale if type_.precision else None", "return type_.scale"),
+        tests=("tests/unit/test_lossy_columns.py",),
+    ),
+    *_of(
+        "consumer/tables/lossy_columns.py",
         ('.removesuffix("Z").rstrip("0")) > room', '.rstrip("0")) > room'),
         ('.removesuffix("Z").rstrip("0")) > room', '.removesuffix("Z")) > room'),
         ('return bool(rest) and not rest.strip(" ")', "return bool(rest)"),
@@ -382,8 +392,41 @@ MUTANTS = [
     *_of(
         "consumer/tables/evolution/widening.py",
         ("return new.members[: len(old.members)] == old.members", "return True"),
+        tests=("tests/unit/test_widening.py",),
+    ),
+    *_of(
+        "consumer/targets/checks/column_fit.py",
         ("    if real.kind is Kind.CHAR:", "    if False:"),
         tests=("tests/unit/test_widening.py",),
+    ),
+    *_of(
+        "consumer/targets/checks/column_spelling.py",
+        ("if name not in names and name not in real.column_names and", "if name not in real.column_names and"),
+        ("if name not in names and name not in real.column_names and", "if name not in names and"),
+        (" and there not in taken and", " and"),
+        ("            taken.add(there)\n", ""),
+        ("names = spelled_there(wanted, real, {name: name for name in added}, (), same)", "names = spelled_there(wanted, real, {}, (), same)"),
+        tests=("tests/unit/test_fitness.py", "tests/unit/test_evolution.py"),
+    ),
+    *_of(
+        "consumer/tables/definition.py",
+        ("spelled_there(wanted, there, {name: name for name in added}, (), same)", "spelled_there(wanted, there, {}, (), same)"),
+        ("{name: at for name, at in names.items() if at != name}", "spelled"),
+        ("if same.fold(name) in both]", "if name in both]"),
+        tests=("tests/unit/test_fitness.py",),
+    ),
+    *_of(
+        "consumer/tables/evolution/plans.py",
+        ("    if twice := given_twice(change.after, routed, names, same):", "    if twice := []:"),
+        ("    if same.keeps_spelling:\n        return goes\n", ""),
+        ("    if same.keeps_spelling:\n        return goes\n", "    return goes\n"),
+        tests=("tests/unit/test_evolution.py",),
+    ),
+    *_of(
+        "consumer/targets/checks/table_findings.py",
+        (" or loss_of(column.type, there.type) is not None:", ":"),
+        ("    if missing and not case.leaves_out:", "    if missing:"),
+        tests=("tests/unit/test_fitness.py",),
     ),
     *_of(
         "consumer/tables/evolution/decisions.py",

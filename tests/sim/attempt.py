@@ -10,6 +10,7 @@ import random
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,7 +36,7 @@ from tests.sim.wire import real_table, routes, table_there
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-NOBODY: Any = None
+NOBODY: Any = SimpleNamespace(column_names=EXACT)
 """The target's real table is in the spec, so that no session is asked for it."""
 SLICE = 3
 """Records that an attempt is given at a time."""

@@ -17,9 +17,8 @@ from producer.statements.ddl import (
     Trigger,
     Unknown,
     classify,
-    tokenize,
-    without_values,
 )
+from producer.statements.tokens import tokenize, without_values
 
 T = ("db", "t")
 

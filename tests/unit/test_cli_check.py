@@ -21,6 +21,7 @@ from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
 from schemas.table.model import Table
+from schemas.table.names import EXACT
 from tests.apply_kit import account_table
 
 CONFIG = """\
@@ -55,6 +56,7 @@ class Judge:
         return SimpleNamespace(
             read_table=lambda *name: tables.get(name),
             facts=lambda *_: TableFacts(),
+            column_names=EXACT,
             missing_rights=lambda *_, **__: [],
             close=lambda: None,
         )

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.statements.closure import reach
-from producer.statements.ddl import TableName, tokenize
-from schemas.table.names import Names
+from producer.statements.tokens import tokenize
+from schemas.table.names import Names, TableName
 
 ACCT, LOG, PARENT, CHILD = ("bank", "acct"), ("bank", "log"), ("bank", "parent"), ("bank", "child")
 CAPTURED = frozenset([ACCT, CHILD])

@@ -34,6 +34,7 @@ from consumer.targets.alterations import (
     RenameColumn,
     altered,
 )
+from consumer.targets.oracle.sql import COLUMN_NAMES
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT, Names
 from schemas.wire.copies import CopyMark
@@ -723,6 +724,35 @@ def test_a_spelling_is_followed_where_names_are_and_else_the_column_is_written_a
         assert steps(new, statement, policy, same=FOLDED) == [RenameColumn("note", "Note")]
     assert planned(new, statement, "ignore", same=FOLDED) == Planned(None, Stored(new, {"Note": "note"}))
     assert planned(new, statement, "ignore").stored.unwritten == ("Note",)
+
+
+@pytest.mark.parametrize("policy", ["lenient", "evolve"])
+def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: Policy) -> None:
+    """Oracle has `note` and `NOTE` as one name, and shows it in one way: a RENAME between them would be refused."""
+    new = renamed(TABLE, "note", "NOTE")
+    renames = CHANGES(renamed={"note": "NOTE"})
+    assert planned(new, renames, policy, same=COLUMN_NAMES) == Planned(None, Stored(new, {"NOTE": "note"}))
+    assert steps(
+        renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"}), policy, same=COLUMN_NAMES
+    ) == [RenameColumn("note", "Note")]
+    anew = CHANGES(dropped=("note",), added=("NOTE",))
+    with pytest.raises(CopyNeededError, match="the same name as NOTE"):
+        planned(new, anew, policy, same=COLUMN_NAMES)
+    assert planned(new, None, policy, rewrite=True, same=COLUMN_NAMES) == Planned(
+        None, Stored(new, {"NOTE": "note"})
+    )
+
+
+@pytest.mark.parametrize("name", ["note", "Note"])
+def test_a_column_that_comes_with_the_name_of_one_that_the_route_gives_stops_the_table(name: str) -> None:
+    """Before, MySQL's `Note` became the column that tells the sources apart."""
+    routed = Routed("public", "acct", (("note", "b1"),))
+    before = without(TABLE, "note")
+    new = added(before, column(name, text(40)))
+    with pytest.raises(
+        UnitStoppedError, match=r"gives the column note \(`add`\), and .* has one of that name: "
+    ):
+        planned(new, CHANGES(added=(name,)), before=before, routed=routed, same=FOLDED)
 
 
 def test_a_new_name_that_a_column_left_behind_has_in_another_spelling_needs_a_copy() -> None:

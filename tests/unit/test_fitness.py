@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from consumer.errors import UnitStoppedError
+from consumer.errors import CopyNeededError, UnitStoppedError
+from consumer.ordering.model import TopicOptions
 from consumer.tables.definition import prepare
-from consumer.tables.fitness import misfit
-from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.tables.fitness import judged, misfit
+from consumer.tables.router import Policy, TableRoute, resolve, wanted_table
 from consumer.tables.stored import Stored
 from consumer.targets.checks.table_facts import Remark, TableFacts
-from schemas.table.model import Table
+from consumer.targets.checks.table_findings import findings_for_table
+from schemas.table.model import ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT, Names
 from tests.apply_kit import account_table
 
@@ -39,22 +41,140 @@ def without(table: Table, column: str) -> Table:
     return structs.replace(table, columns=tuple(each for each in table.columns if each.name != column))
 
 
+def respelled(table: Table, old: str, new: str) -> Table:
+    columns = tuple(structs.replace(each, name=new) if each.name == old else each for each in table.columns)
+    return structs.replace(table, columns=columns)
+
+
+@pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve", "stop"])
 @pytest.mark.parametrize("names", [EXACT, Names(folds=True)])
-def test_under_ignore_a_column_in_another_spelling_is_not_left_out(names: Names) -> None:
-    """To MySQL `NOTE` is the source's `note`: its values would be lost without a word. To PostgreSQL it is another column."""
-    real = real_table()
-    columns = tuple(
-        structs.replace(each, name="NOTE") if each.name == "note" else each for each in real.columns
-    )
-    route = TableRoute("bank.*", "public.{table}", policy="ignore")
-    why = misfit(target(structs.replace(real, columns=columns), names=names), SOURCE, "b1", (route,))
+def test_a_column_in_another_spelling_is_the_source_s_where_the_server_says_so(
+    names: Names, policy: Policy
+) -> None:
+    """To MySQL `NOTE` is the source's `note`: left out, its values would be lost without a word. To PostgreSQL it is another column."""
+    route = TableRoute("bank.*", "public.{table}", policy=policy)
+    session = target(respelled(real_table(), "note", "NOTE"), names=names)
+    why = misfit(session, SOURCE, "b1", (route,))
     if names.folds:
-        assert (
-            why
-            == "target table public.acct: to its server the column NOTE has the name of the source's column note: rename it to note"
-        )
-    else:
         assert why is None
+    elif policy != "ignore":
+        assert why is not None
+        assert "lacks the columns note" in why
+        return
+    found = prepare(session, Stored(SOURCE), source_name="b1", routes=(route,), create=False)
+    if names.folds:
+        assert (found.stored.names, found.stored.unwritten) == ({"note": "NOTE"}, ())
+        assert found.wanted.column_names == (*real_table().column_names[:-1], "NOTE")
+        assert found.written == SOURCE
+        again = prepare(session, found.stored, source_name="b1", routes=(route,), create=False)
+        assert again.text == found.text
+    else:
+        assert (found.stored.names, found.stored.unwritten) == ({}, ("note",))
+
+
+def test_a_column_of_another_name_there_keeps_it_beside_one_in_another_spelling() -> None:
+    real = respelled(respelled(real_table(), "note", "NOTE"), "owner", "owner_2")
+    session = target(real, names=Names(folds=True))
+    stored = Stored(SOURCE, {"owner": "owner_2"})
+    found = prepare(session, stored, source_name="b1", routes=ROUTES, create=False)
+    assert found.stored.names == {"owner": "owner_2", "note": "NOTE"}
+
+
+def test_a_key_and_a_unique_index_are_compared_by_the_names_that_they_have_there() -> None:
+    real = real_table()
+    for column in ("id", "email"):
+        real = renamed_in(real, column, column.upper())
+    session = target(real, names=Names(folds=True))
+    assert misfit(session, SOURCE, "b1", ROUTES) is None
+    found = prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False)
+    assert found.target.table.key.columns == ("ID",)
+    assert [index.columns for index in found.target.table.unique] == [("EMAIL",)]
+    strange = structs.replace(
+        real, unique=(structs.replace(real.key, name="strange", parts=(IndexPart(column="owner"),)),)
+    )
+    assert "strange (owner) is stricter" in str(
+        misfit(target(strange, names=Names(folds=True)), SOURCE, "b1", ROUTES)
+    )
+
+
+def renamed_in(table: Table, old: str, new: str) -> Table:
+    def index(each: UniqueIndex) -> UniqueIndex:
+        parts = (
+            structs.replace(part, column=new if part.column == old else part.column) for part in each.parts
+        )
+        return structs.replace(each, parts=tuple(parts))
+
+    named = respelled(table, old, new)
+    return structs.replace(named, key=index(table.key), unique=tuple(map(index, table.unique)))
+
+
+def test_a_column_of_the_route_has_the_name_that_the_route_gives() -> None:
+    route = TableRoute("bank.*", "public.{table}", add=(("branch", "{source}"),))
+    routed = resolve((route,), "b1", "bank", "acct")
+    assert routed is not None
+    session = target(renamed_in(wanted_table(SOURCE, routed), "branch", "Branch"), names=Names(folds=True))
+    assert "lacks" in str(misfit(session, SOURCE, "b1", (route,)))
+    with pytest.raises(UnitStoppedError, match="lacks"):
+        prepare(session, Stored(SOURCE), source_name="b1", routes=(route,), create=False, gone=True)
+
+
+def test_a_column_that_was_left_out_and_is_there_in_another_spelling_needs_a_copy() -> None:
+    """Its rows have nothing of what the source's column had until then."""
+    route = TableRoute("bank.*", "public.{table}", policy="ignore")
+    session = target(respelled(real_table(), "note", "NOTE"), names=Names(folds=True))
+    with pytest.raises(CopyNeededError, match="lacked the column note and has it now"):
+        prepare(session, Stored(SOURCE, unwritten=("note",)), source_name="b1", routes=(route,), create=False)
+
+
+@pytest.mark.parametrize("names", [EXACT, Names(folds=True)])
+@pytest.mark.parametrize("given", ["note", "NOTE", "branch"])
+def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names: Names) -> None:
+    """Two columns of one name: each statement failed at the target, and a record of a topic had one of the two values."""
+    route = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),))
+    twice = names.fold(given) == "note"
+    session = target(None, names=names)
+    why = misfit(session, SOURCE, "b1", (route,))
+    assert why == (
+        f"target table public.acct: the route gives the column {given} (`add`), and bank.acct has one of that name: "
+        "give the route's column another name, in the target as well, and copy the table"
+        if twice
+        else None
+    )
+    topic = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),), topic=TopicOptions())
+    for each in (route, topic) if twice else ():
+        with pytest.raises(UnitStoppedError, match="one of that name"):
+            prepare(session, Stored(SOURCE), source_name="b1", routes=(each,), create=True, gone=True)
+
+
+def test_a_column_that_does_not_hold_all_as_it_is_is_said_beforehand() -> None:
+    """Rows with spaces at the end are held for a CHAR, and such as are too short for a BINARY."""
+    for source, there in (
+        (ColumnType(kind=Kind.VARCHAR, length=20), ColumnType(kind=Kind.CHAR, length=20)),
+        (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
+        (ColumnType(kind=Kind.VARCHAR, length=20), ColumnType(kind=Kind.VARCHAR, length=19)),
+    ):
+        wanted, real = (of_type(real_table(), "note", each) for each in (source, there))
+        [found] = findings_for_table(target(real), wanted)
+        assert (found.level, "column note does not hold every value" in found.message) == ("warning", True)
+        assert findings_for_table(target(wanted), wanted) == []
+
+
+def of_type(table: Table, column: str, type_: ColumnType) -> Table:
+    return structs.replace(
+        table,
+        columns=tuple(
+            structs.replace(each, type=type_) if each.name == column else each for each in table.columns
+        ),
+    )
+
+
+def test_what_is_left_out_is_no_finding() -> None:
+    """Under `ignore` a column that the target lacks is not written, and `check` said that the table must not be."""
+    [routed] = [resolve((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
+    assert routed is not None
+    lacking = target(without(real_table(), "note"))
+    assert judged(lacking, SOURCE, routed, None) == []
+    assert len(judged(lacking, SOURCE, replace(routed, policy="lenient"), None)) == 1
 
 
 def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:
@@ -116,7 +236,7 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
     def never(*_: object) -> None:
         raise AssertionError("asked again")
 
-    session: Any = SimpleNamespace(read_table=never, facts=never)
+    session: Any = SimpleNamespace(read_table=never, facts=never, column_names=EXACT)
     prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table())
     session.read_table = lambda *_: real_table()
     prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True)

@@ -338,3 +338,24 @@ def test_null_is_null_in_every_kind() -> None:
 
 def test_literals_are_quoted() -> None:
     assert quote_literal("a'b\\c") == "'a''b\\\\c'"
+
+
+@pytest.mark.parametrize(
+    ("length", "charset", "there", "made"),
+    [
+        (2**16 - 1, "gb18030", "utf8mb4_unicode_ci", "mediumtext"),
+        (2**8 - 1, "latin1", "utf8mb4_bin", "text"),
+        (2**8 - 1, "utf8mb4", "utf8mb3_bin", "text"),
+        (2**24 - 1, "gb18030", "utf8mb4_bin", "longtext"),
+        (2**32 - 1, "gb18030", "utf8mb4_bin", "longtext"),
+        (2**16 - 1, "gbk", "gbk_bin", "text"),
+        (2**16 - 1, "utf8", "utf8mb3_bin", "text"),
+        (2**16 - 1, None, "utf8mb4_bin", "text"),
+    ],
+)
+def test_a_text_has_room_for_all_in_another_character_set(
+    length: int, charset: str | None, there: str, made: str
+) -> None:
+    """Its limit is one of bytes: a TEXT of gb18030 did not go into the TEXT of utf8mb4 that MariaDB was given for it."""
+    text = ColumnType(kind=Kind.TEXT, length=length, charset=charset, collation=charset and f"{charset}_bin")
+    assert mysql_type(text, lambda _: there).partition(" ")[0] == made

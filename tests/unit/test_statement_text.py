@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import LogEvent, Query, query_of, status_variables
 from producer.binlog_format.statement_text import UNDECODED, statement_text
-from producer.statements.ddl import TableDdl, Unknown, classify, tokenize
+from producer.statements.ddl import TableDdl, Unknown, classify
+from producer.statements.tokens import tokenize
 
 #: Collation id of a client, its codec, and a character of it whose second byte is a backslash, or a backtick.
 CLIENTS = [(28, "gbk", "昞昤"), (87, "gbk", "昞"), (1052, "gbk", "昞"), (248, "gb18030", "昞昤"), (1, "big5", "功"),

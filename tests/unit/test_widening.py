@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.tables.evolution.widening import fits, join, lossless
+from consumer.tables.evolution.widening import join, lossless
+from consumer.targets.checks.column_fit import fits
 from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Column, ColumnType, Kind, Value
 from schemas.table.typemap import neutral_from_postgres, postgres_type

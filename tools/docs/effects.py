@@ -16,6 +16,7 @@ from producer.effects import Effect
 from producer.statements import ddl, judgement
 from producer.statements.actions import ACTIONS
 from producer.statements.closure import reach
+from producer.statements.tokens import tokenize
 from tools.docs import logged_changes, table_lives
 
 _INTRO = """# What stops what, and what does not
@@ -123,7 +124,7 @@ def logged() -> Iterator[Effect]:
     """Yield what changes do that a session logs as statements."""
     for change in logged_changes.EXAMPLES:
         found = reach(
-            ddl.tokenize(change.sql), "bank", logged_changes.source(change.hidden), logged_changes.NAMES
+            tokenize(change.sql), "bank", logged_changes.source(change.hidden), logged_changes.NAMES
         )
         if found.tables is None:
             yield Effect(change.shown, "the source", found.why)

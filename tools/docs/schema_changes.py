@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, Verdict, decide
 from consumer.tables.evolution.plans import TableChange, plan_change
-from consumer.tables.fitness import misfit
-from consumer.tables.router import Policy, Routed, TableRoute, wanted_table, written_part
+from consumer.tables.fitness import judged, misfit
+from consumer.tables.router import Policy, Routed, TableRoute, wanted_table
 from consumer.tables.stored import Stored
 from consumer.targets.alterations import (
     AddColumn,
@@ -33,7 +33,6 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from consumer.targets.checks.table_facts import TableFacts
-from consumer.targets.checks.table_findings import findings_for_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT
 from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, Event, Source
@@ -308,8 +307,8 @@ def _left_alone(statement: Statement, policy: Policy) -> str:
     if policy != "ignore":
         return "–"
     lost = set(statement.after.column_names) - set(statement.before.column_names)
-    wanted = written_part(wanted_table(statement.after, Routed("d", "t")), statement.before, policy)
-    narrow = any(each.level == "warning" for each in findings_for_table(real, wanted))
+    found = judged(real, statement.after, Routed("d", "t", policy=policy), None)
+    narrow = any(each.level == "warning" for each in found)
     notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"
 

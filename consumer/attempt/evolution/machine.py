@@ -313,7 +313,8 @@ def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
     for name, column in planned.stored.names.items():
         if known.get(name) != column:
             log.warning(
-                "a column has a new one beside it: the one of its name has values of another type, or is written for another column",
+                "a column of the source is written under another name: its own is there in another spelling, has values of another type, or is "
+                "written for another column",
                 pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
             )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from consumer.tables.evolution.wish import Wish, renamed_index, same_index
+from consumer.tables.evolution.wish import Wish, same_index
 from consumer.targets.alterations import AddUnique, ChangeKey, DropUnique
 from schemas.table.model import Column, Kind, Table, UniqueIndex
 
@@ -20,9 +20,7 @@ def key_steps(now: Table, joined: Table, wish: Wish) -> Iterator[ChangeKey]:
 
 def dropped_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[DropUnique]:
     """Those that the source has no longer, or whose column goes: later rows would push each other out."""
-    before = (
-        [] if wish.before is None else [renamed_index(i, wish.columns.renamed) for i in wish.before.unique]
-    )
+    before = [] if wish.before is None else [i.renamed(wish.columns.renamed) for i in wish.before.unique]
     gone = set(wish.gone)
     for index in now.unique:
         wanted = any(same_index(each, index) for each in joined.unique)
@@ -45,7 +43,7 @@ def _becomes_long(index: UniqueIndex, now: Table, wanted: Table) -> bool:
 def new_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[AddUnique]:
     if not wish.uniques or wish.before is None:
         return
-    before = {_parts(renamed_index(index, wish.columns.renamed)) for index in wish.before.unique}
+    before = {_parts(index.renamed(wish.columns.renamed)) for index in wish.before.unique}
     for index in joined.unique:
         known = any(same_index(index, there) for there in now.unique)
         again = not wish.replaced.isdisjoint(index.columns)

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from consumer.errors import CopyNeededError
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import Mark
 from consumer.tables.evolution.index_steps import becomes_long
-from consumer.tables.evolution.spelling import spelled_there
 from consumer.tables.evolution.steps import kept_columns, names_apart, names_beside, steps
 from consumer.tables.evolution.wish import Wish
-from consumer.tables.router import Policy, Routed, TableRoute, resolve, unwritten, wanted_table
+from consumer.tables.router import Policy, Routed, TableRoute, given_twice, resolve, unwritten, wanted_table
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
+from consumer.targets.checks.column_spelling import spelled_there
+from schemas.findings import refusal
 from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Table
 from schemas.table.names import Names
@@ -63,8 +64,10 @@ def plan_change(
     """
     before = change.before
     names = _names(change)
+    if twice := given_twice(change.after, routed, names, same):
+        raise UnitStoppedError(refusal(twice))
     if change.planned is None:
-        spelled = spelled_there(change.after, real, names, _goes(change, others), same)
+        spelled = spelled_there(change.after, real, names, _goes(change, others, same), same)
         _refuse_spelling(change, spelled, real)
         names |= spelled
     if change.planned is None and change.rewrite:
@@ -108,13 +111,17 @@ def _names(change: TableChange) -> dict[str, str]:
     return {now[old]: name for old, name in change.before.names.items() if now.get(old) in there}
 
 
-def _goes(change: TableChange, others: Sequence[Table]) -> set[str]:
-    """Return the columns of the target that get another name or are dropped, as the policy has it."""
+def _goes(change: TableChange, others: Sequence[Table], same: Names) -> set[str]:
+    """Return the columns of the target that get another name or are dropped, as the policy has it. None comes or goes for a spelling that no server keeps."""
     if change.before is None or change.policy not in ("lenient", "evolve"):
         return set()
     written = change.before.table.column_names if change.policy == "evolve" else change.columns.renamed
     shared = {name for other in others for name in other.column_names}
-    return {change.before.target_name(name) for name in written} - shared
+    goes = {change.before.target_name(name) for name in written} - shared
+    if same.keeps_spelling:
+        return goes
+    stay = {same.fold(name) for name in change.after.column_names}
+    return {name for name in goes if same.fold(name) not in stay}
 
 
 def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table) -> None:

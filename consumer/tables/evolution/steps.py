@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
+from consumer.tables.evolution.free_name import free_name
 from consumer.tables.evolution.index_steps import dropped_indexes, key_steps, new_indexes
-from consumer.tables.evolution.spelling import free_name
-from consumer.tables.evolution.widening import fits, join, lossless
-from consumer.tables.evolution.wish import Wish, joined_table, renamed_index
+from consumer.tables.evolution.widening import join, lossless
+from consumer.tables.evolution.wish import Wish, joined_table
 from consumer.tables.router import Policy
 from consumer.targets.alterations import (
     AddColumn,
@@ -24,6 +24,7 @@ from consumer.targets.alterations import (
     DropColumn,
     RenameColumn,
 )
+from consumer.targets.checks.column_fit import fits
 from schemas.table.collations import not_coarser
 from schemas.table.fills import fill_of
 from schemas.table.model import Column, ColumnType, Table
@@ -64,11 +65,7 @@ def _renames(real: Table, wish: Wish) -> Iterator[RenameColumn]:
 def _after(real: Table, renames: Iterable[RenameColumn]) -> Table:
     """Return `real` with the columns' new names."""
     names = {rename.old: rename.new for rename in renames}
-    if not names:
-        return real
-    columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in real.columns)
-    unique = tuple(renamed_index(index, names) for index in real.unique)
-    return replace(real, columns=columns, key=renamed_index(real.key, names), unique=unique)
+    return real.renamed(names) if names else real
 
 
 def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]:

@@ -1,4 +1,4 @@
-"""Judges which changes of a column's type keep every value, whether a target column holds a type, and which type holds two of them. Pure.
+"""Judges which changes of a column's type keep every value, and which type holds two of them. Pure.
 
 Only what is known to keep values is called lossless; whatever else may be so costs a copy of the table and nothing more.
 """
@@ -9,21 +9,20 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from consumer.targets.checks.column_fit import holds, int_range, takes
+from consumer.targets.checks.column_fit import (
+    fits,
+    holds,
+    int_range,
+    keeps_signs,
+)
+from schemas.table.charsets import keeps_characters, limit_of, text_bytes
 from schemas.table.model import ColumnType, Kind
 
-_UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
-"""Character sets that hold every character of every other one."""
-_BMP = frozenset(
-    {"ascii", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "cp1257", "greek", "ucs2"}
-)
-"""Character sets whose characters utf8mb3 has all."""
 _CHARACTERS = (Kind.CHAR, Kind.VARCHAR)
 _TEXT = (*_CHARACTERS, Kind.TEXT)
 _BYTES = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)
 _LABELS = (Kind.ENUM, Kind.SET)
 _FRACTIONS = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
-_LONGEST = 2**32 - 1
 
 
 def lossless(old: ColumnType, new: ColumnType) -> bool:
@@ -33,55 +32,6 @@ def lossless(old: ColumnType, new: ColumnType) -> bool:
         return True
     rule = _RULES.get((old.kind, new.kind))
     return rule is not None and rule(old, new) and keeps_characters(old, new)
-
-
-def fits(source: ColumnType, real: ColumnType) -> bool:
-    """Tell whether a target column of type `real` takes every value of `source` as it is."""
-    return (
-        takes(source, real)
-        and holds(source, real)
-        and keeps_characters(source, real)
-        and _as_it_is(source, real)
-    )
-
-
-def _as_it_is(source: ColumnType, real: ColumnType) -> bool:
-    """Signs must be had; CHAR loses the spaces at the end, BINARY fills up, TEXT and BLOB count bytes; of JSON and geometry nobody knows how many."""
-    if real.kind in (Kind.FLOAT, Kind.DOUBLE):
-        return _signs(source, real)
-    if real.kind is Kind.CHAR:
-        return source.kind in (Kind.CHAR, *_LABELS)
-    if real.kind is Kind.BINARY:
-        return source.kind is Kind.BINARY and source.length == real.length
-    if real.kind not in (Kind.TEXT, Kind.BLOB) or not real.length:
-        return True
-    if source.kind in (Kind.JSON, Kind.GEOMETRY):
-        return real.length >= _LONGEST and real.charset in (None, *_UNICODE)
-    return source.kind in _BYTES or _bytes_of(source, real) <= real.length
-
-
-def _bytes_of(old: ColumnType, new: ColumnType) -> int:
-    """Return how many bytes a text of type `old` may have in the character set of `new`. The limit of TEXT is one of bytes."""
-    if old.kind is Kind.TEXT:
-        return old.length * (1 if _today(old.charset) == _today(new.charset) else _width(new.charset))
-    longest = max((len(member) for member in old.members), default=old.length)
-    return (len(",".join(old.members)) if old.kind is Kind.SET else longest) * _width(new.charset)
-
-
-def _width(charset: str | None) -> int:
-    """Return how many bytes a character may have."""
-    narrow = _today(charset)
-    if narrow == "utf8mb3":
-        return 3
-    return 1 if narrow in _BMP and narrow != "ucs2" else 4
-
-
-def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether the character set of `new` has every character of `old`'s; None (a target without such sets) has all."""
-    narrow, wide = _today(old.charset), _today(new.charset)
-    if narrow is None or wide is None or narrow == wide or wide in _UNICODE or narrow == "ascii":
-        return True
-    return wide == "utf8mb3" and narrow in _BMP
 
 
 def join(one: ColumnType, other: ColumnType) -> ColumnType | None:
@@ -95,10 +45,6 @@ def join(one: ColumnType, other: ColumnType) -> ColumnType | None:
             found = joined(one, other)
             return found if found is not None and fits(one, found) and fits(other, found) else None
     return None
-
-
-def _today(charset: str | None) -> str | None:
-    return "utf8mb3" if charset == "utf8" else charset
 
 
 # --- lossless
@@ -123,7 +69,7 @@ def _longer(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _room_for_bytes(old: ColumnType, new: ColumnType) -> bool:
-    return _bytes_of(old, new) <= new.length
+    return text_bytes(old, new) <= new.length
 
 
 def _finer(old: ColumnType, new: ColumnType) -> bool:
@@ -132,10 +78,6 @@ def _finer(old: ColumnType, new: ColumnType) -> bool:
 
 def _appended(old: ColumnType, new: ColumnType) -> bool:
     return new.members[: len(old.members)] == old.members
-
-
-def _signs(old: ColumnType, new: ColumnType) -> bool:
-    return old.unsigned or not new.unsigned
 
 
 def _always(_old: ColumnType, _new: ColumnType) -> bool:
@@ -148,8 +90,8 @@ _RULES: dict[tuple[Kind, Kind], Callable[[ColumnType, ColumnType], bool]] = {
     (Kind.INT, Kind.DECIMAL): _digits,
     (Kind.DECIMAL, Kind.DECIMAL): _digits,
     (Kind.YEAR, Kind.INT): _year,
-    (Kind.FLOAT, Kind.FLOAT): _signs,
-    (Kind.DOUBLE, Kind.DOUBLE): _signs,
+    (Kind.FLOAT, Kind.FLOAT): keeps_signs,
+    (Kind.DOUBLE, Kind.DOUBLE): keeps_signs,
     (Kind.CHAR, Kind.CHAR): _longer,
     (Kind.CHAR, Kind.VARCHAR): _longer,
     (Kind.VARCHAR, Kind.VARCHAR): _longer,
@@ -207,20 +149,15 @@ def _joined_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
         length = max(one.length, other.length)
         return ColumnType(kind=Kind.VARCHAR, length=length, charset=charset, collation=collation)
     wide = ColumnType(kind=Kind.TEXT, charset=charset, collation=collation)
-    return replace(wide, length=_room(max(_bytes_of(each, wide) for each in (one, other))))
+    return replace(wide, length=limit_of(max(text_bytes(each, wide) for each in (one, other))))
 
 
 def _joined_bytes(one: ColumnType, other: ColumnType) -> ColumnType | None:
     """Both as VARBINARY or BLOB: BINARY fills up."""
     length = max(one.length, other.length)
     if Kind.BLOB in (one.kind, other.kind):
-        return ColumnType(kind=Kind.BLOB, length=_room(length))
+        return ColumnType(kind=Kind.BLOB, length=limit_of(length))
     return ColumnType(kind=Kind.VARBINARY, length=length)
-
-
-def _room(length: int) -> int:
-    """Return the smallest limit of a TEXT or BLOB of `length` bytes."""
-    return next((2**n - 1 for n in (8, 16, 24) if length < 2**n), 2**32 - 1)
 
 
 def _joined_fraction(one: ColumnType, other: ColumnType) -> ColumnType | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -102,8 +102,3 @@ def same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
         part.prefix is None or (prefixes[part.column] or part.prefix + 1) <= part.prefix
         for part in real.parts
     )
-
-
-def renamed_index(index: UniqueIndex, names: Mapping[str, str]) -> UniqueIndex:
-    parts = tuple(replace(part, column=names.get(part.column, part.column)) for part in index.parts)
-    return replace(index, parts=parts)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.errors import MissingGrantError, TargetConfigError
-from consumer.targets.checks.column_fit import holds, takes
+from consumer.targets.checks.column_fit import holds, loss_of, takes
+from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.checks.rights import MissingRight
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.findings import Finding
@@ -36,13 +37,13 @@ class Probing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """`wanted`: the source's table in target terms (router.wanted_table); `real`: what the target has."""
+    """`wanted`: the source's table in target terms (router.wanted_table), with the target's names; `real`: what the target has."""
 
     wanted: Table
     real: Table
     facts: TableFacts
     added: tuple[str, ...]
-    sources: int
+    leaves_out: bool
 
     @property
     def place(self) -> str:
@@ -56,11 +57,17 @@ class _Case:
 
 
 def findings_for_table(
-    session: Inspectable, wanted: Table, *, added: tuple[str, ...] = (), sources: int = 1
+    session: Inspectable,
+    wanted: Table,
+    *,
+    added: tuple[str, ...] = (),
+    leaves_out: bool = False,
+    sources: int = 1,
 ) -> list[Finding]:
-    """Judge the real target table for `wanted`. `sources`: how many topics write it; `added`: columns of `add:`.
+    """Judge the real target table for `wanted`.
 
-    A table that does not exist has no findings. Raises the session's errors when it cannot be read at all.
+    `sources`: how many topics write it; `added`: columns of `add:`; `leaves_out`: columns that the target lacks are not written
+    (`schema_changes: ignore`). A table that does not exist has no findings. Raises the session's errors when it cannot be read at all.
     """
     try:
         real = session.read_table(wanted.db, wanted.name)
@@ -69,7 +76,8 @@ def findings_for_table(
         return [Finding("error", f"target table {wanted.db}.{wanted.name}", str(error), remedy)]
     if real is None:
         return _many_to_one(wanted, added, sources) if sources > 1 else []
-    case = _Case(wanted, real, session.facts(wanted.db, wanted.name), added, sources)
+    there = as_spelled(wanted, real, added, session.column_names)
+    case = _Case(there, real, session.facts(wanted.db, wanted.name), added, leaves_out)
     found = [finding for rule in _RULES for finding in rule(case)]
     return found + (_many_to_one(real, added, sources) if sources > 1 else [])
 
@@ -109,7 +117,7 @@ def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Fin
 def _columns(case: _Case) -> Iterator[Finding]:
     real = set(case.real.column_names)
     missing = [name for name in case.wanted.column_names if name not in real]
-    if missing:
+    if missing and not case.leaves_out:
         yield case.error(
             f"lacks the columns {', '.join(missing)}", "add them, or drop the table and let rowlock create it"
         )
@@ -135,9 +143,9 @@ def _types(case: _Case) -> Iterator[Finding]:
                 f"column {column.name} is {there.type.kind} there and {column.type.kind} at the source",
                 "change its type (docs/reference/types.md)",
             )
-        elif not holds(column.type, there.type):
+        elif not holds(column.type, there.type) or loss_of(column.type, there.type) is not None:
             yield case.warning(
-                f"column {column.name} does not hold every value of the source's type: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
+                f"column {column.name} does not hold every value of the source's type as it is: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
         elif column.nullable and not there.nullable and column.name not in case.wanted.key.columns:

@@ -13,13 +13,14 @@ from consumer.targets.checks.rights import MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.oracle import rights
 from consumer.targets.oracle.facts import table_facts
-from consumer.targets.oracle.sql import IDENTIFIER_BYTES, named, quote, require_fit, spelled
+from consumer.targets.oracle.sql import COLUMN_NAMES, IDENTIFIER_BYTES, named, quote, require_fit, spelled
 from consumer.targets.oracle.values import from_oracle, keyed_columns, refusals, to_oracle
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import placeholders, qualified
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from schemas.table.names import Names
 from schemas.table.oracle_ddl import (
     EMPTY_IS_NULL,
     PADDED,
@@ -61,6 +62,7 @@ class OracleCatalogue(KeyedReads):
     """`consumer.targets.dialect_components.TargetCatalogue` for Oracle."""
 
     quote = staticmethod(quote)
+    column_names: Names = COLUMN_NAMES
 
     def __init__(self, link: OracleLink) -> None:
         self._link = link

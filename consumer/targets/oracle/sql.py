@@ -14,6 +14,7 @@ from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.targets.sql import qualified
 from schemas.table.model import UniqueIndex
+from schemas.table.names import Names
 from schemas.table.oracle_ddl import is_lob, oracle_type
 
 IDENTIFIER_BYTES = 128
@@ -24,6 +25,16 @@ _LOCKING = " FOR UPDATE WAIT "
 def named(name: str) -> str:
     """Return the name as it is in the server's catalogue."""
     return name.upper() if name == name.lower() else name
+
+
+class ColumnNames(Names):
+    """Names are one to Oracle if `named` makes them one, and one is read as `spelled` says it, whatever was written."""
+
+    def fold(self, text: str) -> str:
+        return named(text)
+
+
+COLUMN_NAMES: Names = ColumnNames(folds=True, keeps_spelling=False)
 
 
 def spelled(name: str, place: str) -> str:

@@ -24,6 +24,7 @@ from producer.binlog_format.log_event import LogEvent
 from producer.binlog_format.table_map import TableMap, TableMapCache
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.statements import ddl
+from producer.statements.tokens import tokenize
 
 #: Bytes of a transaction that are held in memory.
 LIMIT = 64 << 20
@@ -386,7 +387,7 @@ def _marked(events: Iterable[LogEvent], stretches: tuple[Stretch, ...]) -> Itera
 
 def _savepoint(event: LogEvent) -> str:
     """The name of a savepoint (its statement's last word), so that names the server holds equal are equal."""
-    tokens = ddl.tokenize(log.query_of(event).sql)
+    tokens = tokenize(log.query_of(event).sql)
     name = unicodedata.normalize("NFD", tokens[-1].text)
     return "".join(char for char in name if not unicodedata.combining(char)).casefold()
 

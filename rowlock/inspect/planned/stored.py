@@ -11,6 +11,7 @@ from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.router import topic_table, wanted_table
 from consumer.targets.base import EventTables, UnitTarget
+from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.dialect import open_target
 from producer.errors import CaptureError
 from producer.kafka.topic_reader import TopicReader
@@ -124,7 +125,11 @@ def _columns(flow: Flow, session: UnitTarget) -> tuple[tuple[str, ...], tuple[st
     if flow.routed.topic is not None:
         return (), None if session.surroundings(*place) is None else ()
     real = session.read_table(*place)
-    return wanted_table(flow.table, flow.routed).column_names, None if real is None else real.column_names
+    wanted = wanted_table(flow.table, flow.routed)
+    if real is None:
+        return wanted.column_names, None
+    there = as_spelled(wanted, real, flow.routed.added_names, session.column_names)
+    return there.column_names, real.column_names
 
 
 def _stored_topic(

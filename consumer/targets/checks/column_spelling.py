@@ -7,9 +7,6 @@ from collections.abc import Collection, Mapping
 from schemas.table.model import Table
 from schemas.table.names import Names
 
-SHORT = 63
-"""Bytes that a name of any target may have."""
-
 
 def spelled_there(
     source: Table, real: Table, names: Mapping[str, str], goes: Collection[str], same: Names
@@ -29,13 +26,7 @@ def spelled_there(
     return found
 
 
-def free_name(name: str, taken: Collection[str], same: Names) -> str:
-    """Return `name` with a number, which is none of `taken` to the target, and not longer than any target takes."""
-    there = {same.fold(each) for each in taken}
-    numbered = (_short(name, f"_{n}") for n in range(2, len(there) + 3))
-    return next(each for each in numbered if same.fold(each) not in there)
-
-
-def _short(name: str, end: str) -> str:
-    """PostgreSQL would cut a longer name, and MySQL refuse it."""
-    return name.encode()[: SHORT - len(end)].decode(errors="ignore") + end
+def as_spelled(wanted: Table, real: Table, added: Collection[str], same: Names) -> Table:
+    """Return `wanted` with the names that its columns have in the target; those of the columns of `add:` stay."""
+    names = spelled_there(wanted, real, {name: name for name in added}, (), same)
+    return wanted.renamed(names) if names else wanted

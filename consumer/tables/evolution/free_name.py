@@ -1,0 +1,22 @@
+"""A name for a column beside another one, which no server takes for one that is there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from schemas.table.names import Names
+
+SHORT = 63
+"""Bytes that a name of any target may have."""
+
+
+def free_name(name: str, taken: Collection[str], same: Names) -> str:
+    """Return `name` with a number, which is none of `taken` to the target, and not longer than any target takes."""
+    there = {same.fold(each) for each in taken}
+    numbered = (_short(name, f"_{n}") for n in range(2, len(there) + 3))
+    return next(each for each in numbered if same.fold(each) not in there)
+
+
+def _short(name: str, end: str) -> str:
+    """PostgreSQL would cut a longer name, and MySQL refuse it."""
+    return name.encode()[: SHORT - len(end)].decode(errors="ignore") + end

@@ -1,0 +1,140 @@
+"""Statements in the log as words, names and strings, without comments and without long lists of values. No SQL parser."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from schemas.table.names import TableName
+
+
+def _token(escapes: bool) -> re.Pattern[str]:
+    """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
+    alone, of which a statement may have millions."""
+    double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
+    single = r"[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+" if escapes else r"[^']*+(?:''[^']*+)*+"
+    number = r"[-+]?(?:0x[0-9a-fA-F]++|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?)"
+    value = rf"\s*+(?:{number}|(?i:NULL|DEFAULT|TRUE|FALSE)|(?:_?[A-Za-z]\w*+\s*+)?'{single}')\s*+"
+    row = rf"\({value}(?:,{value})*+\)"
+    return re.compile(
+        rf"""
+        \s+ | \#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]*      # blanks and line comments
+      | /\*(?!M?!).*?(?:\*/|$)                            # plain comments
+      | /\*M?!\d*                                         # versioned comment: its content is code
+      | \*/
+      | (?P<rows>{row}(?:\s*+,\s*+{row})++)
+      | `(?P<back>[^`]*+(?:``[^`]*+)*+)`
+      | "(?P<double>{double})"
+      | '(?P<single>{single})'
+      | (?P<word>[\w$@\u0080-\uffff]+)
+      | (?P<other>.)
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_TOKEN, _TOKEN_NO_ESCAPES = _token(escapes=True), _token(escapes=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    quoted: bool  # an identifier in quotes: never a keyword
+    string: bool = False
+
+    @property
+    def upper(self) -> str:
+        return "" if self.quoted or self.string else self.text.upper()
+
+
+_ROWS = (Token("(", quoted=False), Token(")", quoted=False))
+
+
+_LITERAL = re.compile(
+    r"""'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+(?:'|\\?$)|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+(?:"|\\?$)|\b0x[0-9a-fA-F]+|\b\d[\d.]*(?:[eE][-+]?\d+)?\b""",
+    re.DOTALL,
+)
+
+
+def without_values(sql: str) -> str:
+    """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
+    tables."""
+    return _LITERAL.sub("…", sql[:_SHOWN])
+
+
+_SHOWN = 10_000  # characters
+
+
+def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
+    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
+    Rows of literals, one behind the other, become "(" and ")".
+
+    `escapes`: a backslash in a string escapes what follows (it does not under NO_BACKSLASH_ESCAPES).
+    """
+    tokens = []
+    for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
+        kind = match.lastgroup
+        if kind == "back":
+            tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
+        elif kind == "double":
+            tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
+        elif kind == "single":
+            tokens.append(Token(match["single"], quoted=False, string=True))
+        elif kind == "rows":
+            tokens += _ROWS
+        elif kind is not None:
+            tokens.append(Token(match[0], quoted=False))
+    return tokens
+
+
+def split(tokens: list[Token], separator: str) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.text == separator and not token.quoted:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def skip_words(tokens: list[Token], *words: str) -> list[Token]:
+    at = 0
+    while at < len(tokens) and (
+        tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)
+    ):
+        at += 1
+    return tokens[at:]
+
+
+def names_of(tokens: list[Token], db: str) -> list[TableName]:
+    """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
+    tokens = skip_words(tokens, "IF", "NOT", "EXISTS")
+    names: list[TableName] = []
+    at = 0
+    while at < len(tokens) and _is_name(tokens[at]):
+        name, at = _name(tokens, at, db)
+        names.append(name)
+        if at < len(tokens) and tokens[at].text == "," and not tokens[at].quoted:
+            at += 1
+        else:
+            break
+    return names
+
+
+def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
+    first = tokens[at].text
+    dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
+    if dotted and _is_name(tokens[at + 2]):
+        return (first, tokens[at + 2].text), at + 3
+    return (db, first), at + 1
+
+
+def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+    """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
+    if at >= len(tokens) or not _is_name(tokens[at]):
+        return None, at
+    return _name(tokens, at, "")
+
+
+def _is_name(token: Token) -> bool:
+    return token.quoted or (not token.string and bool(re.fullmatch(r"[\w$\u0080-\uffff]+", token.text)))

@@ -1,0 +1,64 @@
+"""Character sets of MySQL and MariaDB: which characters they have, and how many bytes these take. Pure."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from schemas.table.model import ColumnType, Kind
+
+UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
+"""Character sets that hold every character of every other one."""
+_BMP = frozenset(
+    {"ascii", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "cp1257", "greek", "ucs2"}
+)
+"""Character sets whose characters utf8mb3 has all."""
+LONGEST = 2**32 - 1
+"""Bytes of the longest text. No value is longer, whatever its character set: a packet has 1 GiB at most, and a character four bytes."""
+
+
+def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
+    """Tell whether the character set of `new` has every character of `old`'s; None (a target without such sets) has all."""
+    narrow, wide = _today(old.charset), _today(new.charset)
+    if narrow is None or wide is None or narrow == wide or wide in UNICODE or narrow == "ascii":
+        return True
+    return wide == "utf8mb3" and narrow in _BMP
+
+
+def text_bytes(old: ColumnType, new: ColumnType) -> int:
+    """Return how many bytes a text of type `old` may have in the character set of `new`. The limit of TEXT is one of bytes."""
+    if old.kind is Kind.TEXT:
+        return min(
+            old.length * (1 if _today(old.charset) == _today(new.charset) else _width(new.charset)), LONGEST
+        )
+    longest = max((len(member) for member in old.members), default=old.length)
+    return (len(",".join(old.members)) if old.kind is Kind.SET else longest) * _width(new.charset)
+
+
+def limit_of(length: int) -> int:
+    """Return the smallest limit of a TEXT or BLOB that has `length` bytes."""
+    return next((2**n - 1 for n in (8, 16, 24) if length < 2**n), LONGEST)
+
+
+def as_long(text: ColumnType, charset: str | None) -> ColumnType:
+    """Return the TEXT that holds all that `text` may have, in another character set."""
+    there = ColumnType(kind=Kind.TEXT, charset=charset)
+    if (
+        text.kind is not Kind.TEXT
+        or not text.length
+        or None in (charset, text.charset)
+        or text_bytes(text, there) == text.length
+    ):
+        return text
+    return replace(text, length=limit_of(text_bytes(text, there)))
+
+
+def _width(charset: str | None) -> int:
+    """Return how many bytes a character may have."""
+    narrow = _today(charset)
+    if narrow == "utf8mb3":
+        return 3
+    return 1 if narrow in _BMP and narrow != "ucs2" else 4
+
+
+def _today(charset: str | None) -> str | None:
+    return "utf8mb3" if charset == "utf8" else charset
