@@ -48,8 +48,10 @@ from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource, account_table
+from tests.fake_target import FakeSession
 from tests.unit.test_apply_copies import CopyBench
 from tests.unit.test_evolution import (
+    FOLDED,
     FOLLOWED,
     TABLE,
     added,
@@ -710,6 +712,30 @@ def test_a_column_that_a_person_takes_from_the_target_and_gives_back_needs_a_cop
     has_now(tale, "note")
     report = tale.bench.apply()
     assert (report.state, "lacked the column note and has it now" in report.message) == ("stopped", True)
+
+
+@KINDS
+@pytest.mark.parametrize("policy", ["lenient", "evolve", "ignore"])
+def test_a_column_that_a_person_spells_anew_in_the_target_is_followed_by_that_name(
+    policy: Policy, transactional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the name in what is stored, a new name of the column at the source made a second one, with NULL in all rows."""
+    monkeypatch.setattr(FakeSession, "column_names", FOLDED)
+    tale = story(policy, transactional=transactional)
+    tale.put(1, note="one")
+    assert tale.bench.apply().state == "ok"
+    tables = tale.bench.target.state.tables
+    tables["public.acct"] = renamed(tables["public.acct"], "note", "NOTE")
+    tale.bench.take_over()
+    tale.put(2, note="two")
+    assert tale.bench.apply().state == "ok"
+    assert tale.equal()
+    assert decode_stored(tale.bench.target.state.unit.definition or "").names == {"note": "NOTE"}
+    tale.statement(renamed(TABLE, "note", "text"), ColumnChanges(renamed={"note": "text"}))
+    tale.put(3, text="three")
+    report = tale.bench.apply()
+    assert report.state == "ok", report.message
+    assert tale.equal()
 
 
 def test_a_restart_that_finds_the_target_as_it_was_needs_no_copy() -> None:

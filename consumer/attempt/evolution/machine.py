@@ -113,7 +113,7 @@ class TableChanges:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
-        if self.before is not None and in_force.stored.unwritten != self.before.unwritten:
+        if in_force.stored != self.before:  # columns that are left out now, or have another name there
             yield from self._progress.guarded([WriteUnit(UnitState(in_force.text, None, None))])
             self.before = in_force.stored
         return in_force
