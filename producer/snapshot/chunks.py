@@ -101,7 +101,7 @@ class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
     chunk: ChunkRead | None = None
     keys: frozenset[Key] = frozenset()
     touched: set[Key] = set()
-    done: bool = False
+    done: bool
 
 
 Step = tuple[ChunkState, list[Effect]]

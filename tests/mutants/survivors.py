@@ -69,6 +69,10 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("consumer/ordering/locks.py", "NOTHING: EventId = (-1, 0)", "NOTHING: EventId = (-2, 0)", "both are below every event's id, and nothing else is asked of it"),
     Survivor("producer/decoders/jsonb.py", "        size = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)[count]", "        size = (1, 1, 1, 2, 2, 3, 3, 4, 4, 4)[count]", "no group of digits is empty"),
     Survivor("producer/decoders/row_codec.py", "        image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None", "        image = tuple(range(len(table.columns))) if len(formats) >= len(table.columns) else None", "an image that names all its columns shows what one that names none does: all of them"),
+    Survivor("consumer/attempt/copies/sweep.py", '    reader.begin([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)', '    reader.begin([LaneProgress(0, 0, 1, "", since, place.position, place.gen, "")], in_force)', "a reader asks for the offset, the position and the assignment alone"),
+    Survivor("producer/decoders/source.py", "        self._unpacks = 0", "        self._unpacks = 1", "it makes names of functions different, and no more"),
+    Survivor("producer/snapshot/chunk_sender.py", "_GENS = 1 << 20", "_GENS = 2 << 20", "generations before numbers of rows come again, which first_row allows for"),
+    Survivor("producer/snapshot/chunk_sender.py", "_GENS = 1 << 20", "_GENS = 1 << 21", "generations before numbers of rows come again, which first_row allows for"),
 )  # fmt: skip
 
 

@@ -14,15 +14,18 @@ from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.repeats import definition_context, send_definition
+from producer.resume.repeats import definition_context, send_definition, send_stop
 from producer.resume.started import Started
+from producer.resume.startup import published
+from producer.resume.topic_recovery import TopicTails
 from producer.sources.changes import Evidence
+from producer.stops import Stopped
 from producer.tables import Captured, TableState, TopicState
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Event as RowEvent
-from schemas.wire.position import DEFINITION_ROW, Position
-from schemas.wire.records import Identity, StoredPosition
+from schemas.wire.position import DEFINITION_ROW, STOP_ROW, Position
+from schemas.wire.records import Identity, StoredPosition, TableStop
 from tests.apply_kit import account_table
 from tests.capture_story import NOBODY, source_config
 
@@ -155,3 +158,29 @@ def test_the_topics_highest_position_survives_a_repeated_definition() -> None:
     assert event.source.prev == highest
     assert state.topic.tail.last == highest, "else the next event's prev would hide a gap"
     assert state.topic.ceiling == highest
+
+
+def test_the_topics_highest_position_survives_a_stop_that_stands_lower() -> None:
+    captured, writer = Captured("rowlock", "b1"), Writer(lambda: 0.0)
+    name = ("bank", "acct")
+    stop = TableStop(
+        cause="dropped", at=(0, 3, 100, -1), file="binlog.000003", pos=100, reason="…", remedy="x", since_ms=7
+    )
+    captured.stop(name, Stopped(stop, position=(0, 3, 100, STOP_ROW)))
+    topic = captured.topic(name)
+    highest = topic.tail.last = (0, 3, 500, 2)
+    send_stop(writer, CONTEXT, captured, name, RECORD)  # type: ignore[arg-type]
+    ((_, event),) = writer.events(topic.name)
+    assert event.source.prev == highest
+    assert (topic.tail.last, topic.ceiling) == (highest, highest)
+
+
+def test_of_a_log_that_is_used_up_tables_without_a_row_in_their_topic_are_told() -> None:
+    """Of such a table nothing says that its rows were ever published."""
+    captured = Captured("rowlock", "b1")
+    for name, ceiling in (("none", None), ("defined", DEFINED), ("rows", (0, 3, 900, 1))):
+        state = table_state(name)
+        state.topic.ceiling = ceiling
+        captured.tables[state.name], captured.topics[state.topic.name] = state, state.topic
+    found = {captured.topic_of(name): TopicTails() for name in captured.tables}
+    assert published(found, captured, 0, again=False).bare == {("bank", "none"), ("bank", "defined")}

@@ -15,15 +15,18 @@ from hypothesis import strategies as st
 from producer.errors import SourceRefusedError
 from producer.resume.positions import PositionStore, check_gtids, check_log, check_server, select
 from producer.resume.topic_recovery import Marker, Tail, TopicTails
-from producer.snapshot.chunks import FROM_START
-from producer.snapshot.resume import resume_after
+from producer.snapshot.chunks import FROM_START, ResumePoint
+from producer.snapshot.resume import resume_after, resume_point
 from producer.sources.binlog.mariadb_gtids import gtids_contained
 from producer.sources.changes import LogFile
+from producer.tables import Begun
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Identity, StoredPosition
+from tests.apply_kit import account_table
 
 MYSQL = Identity(server_uuid="u1", server_id=1, version="9.1", gtid_set="u1:1-9")
 MARIADB = Identity(server_uuid=None, server_id=1, version="11.4", gtid_set="0-1-9")
@@ -231,3 +234,25 @@ def test_a_record_that_was_counted_by_the_topics_end_is_not_counted_again() -> N
     acknowledge(len(topic.keys) - 1)
     topic.keys.append(b"2")
     assert store.superseded(topic, 1)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_row_of_the_log_makes_its_table_known_where_that_is_asked(always: bool) -> None:
+    tails = TopicTails()
+    tails.add(0, _event(1, (0, 1, 50, 0)), always=always)
+    assert list(tails.tables) == ([("d", "t")] if always else [])
+
+
+def test_a_copy_that_is_over_does_not_go_on() -> None:
+    """`copies.resumes`: whoever cancelled it has said so."""
+    begun = Begun(CopyMark(id="r1"), (0, 3, 900, -5), 2, "")
+    state: Any = SimpleNamespace(begun=begun, name=("d", "t"), table=None)
+    over: Any = SimpleNamespace(resumes=lambda _table, _begun: False)
+    assert resume_point(state, None, over) == ResumePoint(done=True, number=1, after=None, repeated=True)
+    on: Any = SimpleNamespace(resumes=lambda _table, _begun: True)
+    assert resume_point(state, None, on) == ResumePoint(done=False, number=1, after=None, repeated=True)
+    first: Any = SimpleNamespace(begun=None, name=("d", "t"), table=None)
+    assert resume_point(first, None, on) == ResumePoint(done=False, number=1, after=None, repeated=False)
+    assert resume_after(Tail(), account_table()) == ResumePoint(
+        done=False, number=1, after=None, repeated=False
+    )

@@ -21,10 +21,11 @@ from consumer.ordering.lanes.lane import Apply, Idle, Lane, WaitFor
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import EventId, Held, LaneProgress, RowChange
+from consumer.ordering.model import EventId, Held, LaneProgress, RowChange, TargetTable
 from consumer.tables.router import target_table as resolved
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
+from tests.apply_kit import account_table
 from tests.history import lane_driver, target_table
 
 TABLE = target_table()
@@ -514,3 +515,33 @@ def test_numbers_fold_by_value_not_by_form(number: int) -> None:
     )
     assert fold_decimal("-0.00") == fold_decimal("0")
     assert fold_float(-0.0) == fold_float(0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "one"), [("utf8mb4_0900_ai_ci", True), (None, True), ("another column", False)]
+)
+def test_values_that_the_source_keeps_unique_have_one_holder_also_where_the_target_compares_exactly(
+    theirs: str | None, one: bool
+) -> None:
+    """Such a value is waited for by its last holder alone. A column of `add:` is none of the source's."""
+    collated = theirs if theirs != "another column" else None
+    columns = tuple(
+        altered(each, type=altered(each.type, collation=collated)) if each.name == "email" else each
+        for each in account_table().columns
+    )
+    index = account_table().unique[0]
+    own = altered(index, parts=(IndexPart(column="owner"),)) if theirs == "another column" else index
+    source = altered(account_table(), columns=columns, unique=(own,))
+    exact = tuple(altered(each, type=altered(each.type, collation=None)) for each in columns)
+    branch = Column(name="branch", type=ColumnType(kind=Kind.INT, bits=32), nullable=False)
+    for parts, more in ((index.parts, ()), ((IndexPart(column="branch"), *index.parts), (branch,))):
+        table = altered(source, columns=(*exact, *more), unique=(altered(index, parts=parts),))
+        at = tuple(table.indexes_of(each.columns) for each in table.unique)
+        target = TargetTable(
+            table=table, key_at=table.indexes_of(table.key.columns), unique_at=at, added=(), more=False
+        )
+        layout = Layout(lanes=1)
+        plan = Dispatcher(
+            layout, LockTable(1), [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
+        ).plan(target, source)
+        assert [each[3] for each in plan.indexes] == [one]

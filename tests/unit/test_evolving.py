@@ -43,6 +43,7 @@ from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.alterations import DropTable
 from schemas.findings import split_remedy
 from schemas.table.model import ColumnType, Kind, Table, Value
+from schemas.table.names import EXACT
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
@@ -226,6 +227,50 @@ def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: None)
     with pytest.raises(TargetConfigError, match=r"public\.acct"):
         unaltered(spec, session, asked)
+
+
+def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
+    """Without the error the new definition was in force and the table the old one."""
+    change = TableChange(Stored(TABLE), added(TABLE, column("n")), "evolve", ColumnChanges(added=("n",)))
+    asked = FollowDefinition(change, "end", (0, ZERO, 0, 0))
+    routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
+    spec = UnitSpec(
+        unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
+    )
+    there = replace(TABLE, db="public")
+    session: Any = SimpleNamespace(read_table=lambda _schema, _table: there, column_names=EXACT)
+    with pytest.raises(TargetConfigError, match=r"public\.acct of .* would have to be altered \(1 steps\)"):
+        unaltered(spec, session, asked)
+
+
+@KINDS
+@pytest.mark.parametrize("key", ["id", "owner"])
+def test_a_copy_under_another_key_closes_what_is_held(key: str, transactional: bool) -> None:
+    """What is held is of rows by their old key, and all of them come anew."""
+    tale = story("evolve", transactional=transactional, rows=0)
+    tale.bench.target.refuse = lambda row: RefusedError("too long") if "poison" in row else None
+    tale.put(1, email="poison")
+    assert tale.bench.apply().held == 1
+    tale.rows.clear()  # gone at the source, by what nobody saw
+    tale.copy(replace(TABLE, key=unique("PRIMARY", key)))
+    assert tale.bench.apply().state == "ok"
+    closed = [why for _, why in tale.bench.target.state.closed]
+    assert closed == (["the table's key became another one"] if key == "owner" else [])
+
+
+@KINDS
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_change_that_would_change_rows_of_others_needs_a_copy_where_there_are_others(
+    shared: bool, transactional: bool
+) -> None:
+    tale = (
+        shared_story(transactional=transactional) if shared else story(add=True, transactional=transactional)
+    )
+    tale.statement(*FOLLOWED["add with a default"], {"n": 7})
+    report = tale.bench.apply()
+    assert (report.state, report.copy is not None) == (("stopped", True) if shared else ("ok", False)), (
+        report.message
+    )
 
 
 def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None:

@@ -347,3 +347,14 @@ def test_gtids_of_mariadb_keep_the_last_of_each_domain_and_server() -> None:
         found.add(gtid)
     assert str(found) == "0-1-43,0-2-44,1-7-10"
     assert str(MariadbGtids.parse("")) == ""
+
+
+@pytest.mark.parametrize("found", [[description(), packet(163, bytes(6), 285)], []])
+def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
+    monkeypatch: pytest.MonkeyPatch, found: list[bytes]
+) -> None:
+    closed = []
+    monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
+    Server(monkeypatch, at_4=found)
+    ProvenLog({}).head("b.000003")
+    assert len(closed) == 1

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from consumer.attempt import spec as spec_module
 from consumer.attempt.spec import UnitSpec, prepared
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TopicOptions, UnitState
@@ -199,3 +200,23 @@ def test_check_says_it_of_topics_too() -> None:
     assert "add: " in found.remedy
     assert not list(not_kept_apart(config, [flow("b1", to("plain", B1)), flow("b2", to("plain", B2))]))
     assert not list(not_kept_apart(config, [flow("b1", to("plain", {}))]))
+
+
+@pytest.mark.parametrize("lost", [None, "topic public.acct was made anew"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_topic_whose_records_are_lost_stops_the_unit_that_wrote_them(
+    lost: str | None, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Any = SimpleNamespace(target=SimpleNamespace(topic=object()))
+    session: Any = SimpleNamespace(records_lost=lambda _unit, _target: lost)
+    spec: Any = SimpleNamespace(
+        source="b1", routes=(), create_tables=True, debezium=None, unit=None, batches=False
+    )
+    monkeypatch.setattr(spec_module, "prepare", lambda *_, **__: found)
+    monkeypatch.setattr(spec_module, "_keep_apart", lambda *_: None)
+    monkeypatch.setattr(spec_module, "_known", lambda *_: None)
+    if lost is None or first:
+        assert prepared(spec, session, Stored(ACCT), first=first) is found
+    else:
+        with pytest.raises(UnitStoppedError, match=lost):
+            prepared(spec, session, Stored(ACCT), first=first)

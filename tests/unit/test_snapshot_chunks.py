@@ -372,3 +372,16 @@ def test_snapshot_rows_of_a_later_run_stand_above_those_of_an_earlier_one(
     assert first_row(gen, (0, 3, 4711, 7)) == first_row(gen, None), (
         "rows of the log at the same place have to pass first"
     )
+
+
+def test_chunks_are_numbered_one_by_one_and_each_goes_on_where_the_last_one_ended() -> None:
+    """By that a restart finds the last of a chain: with a gap it would read the whole table again."""
+    machine, at = SnapshotMachine(1), 100
+    state, effects = machine.start(TABLE, (1, at), None, FROM_START, 0.0)
+    found = []
+    for row in (1, 2, 3):
+        [read] = [each for each in effects if isinstance(each, ReadChunk)]
+        state, _ = machine.step(state, ChunkRead(read.request, [(row, 1)], Low((1, at), None), (1, at)), 0.0)
+        state, effects = machine.step(state, StreamAt((1, at)), 0.0)
+        found += [(each.number, each.after, each.upto) for each in effects if isinstance(each, EmitChunk)]
+    assert found == [(1, None, (1,)), (2, (1,), (2,)), (3, (2,), (3,))]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 
 import pytest
+from msgspec.structs import replace
 
 from producer.errors import TableStoppedError
-from producer.snapshot.text import row_of
+from producer.snapshot.text import expressions, row_of
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.apply_kit import TEXT
 
@@ -29,3 +30,10 @@ def test_in_the_key_they_stop_the_table() -> None:
     with pytest.raises(TableStoppedError, match=r"d\.t has bytes in column id of its key") as stopped:
         row_of(TABLE)((ODD, b"x"))
     assert stopped.value.cause == "value"
+
+
+def test_texts_are_read_as_the_bytes_that_the_source_stores() -> None:
+    """The server would make question marks of what the connection's character set lacks; what is no text is read as it is."""
+    number = Column(name="n", type=ColumnType(kind=Kind.INT, bits=32))
+    table = replace(TABLE, columns=(*COLUMNS, number))
+    assert expressions(table) == ["CAST(`id` AS BINARY)", "CAST(`note` AS BINARY)", "`n`"]

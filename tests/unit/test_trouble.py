@@ -1,0 +1,24 @@
+"""What a report says of an attempt's progress."""
+
+from __future__ import annotations
+
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.transactions import Progress
+from consumer.attempt.trouble import AttemptFigures, Trouble, report_of
+from consumer.ordering.model import ApplyUnit, LaneProgress
+
+SPEC = UnitSpec(
+    unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=3, topic_id="id", routes=(), lanes=2
+)
+
+
+def test_an_attempt_that_read_no_progress_reports_none() -> None:
+    report = report_of(SPEC, Progress([]), AttemptFigures(), Trouble("fenced", "another epoch"))
+    assert (report.offset, report.position, report.commit_ts_ms) == (-1, None, 0)
+
+
+def test_a_report_tells_the_lowest_lane_s_progress() -> None:
+    lanes = [LaneProgress(n, 3, 1, "id", 7 - n, (0, 1, 90 - n, 0), 1, "{}", 40 - n) for n in range(2)]
+    report = report_of(SPEC, Progress(lanes), AttemptFigures(dropped=2), Trouble("ok", ""), passed=3)
+    assert (report.offset, report.position, report.commit_ts_ms) == (6, (0, 1, 89, 0), 39)
+    assert (report.dropped, report.epoch) == (5, 3)
