@@ -24,7 +24,7 @@ from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig, TargetConfig
-from schemas.table.model import Row, Value
+from schemas.table.model import Kind, Row, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
 from schemas.wire.event import Event
@@ -203,7 +203,14 @@ def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | 
     names, rows = wanted or play.rows(unit.name)
     columns = in_common(unit, names)
     at = [names.index(each) for each in columns]
-    of_source = [tuple(row[i] for i in at) for row in rows]
+    exact = decimals(unit, columns)
+    of_source = [
+        tuple(
+            str(row[i]) if isinstance(row[i], int) and name in exact else row[i]
+            for i, name in zip(at, columns, strict=True)
+        )
+        for row in rows
+    ]
     held = unit.held()
     assert not held or unit.policy in ("ignore", "stop"), (unit.unit, held)
     key = columns.index("id")
@@ -214,6 +221,16 @@ def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | 
     if expected == found:
         return None
     return f"{unit.real.target.kind} {unit.place}: {columns}\nsource {expected}\ntarget {found}\n{history_of(play, unit.name)}"
+
+
+def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
+    """Return the source's columns that the target has as DECIMAL: a whole number of the source is the text of one there."""
+    session = unit.real.session
+    real, (_, state) = session.read_table(*unit.place), session.read(unit.unit)
+    assert real is not None
+    assert state is not None
+    stored = decode_stored(state.definition or "")
+    return {name for name in columns if real.column(stored.target_name(name)).type.kind is Kind.DECIMAL}
 
 
 def plain(rows: Sequence[Row], policy: str) -> list[Row]:
