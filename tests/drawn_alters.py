@@ -147,7 +147,7 @@ class History:
     def _done(self, actions: list[Action]) -> None:
         for each in actions:
             if each.takes is not None:
-                del self.columns[each.takes]
+                self.columns.pop(each.takes, None)  # a server may take two actions on one column
                 self.left.append(each.takes)
         for each in actions:
             if each.gives is not None:

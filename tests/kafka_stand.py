@@ -19,7 +19,7 @@ from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.errors import FencedError, RefusedError, TransientError
 from consumer.ordering.model import (
     ApplyUnit,
@@ -221,7 +221,7 @@ class Cluster:
         self.schema, self.config, self.kafka = config.prefix, config, kafka
         self.session = self.open()
         self.worker: KafkaTarget | None = None
-        self.tables: dict[tuple[str, int], InForce] = {}
+        self.tables: dict[UnitPlace, InForce] = {}
 
     def open(self) -> KafkaTarget:
         made = KafkaTarget(self.config, lambda: 0)

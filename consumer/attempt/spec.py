@@ -24,8 +24,9 @@ SMALL_BATCH = 500
 """Events up to which one transaction is cheaper than waking the lanes."""
 
 OnDrop = Literal["keep", "empty", "drop"]
-Tables = MutableMapping[tuple[str, int], InForce]
-"""Definitions in force by (topic, epoch or assignment), kept by the process."""
+UnitPlace = tuple[ApplyUnit, int]
+Tables = MutableMapping[UnitPlace, InForce]
+"""Definitions in force by (unit, epoch or assignment), kept by the process. Two pipelines may read one topic, under equal numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ class UnitSpec:
     scratch: str = ""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def place(self) -> UnitPlace:
         """The key of the definition in force in `Tables`."""
-        return self.unit.topic, self.epoch if self.assigned is None else self.assigned
+        return self.unit, self.epoch if self.assigned is None else self.assigned
 
 
 def initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:

@@ -19,7 +19,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report, ReportSender, said_again
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.attempt.trouble import InputLostError
 from consumer.errors import ConsumerError, TransientError
 from consumer.spark.active_units import Attempts, BoardReader
@@ -83,7 +83,7 @@ class Worker:
     def __init__(self, config: TaskConfig, attempts: Attempts | None = None) -> None:
         self.run = config.run
         self._connections = ConnectionCache(config.target, f"rowlock {config.pipeline}")
-        self._tables: dict[tuple[str, int], InForce] = {}
+        self._tables: dict[UnitPlace, InForce] = {}
         self._sender = ReportSender(config.report_port, config.report_token)
         self._boards: dict[str, BoardReader] = {}
         self._attempts = attempts or Attempts(config.attempts)

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.ordering.fold import key_fold
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
@@ -50,7 +50,7 @@ class Real:
         self.cache = ConnectionCache(self.config, "rowlock p")
         self.session: Session = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
-        self.tables: dict[tuple[str, int], InForce] = {}
+        self.tables: dict[UnitPlace, InForce] = {}
 
     def execute(self, sql: str) -> Any:
         return self.target.sql(sql)
@@ -115,7 +115,7 @@ class RealUnit:
         return [records[at : at + 100] for at in range(0, len(records), 100)]
 
     def rows(self) -> list[tuple[object, ...]]:
-        in_force = self.real.tables[self.unit.topic, self.epoch]
+        in_force = self.real.tables[self.unit, self.epoch]
         return sorted(self.real.rows(self.unit, in_force.target), key=str)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from consumer.attempt.spec import UnitSpec, definition_in_force
 from consumer.errors import CopyNeededError, UnitStoppedError
-from consumer.ordering.model import TopicOptions
+from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.tables.definition import prepare
 from consumer.tables.fitness import judged, misfit
 from consumer.tables.router import Policy, TableRoute, resolve, wanted_table
@@ -240,3 +241,21 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
     prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table())
     session.read_table = lambda *_: real_table()
     prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True)
+
+
+def test_what_is_in_force_is_kept_by_unit_and_not_by_topic_alone() -> None:
+    """Two pipelines that read one topic may be at equal numbers of their epochs: rows of the one would go to the other's table."""
+    text, tables = Stored(SOURCE).encode(), {}  # type: ignore[var-annotated]
+    found = []
+    for pipeline in ("p", "q"):
+        routes = (TableRoute("bank.*", f"public.{pipeline}"),)
+        spec = UnitSpec(
+            unit=ApplyUnit(pipeline, "rl.b1.bank.acct"),
+            source="b1",
+            epoch=7,
+            topic_id="id",
+            routes=routes,
+            lanes=1,
+        )
+        found.append(definition_in_force(spec, target(real_table()), text, tables))
+    assert [each.target.name for each in found] == ["p", "q"]

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import InForce
@@ -64,7 +64,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.folder = JsonFolder(path)
         self.session = self.folder
-        self.tables: dict[tuple[str, int], InForce] = {}
+        self.tables: dict[UnitPlace, InForce] = {}
 
     def narrow(self, _table: str, column: str, length: int) -> None:
         def refuses(row: Row) -> bool:

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reader import EnvelopeReader, Rows, Slice
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
@@ -47,7 +47,7 @@ class Bench:
         self.unit = ApplyUnit("p", topic)
         self.topic: list[bytes] = []
         self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, **spec}
-        self.tables: dict[tuple[str, int], InForce] = {}
+        self.tables: dict[UnitPlace, InForce] = {}
         self.epoch = 0
         self.take_over()
 

@@ -17,7 +17,7 @@ from consumer.attempt import debezium
 from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.reader import Slice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.errors import RefusedError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
@@ -53,7 +53,7 @@ class Bench:
     ) -> None:
         self.connector = Connector(table, schemas=schemas)
         self.target = FakeTarget()
-        self.tables: dict[tuple[str, int], InForce] = {}
+        self.tables: dict[UnitPlace, InForce] = {}
         self.spec = UnitSpec(
             unit=ApplyUnit("p", "t"), source="b1", epoch=0, topic_id="id", routes=routes, lanes=lanes,
             limits=LaneLimits(pause=0.001, max_pause=0.002), debezium=Modes(),

@@ -14,8 +14,9 @@ from consumer.attempt.copies.snapshots import Reread, newest_snapshot
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import SMALL_BATCH, UnitSpec
+from consumer.attempt.spec import SMALL_BATCH, UnitPlace, UnitSpec
 from consumer.errors import UnitStoppedError
+from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.hands import refused
 from consumer.process.takeover import TakeoverResult
 from consumer.spark.pipeline import PipelineSettings
@@ -40,7 +41,7 @@ class Stretches:
         """`copy_at`: where in a unit's topic the last copy of its table begins, as far as is known."""
         self._pipeline, self._copy_at = pipeline, copy_at
         self._reader = reader_settings(pipeline.bootstrap, pipeline.kafka_options)
-        self._tables: dict[tuple[str, int], InForce] = {}
+        self._tables: dict[UnitPlace, InForce] = {}
         self._aborted: set[tuple[str, int]] = set()
         self._mutex = threading.Lock()
         self._taking = 0
@@ -55,7 +56,7 @@ class Stretches:
 
     def read_anew(self, topic: str, assignment: int) -> None:
         """Whatever was in force of the unit's definition is read again from the target."""
-        self._tables.pop((topic, assignment), None)
+        self._tables.pop((ApplyUnit(self._pipeline.name, topic), assignment), None)
 
     def announce(self) -> None:
         """A takeover has been asked for; it may have to wait for a hand."""
