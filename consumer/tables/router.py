@@ -243,7 +243,7 @@ def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) 
         table=table,
         key_at=table.indexes_of(table.key.columns),
         unique_at=(),
-        added=tuple(name for name, _ in routed.added),
+        added=routed.added_names,
         topic=TargetTopic(
             f"{wanted.db}.{wanted.name}",
             routed.topic,

@@ -44,7 +44,7 @@ def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None
 def _key_of(routed: Routed, table: Table) -> set[str]:
     """Return the columns of a record's key, which stand in it by name."""
     key = () if routed.topic is None else routed.topic.key
-    return set(key or (*(name for name, _ in routed.added), *table.key.columns))
+    return set(key or (*routed.added_names, *table.key.columns))
 
 
 def shared_with(

@@ -40,7 +40,7 @@ class Sides:
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
         wanted = written_part(wanted_table(pair.table, pair.routed, names), real, pair.routed.policy)
-        target = target_table(wanted, real, tuple(name for name, _ in pair.routed.added))
+        target = target_table(wanted, real, pair.routed.added_names)
         written = set(wanted.column_names)
         columns = tuple(each for each in pair.table.columns if names.get(each.name, each.name) in written)
         shown = replace(pair.table, columns=columns, unique=())

@@ -41,15 +41,10 @@ def limit_of(length: int) -> int:
 
 def as_long(text: ColumnType, charset: str | None) -> ColumnType:
     """Return the TEXT that holds all that `text` may have, in another character set."""
-    there = ColumnType(kind=Kind.TEXT, charset=charset)
-    if (
-        text.kind is not Kind.TEXT
-        or not text.length
-        or None in (charset, text.charset)
-        or text_bytes(text, there) == text.length
-    ):
+    if text.kind is not Kind.TEXT or not text.length or None in (charset, text.charset):
         return text
-    return replace(text, length=limit_of(text_bytes(text, there)))
+    size = text_bytes(text, ColumnType(kind=Kind.TEXT, charset=charset))
+    return text if size == text.length else replace(text, length=limit_of(size))
 
 
 def _width(charset: str | None) -> int:

@@ -73,6 +73,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("producer/decoders/source.py", "        self._unpacks = 0", "        self._unpacks = 1", "it makes names of functions different, and no more"),
     Survivor("producer/snapshot/chunk_sender.py", "_GENS = 1 << 20", "_GENS = 2 << 20", "generations before numbers of rows come again, which first_row allows for"),
     Survivor("producer/snapshot/chunk_sender.py", "_GENS = 1 << 20", "_GENS = 1 << 21", "generations before numbers of rows come again, which first_row allows for"),
+    Survivor("consumer/attempt/copies/copies.py", "    if chunk is None or copy is None or copy.begins is None or copy.since is None:", "    if chunk is None or copy is None or copy.begins is None and copy.since is None:", "a marker of a copy says both, and what begins one says neither"),
 )  # fmt: skip
 
 

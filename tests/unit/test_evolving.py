@@ -22,7 +22,7 @@ from consumer.attempt.effects import (
     WriteUnit,
 )
 from consumer.attempt.evolution.in_target import lose_others, unaltered
-from consumer.attempt.evolution.machine import ROUNDS, TableChanges
+from consumer.attempt.evolution.machine import ROUNDS, TableChanges, _step
 from consumer.attempt.reader import Slice
 from consumer.attempt.spec import UnitSpec, known_table
 from consumer.attempt.transactions import Progress
@@ -40,7 +40,7 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.plans import Planned, TableChange
 from consumer.tables.router import Policy, TableRoute
 from consumer.tables.stored import Stored, decode_stored
-from consumer.targets.alterations import DropTable
+from consumer.targets.alterations import ChangeColumn, DropTable
 from schemas.findings import split_remedy
 from schemas.table.model import ColumnType, Kind, Table, Value
 from schemas.table.names import EXACT
@@ -52,6 +52,7 @@ from tests.apply_kit import FakeSource, account_table
 from tests.fake_target import FakeSession
 from tests.unit.test_apply_copies import CopyBench
 from tests.unit.test_evolution import (
+    BIG,
     FOLDED,
     FOLLOWED,
     TABLE,
@@ -241,6 +242,27 @@ def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: there, column_names=EXACT)
     with pytest.raises(TargetConfigError, match=r"public\.acct of .* would have to be altered \(1 steps\)"):
         unaltered(spec, session, asked)
+
+
+def test_a_target_of_whole_batches_that_needs_nothing_goes_on_with_what_was_planned() -> None:
+    asked = FollowDefinition(TableChange(Stored(TABLE), TABLE, "evolve"), "end", (7, ZERO, 0, 0))
+    routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
+    spec = UnitSpec(
+        unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
+    )
+    session: Any = SimpleNamespace(
+        read_table=lambda _schema, _table: replace(TABLE, db="public"), column_names=EXACT
+    )
+    state = unaltered(spec, session, asked)
+    assert [each.stored.encode() for each in asked.found] == [state.definition]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "null"), [(False, True, " NULL"), (True, True, ""), (False, False, "")]
+)
+def test_a_step_says_null_where_a_column_comes_to_allow_it(was: bool, now: bool, null: str) -> None:
+    step = ChangeColumn(column("n", nullable=was), column("n", BIG, nullable=now), lossless=True)
+    assert _step(step) == f"ChangeColumn n int to int{null}"
 
 
 @KINDS

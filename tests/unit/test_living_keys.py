@@ -18,7 +18,7 @@ from consumer.attempt.copies import keys_on_disk
 from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
 from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.copies.sweep import Sweep
+from consumer.attempt.copies.sweep import Sweep, read_again
 from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
@@ -335,3 +335,13 @@ def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
     sweep = Sweep("t", in_force, delete, patient=True, read=read)
     assert carried_out(sweep.of_table(5, 10)) == 1
     assert deleted == [[(1,)]]
+
+
+@pytest.mark.parametrize(("offset", "raw"), [(8, b"{}"), (7, None)])
+def test_a_copy_whose_event_kafka_has_no_more_is_not_read_again(offset: int, raw: bytes | None) -> None:
+    in_force: Any = None
+    reading = read_again("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
+    next(reading)
+    with pytest.raises(CopyNeededError, match="does not hold offset 7") as found:
+        reading.send([(offset, raw)])
+    assert found.value.cause == "gap"

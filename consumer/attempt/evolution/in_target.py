@@ -186,4 +186,4 @@ def _sharers(spec: UnitSpec, units: dict[str, UnitState], routed: Routed) -> dic
 
 def _whole(real: Table, routed: Routed) -> TargetTable:
     key_at = real.indexes_of(real.key.columns)
-    return TargetTable(real, key_at, (), tuple(name for name, _ in routed.added))
+    return TargetTable(real, key_at, (), routed.added_names)

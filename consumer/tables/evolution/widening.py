@@ -9,12 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from consumer.targets.checks.column_fit import (
-    fits,
-    holds,
-    int_range,
-    keeps_signs,
-)
+from consumer.targets.checks.column_fit import fits, holds, int_range, keeps_signs
 from schemas.table.charsets import keeps_characters, limit_of, text_bytes
 from schemas.table.model import ColumnType, Kind
 

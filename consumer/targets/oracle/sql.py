@@ -28,7 +28,7 @@ def named(name: str) -> str:
 
 
 class ColumnNames(Names):
-    """Names are one to Oracle if `named` makes them one, and one is read as `spelled` says it, whatever was written."""
+    """Names of columns as Oracle compares them: two are the same if `named` returns one text for both. Its catalogue shows that text alone, not what was written."""
 
     def fold(self, text: str) -> str:
         return named(text)
