@@ -17,6 +17,7 @@ from msgspec import structs
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
 from consumer.tables.lossy_columns import lossy_columns
+from consumer.targets.checks.column_spelling import remedy_for
 from schemas.config.kinds.topics import TopicConfig
 from schemas.findings import Finding
 from schemas.table.filters import row_filter
@@ -205,8 +206,7 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
     missing = names - set(real.column_names)
     if missing:
         raise TargetConfigError(
-            f"{_name(real)}: the target table lacks the columns {sorted(missing)}: add them, "
-            f"or drop the table and let rowlock create it"
+            f"{_name(real)}: the target table lacks the columns {sorted(missing)}: {remedy_for(missing, real, added)}"
         )
     _check_key(wanted, real)
     unique = tuple(index for index in real.unique if _usable(index, names, real))

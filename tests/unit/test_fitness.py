@@ -208,6 +208,16 @@ def test_what_check_refuses_stops_the_unit_with_a_remedy(
     assert str(stopped.value) == why
 
 
+def test_a_column_of_the_route_in_another_spelling_is_to_be_written_as_the_target_has_it() -> None:
+    routes = (TableRoute("bank.*", "public.{table}", add=(("NOTE2", "b1"),)),)
+    real = real_table()
+    there = structs.replace(real, columns=(*real.columns, structs.replace(real.column("note"), name="note2")))
+    why = misfit(target(there), SOURCE, "b1", routes)
+    assert why is not None
+    assert "lacks the columns NOTE2" in why
+    assert ": write note2 under `add`, as the table spells it" in why
+
+
 def test_what_only_a_dialect_knows_of_is_said_in_its_words() -> None:
     odd = Remark("is odd", "ALTER TABLE acct MAKE EVEN")
     assert misfit(target(real_table(), TableFacts(remarks=(odd,))), SOURCE, "b1", ROUTES) == (

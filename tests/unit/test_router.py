@@ -104,6 +104,16 @@ def test_a_target_that_does_not_fit_is_refused(changes: dict[str, object], word:
         target_table(account_table(), _with(account_table(), **changes))
 
 
+def test_a_column_of_the_route_is_to_be_written_as_the_target_spells_it() -> None:
+    """MySQL takes both spellings for one column, and refuses the second one that "add them" would ask for."""
+    real = account_table().renamed({account_table().columns[-1].name: "BRANCH"})
+    wanted = real.renamed({"BRANCH": "branch"})
+    with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: write BRANCH under `add`"):
+        target_table(wanted, real, ("branch",))
+    with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: add them"):
+        target_table(wanted, real)
+
+
 def test_the_fingerprint_follows_the_routes() -> None:
     assert fingerprint((TO_HQ,)) == fingerprint(
         (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)

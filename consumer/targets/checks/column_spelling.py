@@ -30,3 +30,18 @@ def as_spelled(wanted: Table, real: Table, added: Collection[str], same: Names) 
     """Return `wanted` with the names that its columns have in the target; those of the columns of `add:` stay."""
     names = spelled_there(wanted, real, {name: name for name in added}, (), same)
     return wanted.renamed(names) if names else wanted
+
+
+def remedy_for(missing: Collection[str], real: Table, added: Collection[str]) -> str:
+    """Return what to do about columns that the target table lacks. A name of `add:` in another spelling is mended where it is written:
+    some servers take both spellings for one column, and refuse a second one."""
+    there = {name.casefold(): name for name in real.column_names}
+    spelled = [
+        there[name.casefold()] for name in sorted(missing) if name in added and name.casefold() in there
+    ]
+    others = "add them, or drop the table and let rowlock create it"
+    return (
+        f"write {', '.join(spelled)} under `add`, as the table spells it; otherwise {others}"
+        if spelled
+        else others
+    )

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from consumer.errors import MissingGrantError, TargetConfigError
 from consumer.targets.checks.column_fit import holds, loss_of, takes
-from consumer.targets.checks.column_spelling import as_spelled
+from consumer.targets.checks.column_spelling import as_spelled, remedy_for
 from consumer.targets.checks.rights import MissingRight
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.findings import Finding
@@ -119,7 +119,7 @@ def _columns(case: _Case) -> Iterator[Finding]:
     missing = [name for name in case.wanted.column_names if name not in real]
     if missing and not case.leaves_out:
         yield case.error(
-            f"lacks the columns {', '.join(missing)}", "add them, or drop the table and let rowlock create it"
+            f"lacks the columns {', '.join(missing)}", remedy_for(missing, case.real, case.added)
         )
     written = set(case.wanted.column_names)
     required = [name for name in case.facts.required if name not in written]
