@@ -63,7 +63,7 @@ Effect = Forget | StopAgain | Ask
 class CopyBook:
     """Takes requests in, and what happens to tables whose copies wait or run. `requests`: offset of the next one to read.
 
-    `rate`: most rows a second of a copy that was asked for without a rate; None: no limit. Times in ms since 1970.
+    `rate`: most rows a second of a copy that was asked for without a rate; None, 0: no limit. Times in ms since 1970.
     """
 
     def __init__(

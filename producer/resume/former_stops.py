@@ -46,11 +46,7 @@ class FormerStops:
             for name in [*names, *former]
             if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
         }
-        recorded = (
-            set()
-            if started.fresh
-            else {dotted(name) for name in [*names, *former]} & {*record.anchors, *record.stops}
-        )
+        recorded = {*record.anchors, *record.stops}
         self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
         said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
         before = merged(_not_ended(record, tails), said)
@@ -95,7 +91,7 @@ class FormerStops:
 def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:
     """Return the record's stops that no copy has ended which began in a topic since the record was written."""
     stops = dict(record.stops)
-    here = (record.epoch, binlog_file_number(record.file), record.pos, -1)
+    here = (record.epoch, binlog_file_number(record.file), record.pos)
     for name, tail in tails.items():
         anchor = record.anchors.get(dotted(name))
         if tail.ended(stops.get(dotted(name)), here, anchor.end if anchor is not None else -1) is None:

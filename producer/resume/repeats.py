@@ -19,7 +19,7 @@ from schemas.wire.records import StoredPosition
 def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
     """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
     stem, _, number = record.file.rpartition(".")
-    file = record.file if position[1] == int(number) else f"{stem}.{position[1]:0{len(number)}d}"
+    file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
         id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
         ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
@@ -38,8 +38,6 @@ def send_definition(
     copy: CopyMark | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
-    if state.defined_at[0] != context.epoch:
-        context = msgspec.structs.replace(context, epoch=state.defined_at[0])
     state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
         state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
@@ -64,8 +62,7 @@ def send_stop(
     position = stopped.position
     if position is None:
         raise ValueError(f"the stop of {dotted(name)} has no place yet")
-    if position[0] != context.epoch:
-        context = msgspec.structs.replace(context, epoch=position[0])
+    context = msgspec.structs.replace(context, epoch=position[0])  # it may be of an era before
     at = definition_context(record, position)
     at.ts_ms = stopped.stop.since_ms
     topic.note()

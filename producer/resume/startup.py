@@ -68,7 +68,7 @@ class Starter:
         fresh = records.newest is None or new_snapshot
         started = Started(
             record, context, self.captured, {}, {}, fresh,
-            copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second or None),
+            copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second),
             snapshots=self.config.snapshot != "never",
         )  # fmt: skip
         self._define_all(started, names, former, found)
@@ -90,7 +90,7 @@ class Starter:
     def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
         known = {**record.anchors, **record.stops} if record else {}
-        exist = self.topics.partitions() if known else {}
+        exist = self.topics.partitions()
         found = {name for text in known for name in meant(text) if self.captured.topic_of(name) in exist}
         return sorted(found - set(names))
 
@@ -128,8 +128,8 @@ class Starter:
         gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
         gen = max(gen, self.term.at_least)
         assigned = max(stored.assigned if stored else 0, self.term.at_least)
-        written = max((tails.highest for tails in found.values() if tails.highest), default=None)
-        if stored is None and written is not None and not new_snapshot:
+        eras = [tails.highest[0] for tails in found.values() if tails.highest]
+        if stored is None and eras and not new_snapshot:
             raise SourceRefusedError(
                 f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
                 f"deleted, or another installation uses the prefix: {START_OVER}"
@@ -140,7 +140,7 @@ class Starter:
                 stored, gen=gen, identity=here.identity, ts_ms=now_ms(), assigned=assigned, proof=here.proof
             )
         here = self.source.beginning()
-        before = max([stored.epoch if stored else -1, written[0] if written else -1])
+        before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
             ts_ms=now_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
@@ -261,17 +261,16 @@ class Starter:
             if message.value() is not None:
                 found[topic_name].add(message.offset(), message.value())
         for topic_name in names:
-            tails, topic = found[topic_name], self.captured.topics[topic_name]
-            if tails.highest is not None and (topic.ceiling is None or tails.highest > topic.ceiling):
-                topic.ceiling = topic.tail.last = tails.highest
+            topic = self.captured.topics[topic_name]
+            topic.tail.last = found[topic_name].highest
+            topic.raise_ceiling()
         for name in known:
             state, tail = self.captured.tables[name], started.tails[name]
             state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
             state.marker_offset = tail.marker_offset
             state.begun = tail.begun_in(started.record.epoch)
         for name, stopped in self.captured.stopped.items():
-            of_topic = found.get(self.captured.topic_of(name))
-            begun = of_topic.begun(name) if of_topic is not None else None
+            begun = found[self.captured.topic_of(name)].begun(name)
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None

@@ -91,16 +91,17 @@ class Tail:
         since = (table for at, table in self.definitions.items() if at > self.begun.position)
         return not all(same_definition(was, table) for table in since)
 
-    def ended(self, stop: TableStop | None, here: Position, known: int) -> TableStop | None:
+    def ended(self, stop: TableStop | None, here: tuple[int, int, int], known: int) -> TableStop | None:
         """Return the stop that a record holds unless a copy has begun in the topic since.
 
-        `here`: the record's position. Who passed the begin and kept the stop has not known of it. Where the begin stands at that very
+        `here`: the record's place (epoch, file, pos). Who passed the begin and kept the stop has not known of it. Where the begin stands at that very
         place, `known` decides: the topic's end for the record.
         """
         begun = self.begun
-        if stop is None or begun is None or begun.position[:3] < here[:3]:
+        if stop is None or begun is None:
             return stop
-        if begun.position[:3] == here[:3] and begun.offset <= known:
+        place = begun.position[:3]
+        if place < here or (place == here and begun.offset <= known):
             return stop
         self.begun = begun._replace(ended=begun.ended or stop.cause)
         return None
@@ -146,8 +147,7 @@ class TopicTails:
         return self.tables[name].begun if name in self.tables else None
 
     def _raise(self, position: Position) -> None:
-        if self.highest is None or position > self.highest:
-            self.highest = position
+        self.highest = max(position, self.highest or position)
 
     def _table_event(self, offset: int, event: _Event) -> None:
         source = event.source

@@ -131,7 +131,7 @@ MUTANTS = [
         "producer/resume/topic_recovery.py",
         ("        self.markers.clear()\n", ""),
         ("begun.offset <= known", "begun.offset < known"),
-        ("begun.position[:3] < here[:3]", "begun.position[:3] <= here[:3]"),
+        ("if place < here or", "if place <= here or"),
         tests=_COPIES,
     ),
     *_of("producer/loop/watermarks.py", ("is not None and self._reported.get(t) != o", "is not None")),

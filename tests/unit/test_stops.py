@@ -262,7 +262,7 @@ def test_a_copy_that_begins_ends_the_stop_and_old_markers() -> None:
 def test_a_record_holds_a_stop_unless_a_copy_has_begun_since(pos: int, known: int, holds: bool) -> None:
     tails = TopicTails()
     a_begin(2, (0, 3, 900, -5), tails)
-    found = tails.tables[ACCT].ended(a_stop(), (0, 3, pos, -1), known)
+    found = tails.tables[ACCT].ended(a_stop(), (0, 3, pos), known)
     assert (found is not None) == holds
     begun = tails.tables[ACCT].begun
     assert begun is not None
