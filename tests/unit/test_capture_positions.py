@@ -95,6 +95,13 @@ def test_another_server_is_refused(was: Identity, now: Identity, contained: bool
         check_gtids(record(identity=was), now, contained=contained)
 
 
+def test_a_source_that_lists_no_log_is_refused() -> None:
+    with pytest.raises(
+        SourceRefusedError, match=r"lists no binlog files, capture stands at binlog\.000010:400: start over"
+    ):
+        check_log(record(), [])
+
+
 def test_the_same_server_is_not() -> None:
     now = msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20")
     check_server(record(), now)
@@ -183,11 +190,14 @@ class _Slow:
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
+        self.removed: list[bytes] = []
         self.under_way: list[tuple[bytes, Callable[[int], None] | None]] = []
 
     def send(
-        self, _topic: str, key: bytes, _value: bytes | None, on_offset: Callable[[int], None] | None = None
+        self, _topic: str, key: bytes, value: bytes | None, on_offset: Callable[[int], None] | None = None
     ) -> None:
+        if value is None:
+            self.removed.append(key)
         self.under_way.append((key, on_offset))
 
     def drain(self) -> None:
@@ -220,6 +230,30 @@ def test_a_claim_is_seen_also_in_the_place_of_a_record_that_is_under_way() -> No
     assert store.superseded(topic, 1)
     topic.drain()
     assert store.superseded(topic, 1)
+
+
+@pytest.mark.parametrize("older", [0, 1, 2])
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_a_claim_right_behind_ours_is_seen(older: int, sent: int) -> None:
+    topic: Any = _Slow()
+    store, ours = PositionStore("p"), record()
+    store.claim(topic, topic, ours, ["0"] * older)
+    assert topic.under_way == [], "Kafka has all of it"
+    for _ in range(sent):
+        store.send(topic, ours)
+    topic.drain()
+    topic.keys.append(b"2")
+    assert store.superseded(topic, 1)
+
+
+def test_a_claim_takes_the_next_gen_that_is_free_and_removes_what_is_older() -> None:
+    """Another start had the same idea: its record came first."""
+    topic: Any = _Slow()
+    topic.keys += [b"1", b"2"]
+    claimed = PositionStore("p").claim(topic, topic, record(gen=2), ["1"])
+    assert claimed == record(gen=3)
+    assert topic.keys == [b"1", b"2", b"2", b"3", b"1"]
+    assert topic.removed == [b"1"]
 
 
 def test_a_record_that_was_counted_by_the_topics_end_is_not_counted_again() -> None:

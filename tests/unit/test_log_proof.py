@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pymysql
 import pytest
 
@@ -17,7 +18,7 @@ from producer.flavours.flavour import BinlogFlavour
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
 from producer.resume import proven_log
-from producer.resume.proven_log import ProvenLog, require_same
+from producer.resume.proven_log import ProvenLog, log_beginning, require_same
 from producer.sources.binlog.log_proof import Proofs, check_event, digest, exact, prove, still_there
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.mariadb_gtids import MariadbGtids
@@ -295,6 +296,8 @@ class Catalogue:
     def has_gtids(self, *_: object) -> bool:
         return self.has
 
+    def log_end(self) -> None: ...
+
     def log_files(self) -> list[LogFile]:
         return FILES
 
@@ -311,6 +314,27 @@ def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch
     reset: Any = Catalogue(has=False, flavour=MARIADB)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
         require_same(reset, ProvenLog({}), stored)
+
+
+class Moved(Catalogue):
+    """Another server has its name."""
+
+    def identity(self) -> Identity:
+        return msgspec.structs.replace(super().identity(), server_uuid="another")
+
+
+def test_another_server_is_refused_though_its_log_has_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored copy of the source has its log, too, and goes its own way behind it."""
+    Server(monkeypatch, at_100=THERE)
+    moved: Any = Moved(has=True)
+    with pytest.raises(SourceRefusedError, match="another server than the one recorded"):
+        require_same(moved, ProvenLog({}), record(prove([PROVEN])))
+
+
+def test_a_source_without_a_log_is_refused() -> None:
+    source: Any = Catalogue(has=True)
+    with pytest.raises(SourceRefusedError, match="has no binary log: set log_bin"):
+        log_beginning(source, ProvenLog({}))
 
 
 # --- what a record keeps
@@ -357,4 +381,28 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
     Server(monkeypatch, at_4=found)
     ProvenLog({}).head("b.000003")
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "said"),
+    [
+        (
+            [description(), packet(log.XID, b"\x0e" + bytes(7), 131)],
+            SourceRefusedError,
+            "not the one that was captured",
+        ),
+        (GONE, SourceRefusedError, "If the log was purged"),
+        ([], TransientSourceError, "no event"),
+        (pymysql.err.OperationalError(2013, "lost"), TransientSourceError, "lost"),
+    ],
+)
+def test_the_connection_of_a_proof_that_fails_is_closed(
+    monkeypatch: pytest.MonkeyPatch, found: Any, error: type[Exception], said: str
+) -> None:
+    closed = []
+    monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
+    Server(monkeypatch, at_100=found)
+    with pytest.raises(error, match=said):
+        ProvenLog({}).open(prove([PROVEN]), "b.000003", 131)
     assert len(closed) == 1
