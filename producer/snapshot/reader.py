@@ -26,7 +26,7 @@ from producer.flavours.flavour import Visibility
 from producer.snapshot.text import expressions, row_of
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from schemas.io.mysql_connection import SESSION_SQL, open_connection
-from schemas.table.model import Column, Key, Kind, Row, Table
+from schemas.table.model import Column, Key, Kind, Table
 from schemas.values.mysql import quote_name, to_mysql_columns
 from schemas.wire.position import LogPoint
 
@@ -88,10 +88,10 @@ class ChunkReader:
         with connection.cursor(Cursor) as cursor:
             low = self._visibility.begin(cursor)
             cursor.execute(sql, parameters or None)
-            rows: list[Row] = [convert(row) for row in cursor.fetchall()]
-            cursor.execute("COMMIT")
+            found = cursor.fetchall()
+            cursor.execute("COMMIT")  # before a row can stop its table
             high = self._visibility.log_end(cursor)
-        return ChunkRead(request.request, rows, low, high)
+        return ChunkRead(request.request, [convert(row) for row in found], low, high)
 
 
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
@@ -210,10 +210,10 @@ class BackgroundReader:
     def submit(self, request: ReadChunk) -> None:
         self._requests.put(request)
 
-    def poll(self, timeout: float = 0) -> ChunkRead | ChunkFailed | ChunkRefused | None:
-        """Return the next answer, if there is one within `timeout` seconds."""
+    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+        """Return the next answer, if there is one."""
         try:
-            answer = self._answers.get(block=timeout > 0, timeout=timeout or None)
+            answer = self._answers.get_nowait()
         except queue.Empty:
             return None
         if isinstance(answer, BaseException):

@@ -14,6 +14,7 @@ from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Key, Row, Table
+from tests.waiting import until
 
 KEYS = {
     "int": ("id INT, PRIMARY KEY (id)", "(-5), (0), (3), (7), (2000000000)"),
@@ -124,11 +125,11 @@ def test_a_table_that_changed_under_the_reader_is_tried_again(server: Server) ->
     server.execute("ALTER TABLE t DROP COLUMN gone")
     background = BackgroundReader(server.reader())
     background.submit(ReadChunk(7, table, None, 10, 0.0))
-    answer = background.poll(timeout=60)
+    answer = until(background.poll, "the answer")
     assert isinstance(answer, ChunkFailed)
     assert answer.request == 7
     background.submit(ReadChunk(8, read_table(server.connection, server.db, "t"), None, 10, 0.0))
-    assert isinstance(background.poll(timeout=60), ChunkRead)
+    assert isinstance(until(background.poll, "the answer"), ChunkRead)
     background.close()
 
 
@@ -140,6 +141,6 @@ def test_a_missing_grant_is_no_reason_to_try_again(server: Server) -> None:
     background = BackgroundReader(server.reader())
     background.submit(ReadChunk(1, table, None, 10, 0.0))
     with pytest.raises(Exception, match="denied"):
-        background.poll(timeout=60)
+        until(background.poll, "the answer")
     background.close()
     server.execute(f"DROP USER {user}@'127.0.0.1'")

@@ -212,12 +212,12 @@ MUTANTS = [
     *_of(
         "producer/snapshot/reader.py",
         (
-            "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
-            "            high = self._visibility.log_end(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            self._visibility.log_end = lambda _: high  # type: ignore[method-assign]\n",
+            "            cursor.execute(sql, parameters or None)\n            found = cursor.fetchall()\n",
+            "            high = self._visibility.log_end(cursor)\n            cursor.execute(sql, parameters or None)\n            found = cursor.fetchall()\n            self._visibility.log_end = lambda _: high  # type: ignore[method-assign]\n",
         ),
         (
-            "            low = self._visibility.begin(cursor)\n            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n",
-            "            cursor.execute(sql, parameters or None)\n            rows: list[Row] = [convert(row) for row in cursor.fetchall()]\n            low = self._visibility.begin(cursor)\n",
+            "            low = self._visibility.begin(cursor)\n            cursor.execute(sql, parameters or None)\n            found = cursor.fetchall()\n",
+            "            cursor.execute(sql, parameters or None)\n            found = cursor.fetchall()\n            low = self._visibility.begin(cursor)\n",
         ),
         ("            if not self._prepared and not self._visibility.prepare(connection, self._started):\n", "            if False:\n"),
         ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"),

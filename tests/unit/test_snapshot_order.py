@@ -8,11 +8,15 @@ from typing import Any
 
 import pymysql
 import pytest
+from msgspec.structs import replace
 
+from producer.errors import TableStoppedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
+from producer.snapshot import reader
 from producer.snapshot.reader import ChunkReader
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, ReadChunk
+from schemas.io.mysql_connection import SESSION_SQL
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint
 
@@ -34,10 +38,13 @@ class Server:
         self.committed = 0
         self.said: list[str] = []
         self.view: int | None = None  # what the transaction's snapshot sees
-        self._in_transaction = False
+        self.in_transaction = False
         self._rows: list[tuple[Any, ...]] = []
         self.fails: Exception | None = None
         self.first_outside: LogPoint | None = None
+        self.first_asked = 0
+        self.opened = self.closed = 0
+        self.key: object = 1  # as the SELECT shows it
 
     # --- a connection and its cursor in one
 
@@ -45,7 +52,8 @@ class Server:
     def cursor(self, *_: object) -> Iterator[Server]:
         yield self
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed += 1
 
     def execute(self, sql: str, _arguments: object = None) -> None:
         self.committed += 1
@@ -60,10 +68,10 @@ class Server:
 
     def _answer(self, sql: str) -> list[tuple[Any, ...]]:
         if sql.startswith("START TRANSACTION"):
-            self._in_transaction = True
+            self.in_transaction = True
             self.view = self.committed if "CONSISTENT SNAPSHOT" in sql else None
         elif sql == "COMMIT":
-            self._in_transaction, self.view = False, None
+            self.in_transaction, self.view = False, None
         elif "binlog_snapshot_" in sql:
             at = self.committed if self.view is None else self.view
             return [
@@ -79,13 +87,27 @@ class Server:
                 raise self.fails
             if self.view is None:
                 self.view = self.committed
-            seen, self.view = self.view, self.view if self._in_transaction else None
-            return [(1, seen)]
+            seen, self.view = self.view, self.view if self.in_transaction else None
+            return [(self.key, seen)]
         return []
 
     @staticmethod
     def _end(number: int) -> int:
         return (number + 1) * SIZE
+
+    # --- what is asked of it
+
+    def first(self, _executed: str) -> LogPoint | None:
+        self.first_asked += 1
+        return self.first_outside
+
+    def connect(self) -> Any:
+        self.opened += 1
+        return self
+
+    def reader(self) -> ChunkReader:
+        visibility = MySQLVisibility(self.first) if self.mysql else MariaDBVisibility()
+        return ChunkReader(self.connect, visibility, (1, 4))
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -93,12 +115,12 @@ def server(request: pytest.FixtureRequest) -> Server:
     return Server(mysql=request.param == "mysql")
 
 
+def asking(where: str | None = None, table: Table = TABLE) -> ReadChunk:
+    return ReadChunk(7, table, None, 100, 0.0, where)
+
+
 def read(server: Server, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
-    visibility = (
-        MySQLVisibility(lambda _executed: server.first_outside) if server.mysql else MariaDBVisibility()
-    )
-    connect: Any = lambda: server  # noqa: E731
-    return ChunkReader(connect, visibility, (1, 4)).read(ReadChunk(7, TABLE, None, 100, 0.0, where))
+    return server.reader().read(asking(where))
 
 
 def mark(number: int) -> LogMark:
@@ -147,6 +169,51 @@ def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server)
         assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)
 
 
+def test_once_all_of_before_is_visible_that_is_not_asked_again() -> None:
+    server = Server(mysql=True)
+    reading = server.reader()
+    for first, asked in ((1, 3), 1), ((1, 4), 2), ((1, 4), 2):
+        server.first_outside = first
+        reading.read(asking())
+        assert server.first_asked == asked, "a dump of the log is read for it"
+
+
+def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_another(server: Server) -> None:
+    reading = server.reader()
+    reading.close()
+    assert (server.opened, server.closed) == (0, 0)
+    server.fails = pymysql.err.OperationalError(2013, "why")
+    assert isinstance(reading.read(asking()), ChunkFailed)
+    assert (server.opened, server.closed) == (1, 1)
+    server.fails = None
+    server.said.clear()
+    assert isinstance(reading.read(asking()), ChunkRead)
+    assert "REPEATABLE READ" in server.said[0]
+    assert isinstance(reading.read(asking()), ChunkRead)
+    assert (server.opened, server.closed) == (2, 1)
+    reading.close()
+    reading.close()
+    assert (server.opened, server.closed) == (2, 2)
+
+
+def test_chunks_are_read_in_utc_and_utf8_whatever_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is asked between two chunks is in no transaction: that would keep old versions of rows alive at the source."""
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(reader, "open_connection", lambda **settings: given.update(settings))
+    reader.chunk_connections({"host": "h", "charset": "latin1", "autocommit": False})()
+    assert given == {"host": "h", "charset": "utf8mb4", "autocommit": True, "init_command": SESSION_SQL}
+
+
+def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -> None:
+    """The connection may have nothing more to read until capture ends: the source would keep old versions of all rows for it."""
+    text = ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_bin")
+    table = replace(TABLE, columns=(Column(name="id", type=text, nullable=False), TABLE.columns[1]))
+    server.key = b"a\xff"
+    with pytest.raises(TableStoppedError, match="of its key"):
+        server.reader().read(asking(table=table))
+    assert not server.in_transaction
+
+
 def _select(server: Server) -> str:
     return next(sql for sql in server.said if "FROM `d`.`t`" in sql)
 
@@ -160,6 +227,8 @@ FOR_A_PERSON = {
     pymysql.err.ProgrammingError: (1064,),
     pymysql.err.OperationalError: (1044, 1045, 1142, 1143, 1227, 1370, 1698),
 }
+OF_A_CONDITION = (1064, 1142, 1143, 1227, 1370)
+"""A condition may name another table, or a function."""
 
 
 @pytest.mark.parametrize(
@@ -181,6 +250,11 @@ def test_a_chunk_that_nobody_may_read_is_said(server: Server, error: type[Except
     server.fails = error(code, "why")
     with pytest.raises(error, match="why"):
         read(server)
+    if code in OF_A_CONDITION:
+        assert read(server, "id > 3") == ChunkRefused(7, "why")
+    else:
+        with pytest.raises(error, match="why"):
+            read(server, "id > 3")
 
 
 NOT_OF_A_CONDITION = (

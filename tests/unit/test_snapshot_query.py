@@ -8,9 +8,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from producer.snapshot.reader import BackgroundReader, chunk_query
-from producer.sources.chunk_data import ChunkFailed, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, Low, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
 
 LABELS = ("small", "medium", "large")
@@ -55,6 +56,26 @@ def test_the_first_chunk_has_no_condition() -> None:
     assert (sql.partition("FROM ")[2], parameters) == ("`d`.`t` ORDER BY `k0` LIMIT 5", ())
 
 
+@pytest.mark.parametrize(
+    ("after", "behind", "parameters"),
+    [(None, "", ()), ((7,), " AND `100%` > 7", (7,))],
+    ids=["first", "later"],
+)
+def test_a_condition_holds_for_every_chunk_and_nothing_of_it_is_taken_for_a_parameter(
+    after: Key | None, behind: str, parameters: tuple[object, ...]
+) -> None:
+    """The driver puts parameters in where it is given some; a `%` says so then, and must stand for itself in both."""
+    column = Column(name="100%", type=INT, nullable=False)
+    percent = replace(
+        table(INT), columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="100%"),))
+    )
+    sql, found = chunk_query(percent, after, 5, "`100%` % 2 = 0 -- even")
+    assert found == parameters
+    assert (sql % found if found else sql) == (
+        f"SELECT `100%` FROM `d`.`t` WHERE (`100%` % 2 = 0 -- even\n){behind} ORDER BY `100%` LIMIT 5"
+    )
+
+
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_what_stands_behind_a_key_of_several_columns(width: int) -> None:
     """The condition holds for exactly the keys above, in the order of all columns."""
@@ -73,15 +94,21 @@ def _holds(condition: str, parameters: tuple[object, ...], key: Key) -> bool:
 class Slow:
     """A reader whose SELECT takes until it is told to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Exception | ChunkRead | None = None) -> None:
+        """`answer`: to every request (None: one that has failed)."""
         self.reading, self.go_on = threading.Event(), threading.Event()
         self.closed = False
+        self.thread: threading.Thread | None = None
+        self._answer = answer
 
-    def read(self, request: ReadChunk) -> ChunkFailed:
+    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
+        self.thread = threading.current_thread()
         self.reading.set()
         self.go_on.wait(30)
         assert not self.closed, "its connection was closed while it read"
-        return ChunkFailed(request.request, "slow")
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer or ChunkFailed(request.request, "slow")
 
     def close(self) -> None:
         self.closed = True
@@ -89,7 +116,7 @@ class Slow:
 
 def test_the_end_waits_for_a_select_in_flight_and_closes_the_connection_behind_it() -> None:
     slow = Slow()
-    reader = BackgroundReader(slow)  # type: ignore[arg-type]
+    reader = BackgroundReader(slow)
     reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
     assert slow.reading.wait(30)
     threading.Timer(0.05, slow.go_on.set).start()
@@ -100,9 +127,47 @@ def test_the_end_waits_for_a_select_in_flight_and_closes_the_connection_behind_i
 
 def test_what_is_not_due_yet_is_not_read_and_does_not_hold_up_the_end() -> None:
     slow = Slow()
-    reader = BackgroundReader(slow, clock=lambda: 10.0)  # type: ignore[arg-type]
+    reader = BackgroundReader(slow, clock=lambda: 10.0)
     slow.go_on.set()
     reader.submit(ReadChunk(1, table(INT), None, 10, 10_000.0))
     assert not slow.reading.wait(0.2)
     reader.close()
     assert reader.poll() is None
+
+
+def answered(answer: Exception | ChunkRead) -> BackgroundReader:
+    """Return a reader that has come to its end behind this answer."""
+    slow = Slow(answer)
+    reader = BackgroundReader(slow)
+    assert reader.poll() is None, "nobody waits for an answer"
+    reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
+    assert slow.reading.wait(30)
+    assert reader.poll() is None
+    slow.go_on.set()
+    reader.close()
+    return reader
+
+
+def test_what_was_read_is_handed_over_once() -> None:
+    read = ChunkRead(1, [(1,)], Low((1, 4), None), (1, 4))
+    reader = answered(read)
+    assert [reader.poll(), reader.poll()] == [read, None]
+
+
+def test_what_the_reading_raised_is_raised_to_who_asks_for_the_answer() -> None:
+    reader = answered(LookupError("no grant"))
+    with pytest.raises(LookupError, match="no grant"):
+        reader.poll()
+    assert reader.poll() is None
+
+
+def test_a_select_in_flight_does_not_keep_a_process_from_its_end() -> None:
+    """A process that dies closes nothing; a source may take an hour over a SELECT, or never answer."""
+    slow = Slow()
+    reader = BackgroundReader(slow)
+    reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
+    assert slow.reading.wait(30)
+    assert slow.thread is not None
+    assert slow.thread.daemon
+    slow.go_on.set()
+    reader.close()
