@@ -94,7 +94,7 @@ class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
     after: Key | None
     repeated: bool
     request: int
-    limit: int = 0
+    limit: int
     begin: LogPoint
     delivered: GtidSet | None
     seen: list[tuple[LogMark, Sequence[Key] | None]]
@@ -110,7 +110,7 @@ Step = tuple[ChunkState, list[Effect]]
 class SnapshotMachine:
     """Chunks of `chunk_rows` rows; pure."""
 
-    def __init__(self, chunk_rows: int = 2000) -> None:
+    def __init__(self, chunk_rows: int) -> None:
         self.chunk_rows = chunk_rows
 
     def start(
@@ -123,6 +123,7 @@ class SnapshotMachine:
             after=resume.after,
             repeated=resume.repeated,
             request=0,
+            limit=self.chunk_rows,
             begin=at,
             delivered=delivered.copy() if delivered is not None else None,
             seen=[],

@@ -94,4 +94,3 @@ class ReaderLanes:
         """Stop reading; waits for a SELECT in flight."""
         for lane in self._lanes:
             lane.reader.close()
-        self._lanes.clear()

@@ -27,18 +27,16 @@ def resume_after(tail: Tail, table: Table) -> ResumePoint:
     It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof. `table`: the
     definition in force now. Where a chunk of another key ended says nothing about this one's order: all is read again.
     """
-    at: ResumePoint | None = None
+    at = FROM_START
     last: Marker | None = None
     for marker in tail.markers:
         chunk = marker.chunk
-        begins = chunk.number == 1 and chunk.after is None
-        follows = at is not None and not at.done and (chunk.number, chunk.after) == (at.number, at.after)
-        if at is None or begins or follows:
-            at = ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated)
-            last = marker
-    if at is None or last is None:
-        return FROM_START
-    return at if at.done or _of_its_key(tail, last, table) else FROM_START._replace(repeated=True)
+        follows = not at.done and (chunk.number, chunk.after) == (at.number, at.after)
+        if last is None or chunk.number == 1 or follows:
+            at, last = ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated), marker
+    if last is None or at.done or _of_its_key(tail, last, table):
+        return at
+    return FROM_START._replace(repeated=True)
 
 
 def _of_its_key(tail: Tail, marker: Marker, table: Table) -> bool:

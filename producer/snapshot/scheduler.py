@@ -174,9 +174,9 @@ class Snapshots:
                 case EmitChunk():
                     self.sender.send(job, effect, self._file)
                 case chunks.SnapshotDone():
-                    if self.tables.finish(job):
-                        name = dotted(job.table.name)
-                        _log.info("snapshot complete", source=self._context.name, table=name)
+                    name = job.table.name
+                    self.tables.finish(name)
+                    _log.info("snapshot complete", source=self._context.name, table=dotted(name))
 
     def _take_answers(self) -> bool:
         """Feed what was read to whom it is for; returns whether there was anything."""

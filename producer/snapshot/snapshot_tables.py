@@ -46,12 +46,10 @@ class SnapshotTables:
         name = next((name for name, state in self.waiting.items() if passed(state.topic)), None)
         return None if name is None else self.waiting.pop(name)
 
-    def finish(self, job: SnapshotJob) -> bool:
-        """All chunks of a table are sent; tell whether it was still under way."""
-        if self.jobs.pop(job.table.name, None) is None:
-            return False
-        self.done.add(dotted(job.table.name))
-        return True
+    def finish(self, name: TableName) -> None:
+        """All chunks of a table that is under way are sent."""
+        del self.jobs[name]
+        self.done.add(dotted(name))
 
     def forget(self, name: TableName) -> None:
         """The table is stopped, or its copy given up: what was read of it is not emitted."""

@@ -290,3 +290,14 @@ def test_a_copy_that_is_over_does_not_go_on() -> None:
     assert resume_after(Tail(), account_table()) == ResumePoint(
         done=False, number=1, after=None, repeated=False
     )
+
+
+@pytest.mark.parametrize("key", [("id",), ("id", "nr")])
+def test_a_table_whose_key_is_another_one_than_its_chunks_has_a_copy_begin_first(
+    key: tuple[str, ...],
+) -> None:
+    """The rows of those chunks may be gone since: only a copy has readers of the topic forget them."""
+    on: Any = SimpleNamespace(resumes=lambda _table, _begun: True)
+    state: Any = SimpleNamespace(begun=None, name=("d", "t"), table=keyed(*key))
+    found = resume_point(state, Tail(markers=[marker(1, None, 40), marker(2, 40, 50)]), on)
+    assert found == (None if len(key) > 1 else ResumePoint(done=False, number=3, after=(50,), repeated=False))

@@ -18,6 +18,7 @@ from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import first_row
 from producer.snapshot.chunks import (
     FROM_START,
+    ChunkState,
     RowsSeen,
     SnapshotDone,
     SnapshotMachine,
@@ -385,3 +386,58 @@ def test_chunks_are_numbered_one_by_one_and_each_goes_on_where_the_last_one_ende
         state, effects = machine.step(state, StreamAt((1, at)), 0.0)
         found += [(each.number, each.after, each.upto) for each in effects if isinstance(each, EmitChunk)]
     assert found == [(1, None, (1,)), (2, (1,), (2,)), (3, (2,), (3,))]
+
+
+def planned() -> tuple[SnapshotMachine, ChunkState, ReadChunk]:
+    """Return a machine of chunks of 10 rows whose stream stands at 500 of the log, and what it asks for."""
+    machine = SnapshotMachine(10)
+    state, [read] = machine.start(TABLE, (1, 500), None, FROM_START, 7.0)
+    assert isinstance(read, ReadChunk)
+    return machine, state, read
+
+
+def chunk(request: int, low: int = 500, high: int = 500) -> ChunkRead:
+    return ChunkRead(request, [(1, 1)], Low((1, low), None), (1, high))
+
+
+def test_a_chunk_that_does_not_see_a_statement_yet_is_read_again_a_little_later() -> None:
+    """At once the server would be asked again and again: it shows the statement when it has done it."""
+    machine, state, _ = planned()
+    state, [read] = machine.step(state, TableChanged(LogMark((1, 510), None), TABLE), 8.0)
+    assert isinstance(read, ReadChunk)
+    assert read.not_before == 8.0, "nothing is wrong yet"
+    state, [again] = machine.step(state, chunk(read.request, low=505), 9.0)
+    assert isinstance(again, ReadChunk)
+    assert (again.request != read.request, again.not_before > 9.0) == (True, True)
+    state, effects = machine.step(state, chunk(again.request, low=515, high=515), 10.0)
+    assert effects == []
+    _, [emit, _done] = machine.step(state, StreamAt((1, 515)), 10.0)
+    assert isinstance(emit, EmitChunk)
+
+
+def test_a_chunk_whose_reading_failed_is_read_again_later_and_once() -> None:
+    machine, state, read = planned()
+    state, [again] = machine.step(state, ChunkFailed(read.request, "lost"), 8.0)
+    assert isinstance(again, ReadChunk)
+    assert (again.request != read.request, again.not_before > 8.0) == (True, True)
+    state, effects = machine.step(state, ChunkFailed(read.request, "lost"), 9.0)
+    assert effects == [], "that was said of another request"
+    state, effects = machine.step(state, chunk(again.request, high=600), 9.0)
+    assert effects == []
+    _, effects = machine.step(state, ChunkFailed(again.request, "lost"), 9.0)
+    assert effects == [], "it was read, and waits for HIGH"
+
+
+@pytest.mark.parametrize("resumed", [True, False], ids=["at its start", "in this run"])
+def test_a_table_that_is_done_is_not_read_again(resumed: bool) -> None:
+    machine = SnapshotMachine(10)
+    resume = FROM_START._replace(done=resumed)
+    state, effects = machine.start(TABLE, (1, 500), None, resume, 0.0)
+    if isinstance(effects[0], ReadChunk):
+        state, _ = machine.step(state, chunk(effects[0].request), 0.0)
+        state, effects = machine.step(state, StreamAt((1, 500)), 0.0)
+    assert isinstance(effects[-1], SnapshotDone)
+    mark = LogMark((1, 510), None)
+    for event in TableChanged(mark, TABLE), RowsSeen(mark, [(1,)]), ChunkFailed(1, "late"), StreamAt((1, 520)):  # fmt: skip
+        state, effects = machine.step(state, event, 1.0)
+        assert effects == []
