@@ -1,0 +1,20 @@
+"""Fresh mutants of the apply path that may survive, by file."""
+
+from __future__ import annotations
+
+from tests.mutants.survivors.survivor import Survivor
+
+SURVIVORS: tuple[Survivor, ...] = (
+    Survivor("consumer/attempt/copies/begin.py", "    gen = 0", "    gen = 1", "assignments of capture are counted from 1, and only its events begin copies"),
+    Survivor("consumer/attempt/copies/copies.py", "    if chunk is None or copy is None or copy.begins is None or copy.since is None:", "    if chunk is None or copy is None or copy.begins is None and copy.since is None:", "a marker of a copy says both, and what begins one says neither"),
+    Survivor("consumer/attempt/copies/keys_on_disk.py", "        if len(self._waiting) >= WAITING:", "        if len(self._waiting) > WAITING:", "one key more is written at a time"),
+    Survivor("consumer/attempt/copies/snapshots.py", "        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)", "        return RowChange((offset, 0), None, row, ZERO, 1, 0, raw, None, True)", "of what is read again only the rows' keys are looked at"),
+    Survivor("consumer/attempt/copies/sweep.py", "        source = dict(zip(self._in_force.source.key.columns, key, strict=True))", "        source = dict(zip(self._in_force.source.key.columns, key, strict=False))", "a marker's key has a value for each column of the key"),
+    Survivor("consumer/attempt/copies/sweep.py", '    reader.begin([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)', '    reader.begin([LaneProgress(0, 0, 1, "", since, place.position, place.gen, "")], in_force)', "a reader asks for the offset, the position and the assignment alone"),
+    Survivor("consumer/ordering/collations.py", "    for pattern, last in ((_NEW, 0x10FFFF), (_OLD, 0xFFFF)):", "    for pattern, last in ((_NEW, 1114112), (_OLD, 0xFFFF)):", "there is no code point beyond the last one"),
+    Survivor("consumer/ordering/collations.py", "        last: int = 0x10FFFF,", "        last: int = 1114112,", "there is no code point beyond the last one"),
+    Survivor("consumer/ordering/fold.py", "    pairs = list(zip(at, values, strict=True))", "    pairs = list(zip(at, values, strict=False))", "both are one for each part of the index"),
+    Survivor("consumer/ordering/layout.py", "        return lane if lanes > 1 else lambda _folded: 0", "        return lane if lanes >= 1 else lambda _folded: 0", "whatever is divided by one lane leaves 0, which is the shorter way's lane"),
+    Survivor("consumer/ordering/locks.py", "NOTHING: EventId = (-1, 0)", "NOTHING: EventId = (-2, 0)", "both are below every event's id, and nothing else is asked of it"),
+    Survivor("consumer/ordering/model.py", "    ts_ms: int = 0", "    ts_ms: int = 1", "only tests leave the field out, and none of them looks at it"),
+)  # fmt: skip
