@@ -94,7 +94,7 @@ class Broker:
         self.due = 0
         self.topics: dict[str, list[bytes]] = {}
         self.stored: list[Stored] = []
-        self._acknowledged: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
         self._callbacks: deque[tuple[str, int, Callable[[None, Any], None] | None]] = deque()
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
@@ -104,7 +104,7 @@ class Broker:
             values.append(message["value"])
             self._callbacks.append((topic, len(values) - 1, message.get("callback")))
             if topic == POSITIONS and message["value"] is not None:
-                events, known = self.events(), self._acknowledged.get(TOPIC, 0)
+                events, known = self.events(), self.acknowledged.get(TOPIC, 0)
                 record = decode_stored_position(message["value"])
                 self.stored.append(Stored(record, events[:known], events[known:]))
         return len(messages)
@@ -113,7 +113,7 @@ class Broker:
         while self._callbacks and (timeout > 0 or not self.holding or self.due):
             self.due = max(0, self.due - 1)
             topic, offset, callback = self._callbacks.popleft()
-            self._acknowledged[topic] = offset + 1
+            self.acknowledged[topic] = offset + 1
             if callback is not None:
                 callback(None, SimpleNamespace(topic=lambda topic=topic: topic, offset=lambda at=offset: at))
 
@@ -154,7 +154,8 @@ class Story:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`, the tables without
-        transactions; `log_end`, what the server says of it; `requests`, what is asked for copies; `proof`, what the catalogue proves.
+        transactions; `log_end`, what the server says of it; `requests`, what is asked for copies; `proof`, what the catalogue proves;
+        `found`, what else the start finds; `mode`, the source's `snapshot`.
         """
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
         self.made = Made([INT])
@@ -172,6 +173,11 @@ class Story:
         self.fresh = True
         self.requests: list[CopyRequest] = []
         self.proof: Callable[[Place], Proof] = lambda _place: Proven(self.made.table, None)
+        self.found: Callable[[Started], None] = lambda _started: None
+        self.ensured: list[str] = []
+        self.waited: list[float] = []
+        self.closed = False
+        self.mode = ""
         self._polled = 0
         self._telling: Iterator[Events] = iter(())
         self._recent: Events = []
@@ -262,8 +268,9 @@ class Story:
         """Let a second pass."""
         self.now += 1.5
 
-    def read(self, _timeout: float) -> Events:
+    def read(self, timeout: float) -> Events:
         """What capture asks of the log."""
+        self.waited.append(timeout)
         events = next(self._telling, None)
         if events is None:
             self.stop.set()
@@ -279,7 +286,8 @@ class Story:
     def evidence(self, _file: str, pos: int) -> tuple[LogEvent, ...]:
         return tuple(event for event in self._recent if event.end == pos)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed = True
 
     def again(self, pos: int, size: int) -> Iterator[Events]:
         """Yield the log from `pos` on, `size` events at a time, as a second reading brings it."""
@@ -290,9 +298,9 @@ class Story:
     def poll(self) -> list[tuple[int, CopyRequest | None]]:
         """What capture asks of the requests' topic."""
         first, self._polled = self._polled, len(self.requests)
-        return [*enumerate(self.requests)][first:]
+        return [(offset, each) for offset, each in enumerate(self.requests) if offset >= first]
 
-    def at(self, place: Place, _name: TableName) -> Proof:
+    def at(self, place: Place, _name: TableName, /) -> Proof:
         return self.proof(place)
 
     def _started(self) -> Started:
@@ -308,15 +316,19 @@ class Story:
         record = StoredPosition(source="b1", gen=1, epoch=0, file=FILE, pos=4, ts_ms=7, identity=identity)
         kind = MYSQL if self.mysql else MARIADB
         context = SourceContext(connector=kind.type, form=kind.table_map, name="b1", epoch=0, gen=1)
-        return Started(record, context, captured, self.tails, {}, fresh=self.fresh)
+        started = Started(record, context, captured, self.tails, {}, fresh=self.fresh)
+        self.found(started)
+        return started
 
     def tell(self, telling: Iterator[Events]) -> None:
         """Run capture through the story, then both judges."""
         self._telling = telling
-        source = source_config(mysql=self.mysql, snapshot="initial" if self.snapshot else "never")
+        source = source_config(
+            mysql=self.mysql, snapshot=self.mode or ("initial" if self.snapshot else "never")
+        )
         writer = KafkaWriter(lambda _on_error: self.broker, self.stop.is_set)
         started = self._started()
-        loop = CaptureLoop(source, started, self._ports(writer))
+        self.loop = loop = CaptureLoop(source, started, self._ports(writer))
         try:
             while not self.stop.is_set():
                 loop.step()
@@ -332,7 +344,7 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=lambda *_: set(),
+            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=self._ensure,
             rows_about=lambda _name: 7,
         )  # fmt: skip
         story: Any = self
@@ -342,6 +354,9 @@ class Story:
             clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set, requests=self,
             repair=lambda _name: self.repair,
         )  # fmt: skip
+
+    def _ensure(self, topics: list[str], _kind: object) -> None:
+        self.ensured += topics
 
     def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
         kind, assembly = MYSQL if self.mysql else MARIADB, Assembly(captured, limit=self.limit)

@@ -73,13 +73,11 @@ class CopyBegins:
         state.define(table, begun.position)
         state.ignored, state.marker_offset, state.begun = None, None, begun
         state.definition_offset = begun.offset
-        state.ahead.clear()
         captured.go_on(name)
         captured.known.add(name)
         self._started.late.pop(name, None)
         self._started.errors.pop(name, None)
         self._started.begins.pop(name, None)
-        self._unproven.pop(name, None)
         asked = self._states.all.get(dotted(name))
         if asked is not None and asked.id == mark.id:
             self._states.begun(dotted(name), begun, self._now_ms())

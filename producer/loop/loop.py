@@ -12,9 +12,8 @@ import structlog
 from producer.barriers.barriers import Barriers
 from producer.barriers.concern import StatementConcern
 from producer.barriers.new_tables import NewTables
-from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext
-from producer.errors import StreamStoppedError, TableStoppedError
+from producer.errors import TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.loop.copies import TableCopies
 from producer.loop.late_tables import LateTables
@@ -34,7 +33,6 @@ from producer.statements.shadows import ShadowTables
 from producer.statements.tokens import without_values
 from producer.tables import TableState
 from schemas.config.model import SourceConfig
-from schemas.findings import START_OVER
 
 _log = structlog.get_logger("capture")
 
@@ -139,11 +137,6 @@ class CaptureLoop:
             self._stops.stop(error, self._log.moment)
             if not isinstance(change, Barrier):
                 self._log.uncaptured(change)
-        except DecodeError as error:
-            at = self._log.moment
-            raise StreamStoppedError(
-                f"{at.file}:{at.pos}: {error}. The log cannot be followed further: {START_OVER}"
-            ) from error
 
     def _boundary(self, boundary: Boundary) -> None:
         """A transaction is over."""
