@@ -23,7 +23,7 @@ from producer.resume.former_stops import FormerStops
 from producer.resume.started import Started
 from producer.resume.startup import Starter
 from producer.resume.topic_recovery import Tail, TopicTails
-from producer.sources.changes import Barrier, TransactionHeader
+from producer.sources.changes import Barrier, LogMoment, TransactionHeader
 from producer.statements import ddl
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
@@ -270,6 +270,39 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
     assert (taken, started.late) == ([], {NAME: (3, 4)})
     tables.take_up("binlog.000003", 501)
     assert (taken, started.late) == ([NAME], {})
+
+
+@pytest.mark.parametrize(
+    ("unproven", "ceiling", "taken"),
+    [
+        ((3, 499), None, True),
+        ((3, 500), None, False),  # a statement there may still have changed it
+        ((3, 4), (0, 3, 500, DEFINITION_ROW), False),  # readers would drop a second definition there
+        ((3, 4), (0, 3, 499, 2), True),
+    ],
+)
+def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_topic_has(
+    unproven: tuple[int, int], ceiling: Position | None, taken: bool
+) -> None:
+    """It is defined as of where the stream stands; what stops it there stands just before, above all that was sent."""
+    captured = Captured("rowlock", "b1")
+    captured.topic(NAME).ceiling = ceiling
+    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: unproven})
+    error = TableStoppedError(frozenset([NAME]), "unfit", "it has no key", "give it one")
+    did: list[Any] = []
+
+    def first_sight(name: TableName, at: TransactionHeader) -> None:
+        did.append((name, at))
+        raise error
+
+    new_tables: Any = SimpleNamespace(first_sight=first_sight)
+    rows: Any = SimpleNamespace(transaction=lambda header: header)
+    stops: Any = SimpleNamespace(stop=lambda *stop: did.append(stop))
+    tables = LateTables(started, Clock(lambda: 1.0, lambda: 8), new_tables=new_tables, rows=rows, stops=stops)
+    tables.take_up("binlog.000003", 500)
+    here = TransactionHeader("binlog.000003", 500, 8, 0, None)
+    assert did == ([(NAME, here), (error, LogMoment("binlog.000003", 499, 8))] if taken else [])
+    assert (NAME in started.late) == (not taken)
 
 
 @pytest.mark.parametrize(("there", "begins"), [(7, True), (9, False)])

@@ -1,4 +1,4 @@
-"""What is sent of a log event of which one row is larger than Kafka takes (producer.loop.rows)."""
+"""What is sent of the rows of a log event, and what is passed over (producer.loop.rows)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from producer.errors import TableStoppedError
 from producer.kafka.settings import LARGEST
 from producer.loop import rows as rows_module
 from producer.loop.rows import RowSender
+from producer.sources.changes import TransactionHeader
 from schemas.table.names import EXACT
 
 Records = list[tuple[bytes, bytes]]
@@ -62,3 +63,77 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     monkeypatch.setattr(rows_module, "mark_last", lambda value: value)
     sender.end()
     assert (rows.kept, sent) == ([1], [(b"1", b"x")])
+
+
+class Fed:
+    """A sender of the rows of `bank.acct`, and what it did, in its order. `full`: whether the writer wants to send."""
+
+    def __init__(self, *, known: bool = True, begins: Any = None) -> None:
+        self.did: list[Any] = []
+        self.full = False
+        did = self.did.append
+        state: Any = SimpleNamespace(topic=SimpleNamespace(name="topic"))
+        self.started: Any = SimpleNamespace(
+            captured=SimpleNamespace(tables={Rows.table: state} if known else {}), context=None, errors={},
+            begins={} if begins is None else {Rows.table: begins},
+        )  # fmt: skip
+        ports: Any = SimpleNamespace(writer=self, names=EXACT)
+        log: Any = SimpleNamespace(
+            counted=lambda _rows: None, uncaptured=lambda rows: did(("passed over", rows))
+        )
+        snapshots: Any = SimpleNamespace(tables=SimpleNamespace(under_way=lambda _name: False))
+        new_tables: Any = SimpleNamespace(first_sight=lambda _name, _at: None)
+        self.sender = RowSender(
+            self.started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=lambda: did("batch left")
+        )  # fmt: skip
+
+    def send(self, _topic: str, key: bytes, _value: bytes) -> None:
+        self.did.append(key)
+
+    def send_all(self, _topic: str, records: Records, size: int) -> None:
+        self.did.append(([key for key, _ in records], size))
+
+    def flush(self) -> None:
+        self.did.append("flush")
+
+    def take(self, *records: tuple[bytes, bytes], pos: int = 100) -> Any:
+        rows: Any = SimpleNamespace(
+            table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None), encode=lambda *_: list(records)
+        )  # fmt: skip
+        self.sender.take(rows)
+        return rows
+
+
+def test_rows_of_a_table_whose_definition_nobody_knows_are_passed_over_and_the_table_is_left_out() -> None:
+    fed = Fed(known=False)
+    rows = fed.take((b"1", b"x"))
+    assert fed.did == [("passed over", rows)]
+    assert fed.started.errors == {Rows.table: "its definition is unknown: it was dropped since"}
+    fed.started.errors[Rows.table] = "no key"
+    fed.take((b"1", b"x"))
+    assert fed.started.errors == {Rows.table: "no key"}, "the first reason stays"
+
+
+def test_rows_before_the_place_where_a_former_start_took_the_table_up_are_passed_over() -> None:
+    """Its snapshot had them; the log learns of it, or its next row of the transaction would be counted wrong."""
+    fed = Fed(begins=(0, 3, 100, 0))
+    before = fed.take((b"1", b"x"), pos=99)
+    fed.take((b"2", b"x"), pos=100)
+    fed.sender.release()
+    assert fed.did == [("passed over", before), ([], 0), b"2"]
+
+
+def test_the_size_of_a_batch_is_that_of_the_rows_in_it() -> None:
+    """The last row is held: it goes later, with its own size."""
+    fed = Fed()
+    fed.take((b"1", b"xxx"), (b"22", b"yyyyy"), (b"333", b"zzzzzzz"))
+    assert fed.did == [([b"1", b"22"], 4 + 7)]
+    assert fed.sender.sent == 3
+
+
+def test_rows_leave_when_the_writer_is_full_also_in_the_middle_of_a_transaction() -> None:
+    """A transaction may be larger than the memory; and what is due once a second is due inside of it, too."""
+    fed = Fed()
+    fed.full = True
+    fed.take((b"1", b"x"), (b"2", b"x"))
+    assert fed.did == [([b"1"], 2), "flush", "batch left"]

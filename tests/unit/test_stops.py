@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producer.decoders.context import SourceContext
 from producer.errors import TableStoppedError
 from producer.loop.table_stops import TableStops
 from producer.resume.repeats import send_stop
+from producer.resume.started import Started
 from producer.resume.topic_recovery import Marker, TopicTails
+from producer.snapshot.chunk_sender import ChunkSender
 from producer.sources.changes import LogMoment
 from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
-from producer.tables import Begun, Captured, TableState, dotted
+from producer.tables import Begun, Captured, TableState, TopicState, dotted
 from schemas.table.model import Table
 from schemas.table.names import EXACT, meant
-from schemas.wire.codec import decode_stored_position, encode_event, encode_stored_position
+from schemas.wire.codec import decode_event, decode_stored_position, encode_event, encode_stored_position
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import Chunk, Event, Source
 from schemas.wire.position import STOP_ROW, Position
@@ -290,3 +293,83 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
     error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
     TableStops(parts, parts, parts, parts).stop(error, LogMoment("binlog.000009", pos, 7))
     assert (name in captured.stopped) == stopped
+
+
+class Stopping:
+    """The stops of a source's tables, `names` of which are captured; `sent`: (topic, position) of what their topics were told."""
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self.sent: list[tuple[str, Position]] = []
+        self.captured = Captured("rowlock", "b1")
+        self.captured.known = set(names)
+        record = StoredPosition(
+            source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=1,
+            identity=Identity(server_uuid="u", server_id=1, version="9", gtid_set=None),
+        )  # fmt: skip
+        context = SourceContext(connector="mysql", name="b1", epoch=0, gen=1)
+        self.started = Started(record, context, self.captured, {}, {}, fresh=False)
+        ports: Any = SimpleNamespace(names=EXACT, writer=self, clock=SimpleNamespace(now_ms=lambda: 9))
+        self.rows: Any = ChunkSender(self.started, ports.writer, ports.clock)
+        snapshots: Any = SimpleNamespace(tables=SimpleNamespace(forget=lambda _name: None), sender=self.rows)
+        nobody: Any = None
+        self.stops = TableStops(self.started, ports, nobody, snapshots)
+
+    def send(self, topic: str, _key: bytes, value: bytes, _stored: object) -> None:
+        self.sent.append((topic, decode_event(value).source.position))
+
+    def stopped(
+        self, name: tuple[str, str], ceiling: Position | None, place: Position | None = None
+    ) -> TopicState:
+        """Let a table be stopped whose topic ends at `ceiling`; its cause has a `place` in what is read, or none."""
+        self.captured.stop(name, Stopped(a_stop(), place=place))
+        topic = self.captured.topic(name)
+        topic.ceiling = ceiling
+        return topic
+
+
+def test_a_stop_is_said_just_before_the_next_event_or_like_a_snapshot_row_there_and_no_two_at_one_place() -> (
+    None
+):
+    stopping = Stopping(ACCT)
+    topic = stopping.stopped(ACCT, (0, 3, 899, 5))
+    assert stopping.stops.say("binlog.000003", 900)
+    assert not stopping.stops.unsaid
+    assert not stopping.stops.say("binlog.000003", 900), "it is said"
+    free = stopping.rows.next_row(topic)
+    stopping.stopped(ACCT, (0, 3, 899, STOP_ROW))
+    assert stopping.stops.say("binlog.000003", 900)
+    assert [position for _, position in stopping.sent] == [(0, 3, 899, STOP_ROW), (0, 3, 900, free)]
+    assert stopping.rows.next_row(topic) == free + 1, "a copy that begins here stands above the stop"
+
+
+def test_a_stop_waits_until_the_stream_is_above_what_its_topic_has_and_others_do_not_wait_for_it() -> None:
+    stopping = Stopping(ACCT, ("bank", "b"))
+    stopping.stopped(ACCT, (0, 3, 900, 0))
+    assert not stopping.stops.say("binlog.000003", 900)
+    stopping.stopped(("bank", "b"), (0, 3, 1, 0))
+    assert stopping.stops.say("binlog.000003", 900)
+    assert (stopping.sent, stopping.captured.unsaid) == (
+        [("rowlock.b1.bank.b", (0, 3, 899, STOP_ROW))],
+        {ACCT},
+    )
+
+
+def test_a_stop_stands_above_rows_that_were_just_sent() -> None:
+    """The topic's tail is further than its ceiling, which is only noted now and then; readers would drop what stands below."""
+    stopping = Stopping(ACCT)
+    topic = stopping.stopped(ACCT, (0, 3, 100, 0), place=(0, 3, 700, STOP_ROW))
+    topic.tail.last = (0, 3, 800, 3)
+    assert stopping.stops.say("binlog.000003", 900)
+    assert stopping.sent == [(topic.name, (0, 3, 899, STOP_ROW))]
+
+
+def test_a_table_that_stops_is_not_taken_up_later_and_its_copy_begins_anew() -> None:
+    stopping = Stopping(ACCT)
+    stopping.started.late[ACCT] = (3, 4)
+    stopping.started.copies.states.put(
+        CopyState(id="r1", db="bank", table="acct", by="operator", phase="running", requested_ms=1)
+    )
+    error = TableStoppedError(frozenset([ACCT]), "definition", "another layout", "copy it")
+    stopping.stops.stop(error, LogMoment("binlog.000003", 700, 7))
+    copy = stopping.started.copies.states.all["bank.acct"]
+    assert (stopping.started.late, copy.phase, copy.restarts) == ({}, "waiting", 1)
