@@ -1,0 +1,225 @@
+"""The periodic work of capture: what is due and when, and what its watermarks say (producer.loop.ticker, .watermarks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from producer.decoders.context import SourceContext
+from producer.errors import SnapshotFinishedError, TransientSourceError
+from producer.kafka.settings import RETENTION_MS
+from producer.loop.ticker import CaptureTicker
+from producer.loop.watermarks import WatermarkSender
+from producer.resume.started import Started
+from producer.sources.changes import Boundary, TransactionHeader
+from producer.stops import Stopped
+from producer.tables import Captured, TableName, TableState
+from schemas.wire.codec import decode_event
+from schemas.wire.position import DEFINITION_ROW, STOP_ROW
+from schemas.wire.records import Watermark
+from tests.start_kit import ACCT, RECORD, a_stop, table
+
+HERE = Boundary(TransactionHeader("binlog.000003", 400, 70, 1, None), "binlog.000003", 500, True)
+STOPPED: TableName = ("bank", "stopped")
+UNSAID: TableName = ("bank", "unsaid")
+
+
+class Ticking:
+    """Capture's ticker at second `now`, whose log stands still at binlog.000003:500; `did`: what it did, in order.
+
+    Kafka acknowledges all at once when `acknowledges`, else when it is waited for.
+    """
+
+    def __init__(self, *, only_snapshot: bool = False) -> None:
+        self.now, self.did, self.watermarks = 100.0, list[Any](), list[Watermark]()
+        self.begun = self.inside = self.holding = False
+        self.sent, self.point, self.end = 7, ("binlog.000003", 500), ("binlog.000003", 500)
+        self.pending: set[str] = set()
+        self.acknowledges, self._marked = True, list[Callable[[], None]]()
+        self.offsets: dict[str, int] = {}
+        did = self.did.append
+        self.captured = Captured("rowlock", "b1")
+        for name in (ACCT, STOPPED, UNSAID):
+            topic = self.captured.topic(name)
+            self.captured.tables[name] = TableState(name, topic, table(name[1]), (0, 3, 400, DEFINITION_ROW))
+        self.captured.stop(STOPPED, Stopped(a_stop(), position=(0, 3, 300, STOP_ROW)))
+        self.captured.stop(UNSAID, Stopped(a_stop()))
+        self.started = Started(
+            RECORD,
+            SourceContext(connector="mysql", name="b1", epoch=0, gen=4),
+            self.captured,
+            {},
+            {},
+            fresh=False,
+        )
+        me: Any = self
+        position: Any = SimpleNamespace(
+            note_proof=lambda: did("proof"), acknowledged=lambda _: did("stored"),
+            milestone=lambda held: SimpleNamespace(boundary=HERE, pending=frozenset(self.pending)),
+        )  # fmt: skip
+        ports: Any = SimpleNamespace(
+            writer=self, server=lambda: SimpleNamespace(log_end=self.log_end), on_watermark=self.watermarks.append,
+            clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90),
+        )  # fmt: skip
+        stops: Any = SimpleNamespace(
+            send=lambda name: did(("stop", name)), visible=dict,
+            left_out=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
+        )  # fmt: skip
+        copies: Any = SimpleNamespace(poll=lambda: did("requests"), busy=False)
+        self.copies = copies
+        snapshots: Any = SimpleNamespace(tables=self)
+        self.sender = WatermarkSender(self.started, ports, stops=stops)
+        self.ticker = CaptureTicker(
+            self.started, ports, log=me, position=position, rows=me, snapshots=snapshots, stops=stops,
+            watermarks=self.sender, copies=copies, only_snapshot=only_snapshot,
+        )  # fmt: skip
+        self.ticker.behind = False
+
+    def log_end(self) -> tuple[str, int] | None:
+        self.did.append("looked")
+        return self.end
+
+    # --- the writer
+
+    def send(self, topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
+        if topic != "rowlock.b1.watermark":
+            self.did.append((topic, decode_event(value).source.position))
+
+    def mark(self, action: Callable[[], None]) -> None:
+        self._marked.append(action)
+        if self.acknowledges:
+            self.drain()
+
+    def drain(self) -> None:
+        self.did.append("acknowledged")
+        marked, self._marked = self._marked, []
+        for action in marked:
+            action()
+
+    def after(self, seconds: float, do: Callable[[], None]) -> list[Any]:
+        """Let time pass, and return what is done then."""
+        self.now += seconds
+        self.did.clear()
+        do()
+        return list(self.did)
+
+
+def test_capture_that_waits_says_that_it_is_alive_once_a_second_and_that_it_is_not_idle() -> None:
+    ticking = Ticking()
+    alive = ["proof", "acknowledged", "stored"]
+    beats = [ticking.after(seconds, ticking.ticker.beat) for seconds in (0, 0.5, 0.5, 0.5, 1)]
+    assert beats == [alive, [], alive, [], alive]
+    assert [watermark.idle for watermark in ticking.watermarks] == [False] * 3
+
+
+def test_the_last_watermark_goes_with_the_position_and_what_proves_its_log() -> None:
+    ticking = Ticking()
+    ticking.sender.ended, ticking.sender.restarts = "told to stop", True
+    assert ticking.after(0, ticking.ticker.last) == ["proof", "stored"]
+    (watermark,) = ticking.watermarks
+    assert (watermark.ended, watermark.restarts, watermark.idle) == ("told to stop", True, False)
+
+
+def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_away() -> None:
+    """A table's definition unless it is stopped, and its stop if its topic has one; never within a transaction."""
+    ticking = Ticking()
+    again = [("rowlock.b1.bank.acct", (0, 3, 400, DEFINITION_ROW)), ("stop", STOPPED)]
+
+    def repeated(seconds: float) -> bool:
+        did = ticking.after(seconds, ticking.ticker.tick)
+        assert [each for each in did if isinstance(each, tuple)] in ([], again)
+        return again[0] in did
+
+    period = RETENTION_MS / 1000 / 7
+    assert [repeated(each) for each in (0, period - 1, 1, period - 1, 1)] == [False, False, True, False, True]
+    ticking.begun = True
+    assert not repeated(period)
+    ticking.begun = False
+    assert repeated(1)
+
+
+@pytest.mark.parametrize(
+    ("end", "refused"),
+    [
+        (("binlog.000003", 500), None),
+        (("binlog.000004", 4), None),
+        (("binlog.000003", 499), "it ends at binlog.000003:499"),
+        (("binlog.000002", 900), "it ends at binlog.000002:900"),
+        (None, "there is none"),
+    ],
+)
+def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(end: Any, refused: str | None) -> None:
+    """A server that is reset goes on sending heartbeats from a file that it has deleted: only a look tells."""
+    ticking = Ticking()
+    ticking.end = end
+    if refused is None:
+        assert "looked" in ticking.after(0, ticking.ticker.tick)
+    else:
+        with pytest.raises(TransientSourceError) as error:
+            ticking.ticker.tick()
+        assert str(error.value) == f"the log was read up to binlog.000003:500, and now {refused}"
+
+
+@pytest.mark.parametrize(("behind", "inside"), [(True, False), (False, True)])
+def test_the_source_is_not_asked_for_its_logs_end_while_there_is_something_to_read(
+    behind: bool, inside: bool
+) -> None:
+    ticking = Ticking()
+    ticking.ticker.behind, ticking.inside = behind, inside
+    assert "looked" not in ticking.after(0, ticking.ticker.tick)
+    assert [watermark.idle for watermark in ticking.watermarks] == [False]
+
+
+def test_what_is_asked_of_capture_is_looked_for_once_a_second() -> None:
+    ticking = Ticking()
+    polls = [ticking.after(seconds, ticking.ticker.tick).count("requests") for seconds in (0, 0.5, 0.5)]
+    assert polls == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("only", "pending", "busy", "ends"),
+    [
+        (True, False, False, True),
+        (True, True, False, False),
+        (True, False, True, False),
+        (False, False, False, False),
+    ],
+)
+def test_capture_of_a_snapshot_alone_ends_once_all_of_it_is_in_kafka(
+    only: bool, pending: bool, busy: bool, ends: bool
+) -> None:
+    """Copies are part of it."""
+    ticking = Ticking(only_snapshot=only)
+    ticking.pending = {"bank.acct"} if pending else set()
+    ticking.copies.busy, ticking.acknowledges = busy, False
+    if ends:
+        with pytest.raises(SnapshotFinishedError):
+            ticking.ticker.tick()
+        assert ticking.did[-2:] == ["acknowledged", "stored"]
+    else:
+        ticking.ticker.tick()
+        assert "acknowledged" not in ticking.did
+
+
+def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> None:
+    """Its time is that of the last transaction; of a source that is idle it is now: there is no lag."""
+    ticking = Ticking()
+    ticking.offsets[ticking.captured.topic(ACCT).name] = 12
+    ticking.pending = {"bank.b", "bank.a"}
+    ticking.sender.send(HERE, frozenset(ticking.pending), idle=True, events=7)
+    ticking.started.errors |= {("bank", "x"): "no key", ("bank", "y"): "a view"}
+    ticking.sender.send(HERE, frozenset(), idle=False, events=8)
+    first, second = (msgspec.structs.replace(each, stops={}) for each in ticking.watermarks)
+    expected = Watermark(
+        source="b1", gen=4, position=(0, 3, 500, -1), file="binlog.000003", commit_ts_ms=90, ts_ms=90, idle=True,
+        snapshot_pending=("bank.a", "bank.b"), topics={"rowlock.b1.bank.acct": 12}, events=7,
+    )  # fmt: skip
+    assert first == expected
+    assert second == msgspec.structs.replace(
+        expected, commit_ts_ms=70, idle=False, snapshot_pending=(), topics={}, events=8,
+        error="bank.x: no key; bank.y: a view", left_out={"bank.x": "no key", "bank.y": "a view"},
+    )  # fmt: skip
