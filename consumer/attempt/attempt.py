@@ -177,7 +177,7 @@ class Attempt:
     def _take_all(self) -> Machine[None]:
         """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
         state = self._state
-        first, start = True, state.plan.start if state.mark is None else state.mark[0] + 1
+        first, start = True, state.plan.start
         if start < self._given:  # of what was given before the unit went on at a copy
             yield from self._take_missing(start, self._given)
             start = self._given
@@ -188,10 +188,8 @@ class Attempt:
             elif records[-1][0] < start:
                 self._figures.dropped += len(records)
                 continue
-            elif records[0][0] < start:
-                records = [record for record in records if record[0] >= start]
             first = False
-            yield from self._take(records)
+            yield from self._take([record for record in records if record[0] >= start])
 
     def _take_missing(self, start: int, upto: int) -> Machine[None]:
         while (records := (yield ReadMissing(start, upto))) is not None:

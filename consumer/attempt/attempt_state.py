@@ -22,13 +22,14 @@ from consumer.ordering.model import Held, RowChange, UnitState
 from consumer.ordering.progress import Mark, ResumePlan, plan, relaid
 from consumer.tables.definition import InForce
 from schemas.findings import START_OVER
+from schemas.wire.position import ZERO
 
 
 class AttemptState:
     """One unit in one attempt, as its last transaction left it. Its methods are machines.
 
     `applier`: with its lanes; None: no definition is in force, or they are closed. `held`: the quarantine's entries that the next one begins with.
-    `mark`: the last record that was read; None: none is known, as behind a change of the layout.
+    `mark`: the last record that was read.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
@@ -44,7 +45,7 @@ class AttemptState:
         self.in_force: InForce | None = None
         self.held: Sequence[Held] = ()
         self.plan = ResumePlan(0, wanted_layout(spec, None))
-        self.mark: Mark | None = None
+        self.mark: Mark = (-1, ZERO, 0, 0)
 
     def begin(self) -> Machine[None]:
         """Begin, or begin anew: fence, read, choose the layout."""
@@ -110,13 +111,10 @@ class AttemptState:
 
     def drain(self) -> Machine[None]:
         """Wait until every lane stands at the last record that was read."""
-        mark = self.mark
-        if mark is None:
-            return
         if self.applier is not None:
-            yield from self.applier.drain(mark)
+            yield from self.applier.drain(self.mark)
         else:
-            yield from self.progress.move_idle(self.progress.behind(mark), mark)
+            yield from self.progress.move_idle(self.progress.behind(self.mark), self.mark)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: what ended the attempt."""

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from consumer.attempt.copies import keys as keys_module
 from consumer.attempt.copies import keys_on_disk
+from consumer.attempt.copies import sweep as sweep_module
 from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
 from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
@@ -24,7 +25,7 @@ from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
 from consumer.attempt.evolution.machine import before_a_copy
 from consumer.attempt.reader import Emptied, Rows, Taken
-from consumer.errors import CopyNeededError, RefusedError, TransientError
+from consumer.errors import CopyNeededError, RefusedError, TakesLongError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.tables.definition import InForce
 from consumer.tables.key_order import ranges_alike
@@ -33,6 +34,7 @@ from consumer.tables.stored import Stored
 from consumer.targets.shared.lookups import found_under
 from consumer.targets.sql import after_key, up_to_key
 from schemas.findings import START_OVER
+from schemas.io.scratch import nameless_database
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event
 from schemas.wire.copies import CopyMark
@@ -345,3 +347,127 @@ def test_a_copy_whose_event_kafka_has_no_more_is_not_read_again(offset: int, raw
     with pytest.raises(CopyNeededError, match="does not hold offset 7") as found:
         reading.send([(offset, raw)])
     assert found.value.cause == "gap"
+
+
+class TestKeysThatAreTooManyForMemory:
+    """They go to the disk as they come, so that a table of any size fits: a disk that takes no more is met at once."""
+
+    @pytest.fixture
+    def missing(self, tmp_path: Path) -> Path:
+        file = tmp_path / "file"
+        file.write_text("")
+        return file / "not a folder"
+
+    def test_those_of_the_target_as_those_of_the_source(self, missing: Path) -> None:
+        keys = ScratchKeys(missing, most=2)
+        keys.note((1,), True)
+        keys.compare([(1,), (2,)])
+        with pytest.raises(TransientError, match="make room"):
+            keys.compare([(3,)])
+
+    def test_as_they_are_noted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def small(folder: Path, prefix: str) -> Any:
+            database = nameless_database(folder, prefix)
+            database.execute("PRAGMA max_page_count = 8")
+            return database
+
+        monkeypatch.setattr(keys_on_disk, "nameless_database", small)
+        monkeypatch.setattr(keys_on_disk, "WAITING", 10)
+        keys = ScratchKeys(tmp_path, most=0)
+
+        def note_all() -> None:
+            for number in range(100):
+                keys.note((f"{number:_>1000}",), True)
+
+        with pytest.raises(TransientError, match="make room"):
+            note_all()
+
+
+class Sweeping:
+    """A sweep of a table whose target shows the keys `there`, `page` at a time, each as `shown`; it is the last chunk of a copy from offset 5 on."""
+
+    def __init__(
+        self,
+        *there: int,
+        page: int = 100,
+        patient: bool = True,
+        shown: Callable[[int], int] = lambda key: key,
+    ) -> None:
+        self.there, self.page, self.shown, self.lists = there, page, shown, 0
+        self.deleted: list[Key] = []
+        unused: Any = None
+        routed: Any = SimpleNamespace(where=None)
+        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+        self.sweep = Sweep("t", in_force, self._delete, patient=patient, read=self._read)
+
+    def _read(self, *asked: Any) -> Machine[None]:
+        asked[-1](Rows([change(6, None, 1)], MARK))
+        yield from ()
+
+    def _delete(self, _table: TargetTable, keys: list[Key]) -> Machine[None]:
+        self.deleted += keys
+        yield from ()
+
+    def _answer(self, effect: Any) -> Any:
+        match effect:
+            case OpenKeys():
+                return MemoryKeys()
+            case ListKeys():
+                self.lists += 1
+                after = -1 if effect.after is None else effect.after[0]
+                return [(self.shown(key),) for key in self.there if key > after][: self.page]
+            case LookUp():
+                return [key for key in effect.keys if key[0] in self.there]
+
+    def run(self, end: int = 10) -> int:
+        machine = self.sweep.of_table(5, end)
+        effect = next(machine)
+        while True:
+            try:
+                effect = machine.send(self._answer(effect))
+            except StopIteration as ended:
+                return int(ended.value)
+
+
+class TestALongSweep:
+    """Whoever has other units to carry leaves it to a hand."""
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sweep_module, "HERE", 10)
+
+    @pytest.mark.parametrize(("end", "there", "long"), [
+        (15, 0, False), (16, 0, True),  # events of the topic
+        (6, 9, False), (6, 10, True),  # keys of the target
+        (10, 5, False), (11, 5, True), (10, 6, True),  # both are looked at
+    ])  # fmt: skip
+    def test_is_one_of_many_events_and_keys_together(self, end: int, there: int, long: bool) -> None:
+        for patient in (True, False):
+            sweeping = Sweeping(*range(1, there + 1), page=2, patient=patient)
+            if long and not patient:
+                with pytest.raises(TakesLongError):
+                    sweeping.run(end)
+                assert sweeping.deleted == []
+            else:
+                assert sweeping.run(end) == max(0, there - 1)
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 100])
+def test_every_page_of_the_target_is_looked_at(page: int) -> None:
+    sweeping = Sweeping(1, 2, 3, 4, 5, 6, page=page)
+    assert sweeping.run() == 5
+    assert sweeping.deleted == [(2,), (3,), (4,), (5,), (6,)]
+
+
+def test_a_target_that_lists_the_same_page_again_and_again_is_asked_no_more() -> None:
+    """It shows a key as one that it orders before it."""
+    sweeping = Sweeping(3, 4, page=1, shown=lambda key: 1)
+    assert (sweeping.run(), sweeping.deleted, sweeping.lists) == (0, [], 2)
+
+
+def test_a_stretch_that_kafka_has_nothing_of_was_not_read_again() -> None:
+    in_force: Any = None
+    reading = read_again("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
+    next(reading)
+    with pytest.raises(CopyNeededError, match="does not hold offset 7"):
+        reading.send(None)

@@ -29,7 +29,6 @@ class SpilledKeys:
         self._run("CREATE TABLE doubts (k BLOB PRIMARY KEY) WITHOUT ROWID")
         self._each("INSERT INTO living VALUES (?, ?)", first.living.items())
         self._each("INSERT INTO doubts VALUES (?)", ((key,) for key in first.doubts))
-        first.close()
 
     def _run(self, text: str, *values: object) -> Cursor:
         with _translated(self._folder):

@@ -88,8 +88,6 @@ class Sweep:
         Of a topic also what stands under a routing key by which its row does not live, or is outside the route's filter by now: an update there
         writes nothing.
         """
-        self._took(at - begins)
-        keys: KeyCheck = yield OpenKeys()
         whole = Sweep(
             self._topic,
             replace(self._in_force, target=told_apart(self._of)),
@@ -98,6 +96,8 @@ class Sweep:
             read=self._read,
             vouch=self._vouch,
         )
+        whole._took(at - begins)
+        keys: KeyCheck = yield OpenKeys()
         return (yield from whole._whole_table(keys, begins, at, upto))
 
     def _whole_table(self, keys: KeyCheck, begins: int, at: int, upto: Key | None) -> Machine[int]:

@@ -218,7 +218,6 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 if operation.displacing is not None:
                     raise NotImplementedError("a target of whole batches has no unique indexes")
                 changes.append(operation.net)
-                effect.displaced.append(0)
             case fx.Truncate():
                 changes.append(Clearing(operation.table, operation.where))
             case fx.Define():
