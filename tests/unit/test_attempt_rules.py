@@ -10,7 +10,9 @@ from msgspec.structs import replace as changed
 
 from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.drivers.threads import ThreadDriver, ThreadSignals
+from consumer.attempt.effects import Machine, Transact
 from consumer.attempt.reader import EnvelopeReader, RecordReader, Rows
+from consumer.attempt.transactions import Progress
 from consumer.errors import MissingGrantError, RefusedError, TargetConfigError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import LaneProgress
@@ -229,3 +231,29 @@ def test_no_commit_of_a_debezium_topic_names_a_capture_of_rowlocks() -> None:
     bench.take_over()
     bench.connector.insert(debezium.row(3))
     assert (bench.apply(3).state, bench.rows()) == ("ok", debezium.of(debezium.row(3)))
+
+
+class TestOverWhichConnection:
+    """What is of all lanes goes over the first one's: a unit has no other one for certain."""
+
+    ROWS = tuple(LaneProgress(n, 1, 1, "id", 7, (0, 1, 50, 0), 1, "") for n in (1, 0, 2))
+
+    def asked(self, machine: Machine[Any]) -> Transact:
+        effect = next(machine)
+        assert isinstance(effect, Transact)
+        return effect
+
+    @pytest.mark.parametrize("act", ["guarded", "once", "relayout"])
+    def test_what_guards_all_lanes(self, act: str) -> None:
+        asked = self.asked(getattr(Progress(self.ROWS), act)([]))
+        assert (asked.number, [guard.lane for guard in asked.guards]) == (0, [0, 1, 2])
+
+    @pytest.mark.parametrize("lanes", [[1], [2, 1], [0, 1, 2]])
+    def test_what_moves_lanes_goes_over_the_first_of_them(self, lanes: list[int]) -> None:
+        progress, mark = Progress(self.ROWS), (9, (0, 1, 60, 0), 1, 5)
+        machine = progress.move(lanes, mark)
+        asked = self.asked(machine)
+        assert (asked.number, [guard.lane for guard in asked.guards]) == (lanes[0], lanes)
+        with pytest.raises(StopIteration):
+            machine.send(None)
+        assert [row.offset for row in progress.rows] == [9 if n in lanes else 7 for n in range(3)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace as other
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
-from consumer.attempt.effects import Machine
+from consumer.attempt.effects import Await, Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.collations import text_fold
@@ -405,6 +406,57 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
     driver.run(work())
     assert sum(counts) == 100
     assert max(counts) < 100
+
+
+def group_of(bench: Bench, applied: list[int], **limits: int) -> LaneGroup:
+    """Lanes that nobody drives yet; `applied`: the lanes that commit, in turn."""
+
+    def commit(lane: int, _batch: Batch) -> Machine[None]:
+        applied.append(lane)
+        yield from ()
+
+    lanes = len(bench.lanes)
+    return LaneGroup(
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(**limits), signals=lane_driver().signals(lanes)
+    )  # fmt: skip
+
+
+def settled(*machines: Machine[None]) -> None:
+    """Drive `machines` one at a time until each waits for another one."""
+    effects: list[Any] = [next(machine) for machine in machines]
+    went = True
+    while went:
+        went = False
+        for at, machine in enumerate(machines):
+            while isinstance(effects[at], Await) and effects[at].ready():
+                effects[at], went = next(machine), True
+
+
+def test_a_lane_that_waits_for_another_asks_it_to_commit_what_it_has() -> None:
+    """Nothing else would let that one commit: it goes on gathering, as it has room."""
+    bench, applied = Bench(lanes=2), list[int]()
+    group = group_of(bench, applied, max_gather=3)
+    giver, taker = row(1, "a"), other_lane(bench, 1)
+    takes = [(None, row(taker, "a")), (row(taker, "a"), row(taker, "b")), (row(taker, "b"), row(taker, "c"))]
+    for _ in group.submit(bench.plan, bench.routed((giver, None), *takes)):
+        raise AssertionError("there is room")
+    giving = bench.plan.lane_of(bench.plan.fold_key(giver))
+    settled(*(group.lane(number) for number in range(2)))
+    assert applied == [giving, 1 - giving]
+
+
+@pytest.mark.parametrize("ended", [None, TransientError("the attempt's own")])
+def test_who_closes_lanes_is_told_of_their_error_unless_another_one_ends_the_attempt(
+    ended: Exception | None,
+) -> None:
+    group = group_of(Bench(), [])
+    group.failed(FencedError("the lane's"))
+    if ended is None:
+        with pytest.raises(FencedError, match="the lane's"):
+            lane_driver().run(group.close())
+    else:
+        lane_driver().run(group.close(ended))
+    lane_driver().run(group_of(Bench(), []).close())
 
 
 # --- fold

@@ -124,3 +124,14 @@ def test_as_much_as_udp_takes_goes_at_once_and_a_byte_more_in_two(over: int) -> 
     assert over or len(sent[0]) == MAX_BYTES == 65_507
     sender.send([Report("t", "ok", 1, 1, query="q" * MAX_BYTES)])
     assert len(sent) == 2 + over
+
+
+def test_two_queries_on_a_machine_are_told_of_their_own_units() -> None:
+    first, second = ReportReceiver(), ReportReceiver()
+    assert first.port != second.port
+    for receiver, name in ((first, "a"), (second, "b")):
+        sender = ReportSender(receiver.port, receiver.token)
+        sender.send([Report(name, "ok", 1, 1)])
+        assert [report.topic for report in received(receiver, 1)] == [name]
+        sender.close()
+        receiver.close()

@@ -1,10 +1,14 @@
-"""What a report says of an attempt's progress."""
+"""What a report says of an attempt's progress, and of what it waits for."""
 
 from __future__ import annotations
 
+import pytest
+
+from consumer.attempt.reports import CopyNeed
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress
-from consumer.attempt.trouble import AttemptFigures, Trouble, report_of
+from consumer.attempt.trouble import AttemptFigures, Trouble, report_of, trouble_of
+from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 
 SPEC = UnitSpec(
@@ -22,3 +26,12 @@ def test_a_report_tells_the_lowest_lane_s_progress() -> None:
     report = report_of(SPEC, Progress(lanes), AttemptFigures(dropped=2), Trouble("ok", ""), passed=3)
     assert (report.offset, report.position, report.commit_ts_ms) == (6, (0, 1, 89, 0), 39)
     assert (report.dropped, report.epoch) == (5, 3)
+
+
+@pytest.mark.parametrize(("after", "said"), [(None, -1), (0, 0), (7, 7)])
+def test_a_copy_that_heals_a_unit_begins_behind_what_it_cannot_follow_or_anywhere(
+    after: int | None, said: int
+) -> None:
+    """Offsets count from 0: behind -1 is the whole topic."""
+    trouble = trouble_of("t", CopyNeededError("seen", cause="gap", after=after))
+    assert (trouble.state, trouble.fault, trouble.copy) == ("stopped", False, CopyNeed(said, "gap"))

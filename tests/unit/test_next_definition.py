@@ -1,0 +1,171 @@
+"""How a definition comes into force, as rules: what is written with it, for whom rows are lost, and what a mark of another target does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from consumer.attempt.effects import (
+    Define,
+    FollowDefinition,
+    LoseOthers,
+    NotLost,
+    Operation,
+    Prepare,
+    Relayout,
+    Transact,
+    WriteUnit,
+)
+from consumer.attempt.evolution.in_target import follow
+from consumer.attempt.evolution.next_definition import NextDefinition
+from consumer.attempt.spec import UnitSpec
+from consumer.attempt.transactions import Progress
+from consumer.errors import TransientError
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
+from consumer.tables.evolution.plans import ChangeMark, TableChange
+from consumer.tables.router import TableRoute
+from consumer.tables.stored import Stored
+from schemas.table.names import EXACT
+from schemas.wire.event import ColumnChanges
+from tests.unit.test_evolution import TABLE, column
+from tests.unit.test_evolution import added as with_columns
+from tests.unit.test_evolving import story, tell
+
+PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
+AT = (8, (0, 1, 100, 0), 1, 1)
+
+
+def routes(*, shared: bool) -> tuple[TableRoute, ...]:
+    return (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),) if shared else ()),)
+
+
+class TestWhatIsWrittenWithADefinition:
+    """A table that several units write may have been made anew by one of them: the others' rows are lost then."""
+
+    def written(
+        self, *, first: bool, shared: bool, batches: bool = False, topic: bool = False
+    ) -> list[list[Operation]]:
+        """Return the operations of the transactions, in front of the target table's making and behind it."""
+        spec = UnitSpec(
+            unit=ApplyUnit("p", "t"), source="b1", epoch=1, topic_id="id", routes=routes(shared=shared), lanes=1, batches=batches,
+        )  # fmt: skip
+        begun: list[str] = []
+
+        def say(what: str) -> Iterator[Any]:
+            begun.append(what)
+            yield from ()
+
+        attempt: Any = SimpleNamespace(
+            spec=spec, progress=Progress([PLACE]), close=lambda: say("closed"), begin=lambda: say("begun")
+        )
+        name: Any = object() if topic else None
+        in_force = SimpleNamespace(text="{}", source=TABLE, target=TargetTable(TABLE, (0,), (), topic=name))
+        found: list[list[Operation]] = []
+        prepared: list[Prepare] = []
+        machine = NextDefinition(attempt).put_in_force(Stored(TABLE), [PLACE], first=first)
+        effect: Any = next(machine)
+        try:
+            while True:
+                if isinstance(effect, Transact):
+                    assert (effect.number, list(effect.guards)) == (0, [PLACE])
+                    found.append(list(effect.operations))
+                    assert bool(prepared) == (begun == ["closed"])
+                else:
+                    prepared.append(effect)
+                effect = machine.send(in_force if isinstance(effect, Prepare) else None)
+        except StopIteration:
+            assert (prepared, begun) == ([Prepare(Stored(TABLE), first)], ["closed", "begun"])
+            return found
+
+    @pytest.mark.parametrize(
+        ("options", "before", "with_it"),
+        [
+            ({"first": True, "shared": False}, [], []),
+            ({"first": False, "shared": False}, [], []),
+            ({"first": True, "shared": True}, [LoseOthers(TABLE)], []),
+            ({"first": False, "shared": True}, [], [NotLost()]),
+            ({"first": True, "shared": True, "batches": True}, [], []),
+            ({"first": False, "shared": True, "batches": True}, [], []),
+            ({"first": False, "shared": False, "batches": True}, [], []),
+        ],
+        ids=str,
+    )
+    def test_others_lose_their_rows_with_the_first_one_and_a_later_one_is_of_rows_that_are_there(
+        self, options: dict[str, bool], before: list[Operation], with_it: list[Operation]
+    ) -> None:
+        *first, last = self.written(**options)
+        assert first == ([before] if before else [])
+        *operations, state, relayout = last
+        assert operations == with_it
+        assert state == WriteUnit(UnitState(definition="{}", ddl=None, stopped=None))
+        assert isinstance(relayout, Relayout)
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_readers_of_a_topic_are_told_and_whether_every_row_comes_anew(self, first: bool) -> None:
+        ((_, told, _),) = self.written(first=first, shared=False, batches=True, topic=True)
+        assert isinstance(told, Define)
+        assert (told.source, told.anew) == (TABLE, first)
+
+
+@pytest.mark.parametrize(("lost", "rewrite", "followed"), [
+    (False, False, True), (True, False, False), (True, True, True),
+])  # fmt: skip
+def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of_a_copy(
+    lost: bool, rewrite: bool, followed: bool
+) -> None:
+    """Another one has made the table anew since the attempt began: the rows that are in force here are not in it."""
+    spec: Any = SimpleNamespace(
+        unit=ApplyUnit("p", "t"), source="b1", routes=routes(shared=True), debezium=None
+    )
+    branch = column("branch", TABLE.columns[2].type, nullable=False)
+    real = with_columns(TABLE, branch)
+    unit = UnitState(Stored(TABLE, lost=lost).encode(), None, None)
+    written: list[UnitState] = []
+    session: Any = SimpleNamespace(read_table=lambda *_: real, column_names=EXACT)
+    transaction: Any = SimpleNamespace(
+        lock_units=lambda: {"t": unit},
+        write_unit=written.append,
+        alter=lambda *_: None,
+        truncate=lambda *_: None,
+    )
+    asked = FollowDefinition(TableChange(Stored(TABLE), TABLE, "lenient", rewrite=rewrite), "whole", AT)
+    if followed:
+        follow(spec, session, transaction, asked)
+    else:
+        with pytest.raises(TransientError, match="has made the target table anew meanwhile"):
+            follow(spec, session, transaction, asked)
+    assert bool(written) == followed
+
+
+def test_a_mark_of_another_kind_of_target_stops_the_unit() -> None:
+    """Statements of this target commit with its transactions, so that none can be under way."""
+    tale = story(transactional=True)
+    state = tale.bench.target.state
+    state.unit = UnitState(state.unit.definition, ChangeMark(5, AT, None).encode(), None)
+    tale.put(1, version=3)
+    before = tale.target_rows()
+    report = tale.bench.apply()
+    assert report.state == "stopped"
+    assert "a mark of another kind of target stands in rowlock_unit" in report.message
+    assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
+
+
+def test_a_column_that_is_written_under_another_name_is_told_once() -> None:
+    tale = story("lenient")
+    told = []
+    for change in ("another type", "a column more"):
+        with capture_logs() as logs:
+            if change == "another type":
+                tell(tale, "copy with another type")
+            else:
+                new = with_columns(tale.source.table, column("more"))
+                tale.statement(new, ColumnChanges(added=("more",)), {"more": None})
+            tale.put(8, version=change[:4])
+            assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
+        told.append([(log["source"], log["target"]) for log in logs if "under another name" in log["event"]])
+    assert told == [[("version", "version_2")], []]
+    assert tale.equal()
