@@ -112,3 +112,17 @@ def test_a_copy_that_ends_is_told_with_where_it_began() -> None:
 def test_without_operations_progress_stays() -> None:
     changes, progress = commit_of(of_operations())
     assert (changes, progress.rows, progress.state, progress.closed_before) == ([], [ROW], None, None)
+
+
+def test_what_was_added_in_the_same_commit_is_closed_by_not_being_added() -> None:
+    """Two rows of a key are refused, and a row of a snapshot behind the first one closes it alone."""
+
+    def entry(offset: int, part: int) -> Held:
+        return Held(offset, part, "s.t", "[1]", "", "{}", "no", 0)
+
+    ids = [(6, 0), (2, 0)]
+    change = commit_of(
+        fx.Transact(0, [ROW], [fx.Hold([entry(6, 0), entry(6, 1), entry(7, 0)]), fx.CloseHeld(ids, "again")])
+    )[1]
+    assert [(each.offset, each.part) for each in change.held] == [(6, 1), (7, 0)]
+    assert (change.closed, change.why) == (ids, "again")
