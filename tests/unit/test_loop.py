@@ -153,7 +153,7 @@ def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_witho
     assert stored(story) == 4
 
 
-def test_the_log_of_statements_has_no_values_of_rows() -> None:
+def test_a_statement_that_changes_no_rows_is_logged_whole() -> None:
     story = Story(mysql=False)
     with capture_logs() as logs:
         story.tell(iter([story.statement("ALTER TABLE acct COMMENT 'shown'")]))
