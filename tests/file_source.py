@@ -142,15 +142,14 @@ class FileLog:
             return
         found, self._last, self.point = json.loads(line.text), line, (line.file, line.end)
         header = TransactionHeader(line.file, line.start, found["ts"], 1, None)
-        self.moment, published = LogMoment(line.file, line.start, found["ts"]), False
+        self.moment = LogMoment(line.file, line.start, found["ts"])
         for row, change in enumerate(found["do"]):
             if "row" not in change:
                 yield _barrier(header, change, row)
             elif self._captured(DB, change["row"]):
-                published = True
                 yield FileRows(header, (DB, change["row"]), change["before"], change["after"], row)
         self.begun = self.inside = False
-        yield Boundary(header, line.file, line.end, published)
+        yield Boundary(header, line.file, line.end)
 
     def counted(self, rows: int) -> None: ...
     def uncaptured(self, rows: Any) -> None: ...

@@ -136,4 +136,4 @@ def beginning(started: Started) -> Boundary:
     """Return where a stretch of capture begins."""
     record = started.record
     header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)
-    return Boundary(header, record.file, record.pos, False, prepared=record.prepared)
+    return Boundary(header, record.file, record.pos, prepared=record.prepared)

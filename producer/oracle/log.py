@@ -110,7 +110,7 @@ class OracleLog:
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
         if changed or self.outstanding:
             self.heard = True
-            yield Boundary(header, FILE, number + STEP, bool(self._taken))
+            yield Boundary(header, FILE, number + STEP)
         else:
             self._settled = self._following.proofs()
 

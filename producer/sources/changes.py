@@ -87,7 +87,7 @@ class Barrier(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """A transaction is over: capture may resume at `file`, `pos`. `captured`: it had events for topics.
+    """A transaction is over: capture may resume at `file`, `pos`.
 
     `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
     transaction's end does to captured tables. `prepared`: see PreparedXa.
@@ -96,7 +96,6 @@ class Boundary(NamedTuple):
     header: TransactionHeader
     file: str
     pos: int
-    captured: bool
     undone: frozenset[TableName] = frozenset()
     stop: TableStoppedError | None = None
     prepared: Mapping[str, Tables] = {}

@@ -23,7 +23,7 @@ from schemas.wire.position import DEFINITION_ROW, STOP_ROW
 from schemas.wire.records import Watermark
 from tests.start_kit import ACCT, RECORD, a_stop, table
 
-HERE = Boundary(TransactionHeader("binlog.000003", 400, 70, 1, None), "binlog.000003", 500, True)
+HERE = Boundary(TransactionHeader("binlog.000003", 400, 70, 1, None), "binlog.000003", 500)
 STOPPED: TableName = ("bank", "stopped")
 UNSAID: TableName = ("bank", "unsaid")
 

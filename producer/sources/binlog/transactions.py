@@ -101,7 +101,6 @@ class _Open:
     xa: str | None = None
     announced: bool = False
     row: int = 0
-    captured: bool = False
     undone: set[TableName] = field(default_factory=set)
     maps: dict[int, TableMap] = field(default_factory=dict)
     deferred: list[tuple[TableMap, int, bytes]] = field(default_factory=list)
@@ -147,9 +146,7 @@ class TransactionAssembler:
 
     def counted(self, rows: int) -> None:
         """Say how many positions the last `CapturedRows` or `Barrier` took."""
-        transaction = self._require_open("rows")
-        transaction.row += rows
-        transaction.captured = True
+        self._require_open("rows").row += rows
 
     def uncaptured(self, rows: CapturedRows) -> None:
         """Say that the rows of the last `CapturedRows` were not captured after all."""
@@ -200,9 +197,7 @@ class TransactionAssembler:
         undone = _NONE
         if transaction.undone:
             undone = frozenset(name for name in transaction.undone if self._captured(*name))
-        return Boundary(
-            transaction.header, event.file, event.end, transaction.captured, undone, stop, self.xa.tables
-        )
+        return Boundary(transaction.header, event.file, event.end, undone, stop, self.xa.tables)
 
     def _require_open(self, event: LogEvent | str) -> _Open:
         if self._open is None:
