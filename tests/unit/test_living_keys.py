@@ -19,7 +19,7 @@ from consumer.attempt.copies import sweep as sweep_module
 from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
 from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.copies.sweep import Sweep, read_again
+from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_again
 from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
@@ -358,6 +358,19 @@ class TestKeysThatAreTooManyForMemory:
         file.write_text("")
         return file / "not a folder"
 
+    @pytest.mark.parametrize("most", [0, 2, 100])
+    def test_none_is_forgotten_on_the_way(self, tmp_path: Path, most: int) -> None:
+        """Doubts that were in memory go to the disk, too; and what lives can be asked for where the target shows nothing."""
+        keys = ScratchKeys(tmp_path, most=most)
+        keys.note((4,), True)
+        keys.note((1,), True)
+        keys.note((4,), False)
+        assert list(keys.unmatched()) == [[(1,)]]
+        keys.compare([(2,), (1,)])
+        keys.compare([(3,)])
+        assert list(keys.unmatched()) == []
+        assert sorted(key for page in keys.doubted() for key in page) == [(2,), (3,)]
+
     def test_those_of_the_target_as_those_of_the_source(self, missing: Path) -> None:
         keys = ScratchKeys(missing, most=2)
         keys.note((1,), True)
@@ -471,3 +484,93 @@ def test_a_stretch_that_kafka_has_nothing_of_was_not_read_again() -> None:
     next(reading)
     with pytest.raises(CopyNeededError, match="does not hold offset 7"):
         reading.send(None)
+
+
+class TestWhatTheTargetIsAsked:
+    """Sweeps and the end of a copy, effect by effect."""
+
+    def sweep(self, deleted: list[Key]) -> Sweep:
+        def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+            deleted.extend(keys)
+            yield from ()
+
+        unused: Any = None
+        routed: Any = SimpleNamespace(where=None, added=())
+        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+        return Sweep("t", in_force, delete, patient=True)
+
+    def ended(self, machine: Machine[Any], answer: Callable[[Any], Any]) -> Any:
+        """Drive `machine` to its end; what `answer` raises is thrown."""
+        effect: Any = next(machine)
+        try:
+            while True:
+                try:
+                    result = answer(effect)
+                except RefusedError as error:
+                    effect = machine.throw(error)
+                else:
+                    effect = machine.send(result)
+        except StopIteration as end:
+            return end.value
+
+    @pytest.mark.parametrize(
+        ("there", "goes", "free"),
+        [([], False, True), ([(1,)], True, True), ([("01",)], False, False), ([(1,), (2,)], False, False)],
+    )
+    def test_a_held_key_is_free_where_no_row_is_left_of_it(
+        self, there: list[Key], goes: bool, free: bool
+    ) -> None:
+        """What the target finds under a key and shows as another one may be another one's row."""
+        deleted: list[Key] = []
+        found = self.ended(self.sweep(deleted).without_row([(1,)]), lambda _effect: there)
+        assert (deleted, found) == ([(1,)] if goes else [], [(1,)] if free else [])
+
+    @pytest.mark.parametrize(("after", "upto"), [((1,), None), (None, (1,)), ((1,), (5,))])
+    def test_a_bound_that_the_target_cannot_hold_is_told_and_the_next_marker_makes_up_for_it(
+        self, after: Key | None, upto: Key | None
+    ) -> None:
+        keys, deleted = MemoryKeys(), list[Key]()
+
+        def answer(effect: Any) -> Any:
+            if isinstance(effect, OpenKeys):
+                return keys
+            raise RefusedError("a zero date")
+
+        with pytest.raises(BoundRefusedError, match="a zero date"):
+            self.ended(self.sweep(deleted).of_range(Window(TARGET, 5), 5, after, upto), answer)
+        if upto is not None:
+            assert self.ended(self.sweep(deleted).behind_refused(5, 9, upto), answer) == 0
+        assert deleted == []
+
+    def test_what_the_target_refuses_without_a_bound_is_its_own_error(self) -> None:
+        def answer(effect: Any) -> Any:
+            if isinstance(effect, OpenKeys):
+                return MemoryKeys()
+            raise RefusedError("no right to read")
+
+        with pytest.raises(RefusedError, match="no right to read"):
+            self.ended(self.sweep([]).of_range(Window(TARGET, 5), 5, None, None), answer)
+
+    @pytest.mark.parametrize(("shown", "asked"), [("1", []), ("01", [[("1",)]])])
+    def test_living_keys_are_looked_up_only_where_one_of_the_target_is_doubted(
+        self, shown: str, asked: list[list[Key]]
+    ) -> None:
+        """A row that the target shows otherwise lives: what it finds under the living key is excused."""
+        deleted: list[Key] = []
+        looked: list[list[Key]] = []
+
+        def answer(effect: Any) -> Any:
+            match effect:
+                case OpenKeys():
+                    return MemoryKeys()
+                case ListKeys():
+                    return [(shown,)] if effect.after is None else []
+                case LookUp():
+                    looked.append(list(effect.keys))
+                    return [(shown,)]
+
+        window = Window(TARGET, 5)
+        living: Any = "1"
+        window.take(Rows([change(6, None, living)], MARK))
+        assert self.ended(self.sweep(deleted).of_range(window, 5, None, None), answer) == 0
+        assert (looked, deleted) == (asked, [])

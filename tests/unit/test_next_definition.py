@@ -28,12 +28,14 @@ from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, TableChange
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import Stored
+from consumer.tables.stored import Stored, decode_stored
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
+from tests.apply_kit import FakeSource, account_table
 from tests.unit.test_evolution import TABLE, column
 from tests.unit.test_evolution import added as with_columns
 from tests.unit.test_evolving import story, tell
+from tests.unit.test_unit_apply import Bench, with_generated
 
 PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
 AT = (8, (0, 1, 100, 0), 1, 1)
@@ -169,3 +171,19 @@ def test_a_column_that_is_written_under_another_name_is_told_once() -> None:
         told.append([(log["source"], log["target"]) for log in logs if "under another name" in log["event"]])
     assert told == [[("version", "version_2")], []]
     assert tale.equal()
+
+
+def test_what_a_definition_says_more_is_stored_and_an_equal_one_writes_nothing() -> None:
+    """Expressions that an older topic lacks are compared from then on."""
+    source = FakeSource(table=with_generated(account_table(), None))
+    bench = Bench()
+    bench.write([source.definition()])
+    assert bench.apply().state == "ok"
+    attempts = [lane.attempt for lane in bench.target.state.lanes.values()]
+    bench.write([source.definition()])
+    assert bench.apply(1).state == "ok"
+    assert [lane.attempt for lane in bench.target.state.lanes.values()] == [number + 1 for number in attempts]
+    now = with_generated(account_table(), "a + 1")
+    bench.write([source.definition(None, now)])
+    assert bench.apply(2).state == "ok"
+    assert decode_stored(bench.target.state.unit.definition or "").table == now
