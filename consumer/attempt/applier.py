@@ -93,7 +93,7 @@ class Applier:
     def _in_one_transaction(self, mark: Mark) -> Machine[bool]:
         """Apply what is pending in one transaction; False: the lanes must do it."""
         refused = any(change.refused is not None for change in self._pending)
-        if not self._small_batch or not self._progress.level or refused:
+        if refused or not self._progress.level:
             return False
         net = reducer_of(self._target).reduce(self._pending)
         try:

@@ -76,9 +76,11 @@ class TestOneTransaction:
         assert bench.apply(1).held == 1
         bench.target.refuse = lambda _row: None
         opened.clear()
-        bench.write([source.put(source.row(1, None, 2)), source.put(source.row(2, None, 1))])
+        bench.write([source.put(source.row(1, None, 2))])
         report = bench.apply(2)
-        assert (report.state, report.held, opened) == ("ok", 1, [3])
+        assert (report.state, report.held, opened, bench.target.rows_of()) == ("ok", 1, [3], [])
+        bench.write([source.put(source.row(1, None, 3)), source.put(source.row(2, None, 1))])
+        assert bench.apply(3).held == 1
         assert [row[0] for row in bench.target.rows_of()] == [2]
 
     def test_none_where_the_lanes_stand_apart(self, opened: list[int]) -> None:
