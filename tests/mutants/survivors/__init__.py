@@ -21,6 +21,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit("consumer/attempt/copies/keys.py", "PAGE", "keys looked up at a time"),
     Limit("consumer/attempt/copies/keys_on_disk.py", "IN_MEMORY", "keys in memory before they go to a file"),
     Limit("consumer/attempt/copies/keys_on_disk.py", "WAITING", "keys written to the file at a time"),
+    Limit("consumer/attempt/copies/source_keys.py", "AT_ONCE", "keys that the source is asked for over one connection"),
     Limit("consumer/attempt/copies/sweep.py", "HERE", "keys compared before another process does it"),
     Limit("consumer/attempt/debezium.py", "AGAIN_MS", "milliseconds left to clocks, of a minute"),
     Limit("consumer/attempt/debezium.py", "REMEMBERED", "rows of a log event in memory"),
