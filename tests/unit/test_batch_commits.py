@@ -9,6 +9,7 @@ import pytest
 
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import commit_of
+from consumer.errors import TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.batches import Clearing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
@@ -93,6 +94,13 @@ def test_the_quarantine_is_closed_before_it_takes_more() -> None:
 def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[fx.Operation]) -> None:
     with pytest.raises(ValueError, match="closes entries of the quarantine once"):
         commit_of(of_operations(*operations))
+
+
+@pytest.mark.parametrize("operation", [fx.DropTarget(TABLE.table), fx.LoseOthers(TABLE.table), fx.NotLost()])
+def test_a_change_of_the_table_itself_is_refused(operation: fx.Operation) -> None:
+    """Left out without a word, rows of the table before would stay among the ones that follow."""
+    with pytest.raises(TargetConfigError, match="alter it by hand"):
+        commit_of(of_operations(writes(1), operation))
 
 
 def test_the_last_progress_counts() -> None:

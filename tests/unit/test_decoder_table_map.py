@@ -45,6 +45,7 @@ def table(*columns: Column) -> Table:
     )
 
 
+FLAGS = table(Column(name="flags", type=ColumnType(kind=Kind.BIT, length=5)))
 PEOPLE = table(Column(name="name", type=TEXT), Column(name="age", type=INT))
 
 
@@ -163,6 +164,8 @@ def test_a_refused_event_changes_nothing() -> None:
         (table(Column(name="name", type=TEXT)), {}),
         (table(Column(name="name", type=INT), Column(name="age", type=INT)), {}),
         (PEOPLE, {"types": b"\x03\x0f\x08"}),
+        (FLAGS, {"types": b"\x03\x10", "metadata": b"\x06\x00"}),  # BIT(6)
+        (FLAGS, {"types": b"\x03\x03", "metadata": b""}),
         (PEOPLE, {"extra": names(b"id", b"name", b"years") + b"\x08\x01\x00"}),
     ],
 )

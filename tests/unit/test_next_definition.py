@@ -156,6 +156,18 @@ def test_a_mark_of_another_kind_of_target_stops_the_unit() -> None:
     assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
 
 
+def test_a_statement_that_an_older_version_was_interrupted_in_is_finished_by_a_person() -> None:
+    tale = story()
+    state = tale.bench.target.state
+    state.unit = UnitState(state.unit.definition, "ALTER TABLE acct ADD x INT", None)
+    tale.put(1, version=3)
+    before = tale.target_rows()
+    report = tale.bench.apply()
+    assert report.state == "stopped"
+    assert "a statement was interrupted (ALTER TABLE acct ADD x INT); finish it by hand" in report.message
+    assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
+
+
 def test_a_column_that_is_written_under_another_name_is_told_once() -> None:
     tale = story("lenient")
     told = []

@@ -60,3 +60,10 @@ def test_the_halves_of_a_key_move_between_lanes(passed: tuple[int, int]) -> None
         [((AT, 0), [])] if first else [],
         [((AT, 1), [(AT, 0)] if first else [])] if second else [],
     ]
+
+
+def test_a_change_without_a_row_is_refused() -> None:
+    """Its key would be that of no row, and its lane any."""
+    dispatcher, plan = dispatched((0, 0))
+    with pytest.raises(ValueError, match="has neither before nor after image"):
+        dispatcher.dispatch(plan, [RowChange((AT, 0), None, None)])

@@ -499,6 +499,17 @@ def test_a_row_with_a_value_that_cannot_be_decoded_is_held_and_the_rest_goes_on(
     assert 4 not in {row[0] for row in bench.target.rows_of()}, "a row that goes needs no value"
 
 
+def test_a_row_with_a_value_that_cannot_be_decoded_comes_twice_and_counts_once() -> None:
+    """Capture sends at least once: the second one is dropped as any other is, and not held again."""
+    bench, source = started()
+    odd = source.event(
+        "c", None, {**source.row(1, None, 1), "note": RAW}, undecodable=Undecodable(after=("note",))
+    )
+    bench.write([odd, odd])
+    report = bench.apply()
+    assert (report.state, report.held, report.dropped) == ("ok", 1, 1)
+
+
 def test_a_key_that_cannot_be_decoded_stops_the_unit() -> None:
     bench, source = started()
     bench.write([source.put(source.row(1, None, 1))])

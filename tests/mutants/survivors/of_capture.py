@@ -44,4 +44,5 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("producer/loop/rows.py", "        self.made_ms = 0", "        self.made_ms = 1", "every step of the loop sets it before it reads anything"),
     Survivor("producer/loop/ticker.py", "        self.behind = True", "        self.behind = False", "a tick comes behind a read, which sets it, or inside of a transaction, where nothing is idle"),
     Survivor("producer/loop/position.py", "    header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)", "    header = TransactionHeader(record.file, record.pos, record.ts_ms, 1, None)", "of the header of a boundary only its time and its GTID are read"),
+    Survivor("producer/decoders/generate.py", "        if len(self) < self._limit:", "        if len(self) <= self._limit:", "one compiled function more is kept in memory"),
 )  # fmt: skip
