@@ -142,8 +142,7 @@ class CopyBook:
         """The last chunk's marker is in the topic."""
         if (state := self.states.running_as(table, copy)) is None:
             return
-        ended = (*recent(state.ended, now), (now, state.cause))
-        self.states.put(replace(state, phase="done", ended_ms=now, ended=ended, ended_stop=""))
+        self.states.put(_ended(state, now))
         self._ask_behind(state)
 
     def stopped(self, table: str, cause: str, reason: str, now: int) -> None:
@@ -220,6 +219,11 @@ class CopyBook:
         `altered`: the table's definition is another one since.
         """
         state = self.states.all.get(table)
+        if state is not None and state.behind is not None and state.behind.id == begun.mark.id:
+            # A predecessor ended the copy and began the one that was asked for behind it, and did not come to store that.
+            self._behind = [request for request in self._behind if request.id != begun.mark.id]
+            state = _of(state.behind, _ended(state, now), now, self._rate)
+            self.states.put(state)
         if state is None or state.id != begun.mark.id or not is_open(state):
             return
         if state.begin != begun.position:
@@ -228,6 +232,11 @@ class CopyBook:
             self.states.begun(table, begun, now)
         if altered:
             self.altered(table)
+
+
+def _ended(state: CopyState, now: int) -> CopyState:
+    ended = (*recent(state.ended, now), (now, state.cause))
+    return replace(state, phase="done", ended_ms=now, ended=ended, ended_stop="")
 
 
 def _of(request: CopyRequest, before: CopyState | None, now: int, default: int | None) -> CopyState:

@@ -28,6 +28,18 @@ def test_a_seed_that_failed_once() -> None:
     run_seed(4478)
 
 
+def test_a_seed_that_never_came_to_its_end() -> None:
+    """A predecessor had ended a copy and begun the one behind it, and stored neither: the first ran for ever."""
+    run_seed(16738)
+
+
+@pytest.mark.parametrize("seed", [1616, 2561, 6344, 8550, 11263, 19031])
+def test_a_seed_of_which_the_judge_was_wrong_once(seed: int) -> None:
+    """1616: a stop within a transaction that a predecessor, with an older catalogue, had sent rightly. 2561, 8550: a predecessor that had
+    not ended took a table up, and stopped it. 6344: the last copy had begun behind the last watermark. 11263: a row's change stood between a stop and the copy behind it."""
+    run_seed(seed)
+
+
 def test_an_error_of_the_model_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (AttributeError("stale"), TypeError("stale"), ValueError("not enough values to unpack")):
         monkeypatch.setattr(World, "run", mock.Mock(side_effect=error))

@@ -26,7 +26,7 @@ class Found:
     table: str
     history: TableHistory
     rows: Rows = field(default_factory=dict)
-    taken: set[Where] = field(default_factory=set)
+    taken: dict[Where, int] = field(default_factory=dict)  # rows of the log, and the gen that sent each
     emptied: set[LogPoint] = field(default_factory=set)
     defined: Position | None = None
     stop: TableStop | None = None
@@ -39,13 +39,18 @@ class Found:
     unread: bool = False  # a stop is there that readers drop
     twice: str = ""  # what is wrong unless a stop follows
     _highest: Position | None = None
+    _stopped_by: int = 0  # the gen that sent the stop
     _gen: int = 0
     _newest: dict[str, tuple[int, bool]] = field(default_factory=dict)
     _floor: int = -1
 
     def behind(self, stop: TableStop) -> bool:
-        """Whether there are rows from behind the cause of the stop."""
-        return self.last is not None and self.last[1:3] >= stop.at[1:3]
+        """Whether there are rows from behind the cause of the stop. Where the cause stands within a transaction, those of the transaction
+        are, if a predecessor had sent them: it had read a catalogue by which the statement changed nothing here."""
+        cause, published = stop.at[1:3], self.history.published
+        if any(gen < self._stopped_by and published[where].at >= cause for where, gen in self.taken.items()):
+            return True
+        return self.last is not None and self.last[1:3] >= cause
 
     def take(self, event: Event, offset: int) -> None:
         where = event.source
@@ -60,7 +65,9 @@ class Found:
         if event.copy is not None and event.definition is not None:
             self._begin(where.position)
         if self.stop is not None and event.stop is None:
-            raise Wrong(f"{self.table}: {event} stands behind the stop")
+            if not _anew(event) or where.gen <= self._stopped_by:
+                raise Wrong(f"{self.table}: {event} stands behind the stop")
+            self.stop = None
         if event.definition is not None:
             if self.defined is None:
                 self.defined = self.begin = where.position
@@ -69,7 +76,7 @@ class Found:
             elif where.row < 0:
                 self.twice = f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
         elif event.stop is not None:
-            self.stop = event.stop
+            self.stop, self._stopped_by = event.stop, where.gen
         elif event.chunk is not None:
             self._chunk(event)
         elif event.op == "t":
@@ -83,7 +90,7 @@ class Found:
     def _begin(self, position: Position) -> None:
         """A copy begins: what follows is published, whatever was before."""
         if self.stop is not None:
-            self.whole, self.stop, self.begin = False, None, position
+            self.whole, self.stop, self.begin, self.twice = False, None, position, ""
         self.copied = True
         self.living.clear()
 
@@ -124,7 +131,7 @@ class Found:
             step = self.history.published.get(at)
             if step is None or step.change != (before, after):
                 raise Wrong(f"{self.table}: {before} → {after} at {at}, but in the log stands {step}")
-            self.taken.add(at)
+            self.taken[at] = event.source.gen
         if before is not None:
             self.rows.pop(before[0].lower(), None)
             self.living[before[0].lower()] = (offset, False)
@@ -140,6 +147,11 @@ class Found:
         if row[3] < newest or (row[3] == newest and not there) or row[3] <= self._floor:
             raise Wrong(f"{self.table}: {row} goes back behind version {max(newest, self._floor)}")
         self._newest[row[0].lower()] = (row[3], True)
+
+
+def _anew(event: Event) -> bool:
+    """Whether a table is taken up by who knows of nothing in its topic: where there is something, a stop has to follow (`Found.twice`)."""
+    return event.definition is not None and event.source.prev is None
 
 
 def _row_of(image: Mapping[str, object] | None) -> SourceRow | None:
@@ -168,7 +180,9 @@ class TopicJudge:
         self._there: dict[str, set[Where]] = {table: set() for table in topics}
         self._defined: dict[str, Position] = {}
         self._gens: dict[str, int] = {}
+        self._stops: dict[str, tuple[int, TableStop]] = {}  # by which gen, as readers have it
         self._inside = inside
+        self.skipped: set[str] = set()  # tables of which readers have gone on at a copy behind a stop
         self.start: LogPoint | None = None
         self.stored: StoredPosition | None = None
 
@@ -196,8 +210,12 @@ class TopicJudge:
                 self._defined[table] = (epoch, number, pos, row)
         if event.op in "cud":
             self._there[table].add((number, pos, row))
+        if event.stop is not None:
+            self._stops[table] = (event.source.gen, event.stop)
+        elif event.copy is not None and self._stops.pop(table, None) is not None:
+            self.skipped.add(table)
         cause = self._cause(table)
-        if cause is None or event.stop is not None:
+        if cause is None or event.stop is not None or _anew(event):
             return
         at = (number, pos)
         if at > cause.start or (at == cause.start and row >= cause.row):
@@ -223,12 +241,17 @@ class TopicJudge:
         for table, defined in self._defined.items() if record.gen == self.stored.gen else ():
             self._has_all(table, defined, record, point)
             cause = self._cause(table)
-            if cause is not None and point > cause.start and f"d.{table}" not in record.stops:
+            if cause is not None and point > cause.start and self._stop_of(table, record) is None:
                 raise Wrong(f"the position {point} is stored without the stop of {table} at {cause}")
+
+    def _stop_of(self, table: str, record: StoredPosition) -> TableStop | None:
+        """Return the table's stop as the record has it, or as a predecessor wrote it that had not ended: its readers are stopped."""
+        gen, stop = self._stops.get(table, (record.gen, None))
+        return record.stops.get(f"d.{table}") or (stop if gen < record.gen else None)
 
     def _has_all(self, table: str, defined: Position, record: StoredPosition, point: LogPoint) -> None:
         """Whether the topic has all rows before the stored position."""
-        there, stop = self._there[table], record.stops.get(f"d.{table}")
+        there, stop = self._there[table], self._stop_of(table, record)
         until = point if stop is None else min(point, stop.at[1:3])
         for where, step in self._histories[table].published.items():
             if where > defined[1:] and step.at < until and where not in there:

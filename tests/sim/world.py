@@ -294,8 +294,11 @@ class World:
             self.note(f"shows {key} = {state}")
 
     def _made_room(self, row: Row | None) -> bool:
-        """Whether a row was displaced that a statement had changed unseen: another may have its unique value until its own comes again."""
-        unseen = any(source.histories["t"].causes for source in self.sources)
+        """Whether a row was displaced that had changed unseen, by a statement or between a stop and the copy behind it: another may have
+        its unique value until its own comes again."""
+        unseen = any(source.histories["t"].causes for source in self.sources) or any(
+            "t" in judge.skipped for judge in self.judges
+        )
         return unseen and row in self.target.displaced
 
     def _compare(self) -> None:
@@ -437,10 +440,12 @@ class World:
         self._until(lambda: all(query.idle for query in self.queries))
 
     def _all_asked(self, n: int) -> bool:
-        """Whether capture has taken in all requests, and stored that."""
+        """Whether capture has taken in all requests and stored that, and no copy is under way: its last watermark may be older."""
         stored, topics = self.judges[n].stored, self.brokers[n].topics
-        return stored is not None and (
-            stored.copy_requests == (len(topics[REQUESTS].records) if REQUESTS in topics else 0)
+        return (
+            stored is not None
+            and stored.copy_requests == (len(topics[REQUESTS].records) if REQUESTS in topics else 0)
+            and all(copy.phase not in ("waiting", "running") for copy in stored.copies.values())
         )
 
     def _until(self, done: Any) -> None:

@@ -312,6 +312,9 @@ def test_no_row_goes_back_and_higher_lanes_are_left_alone() -> None:
     assert Progress(rows).behind((5, at(5), 1, 0), [0, 1]) == [0]
     with pytest.raises(ValueError, match="cannot go back"):
         advanced(rows[1], (5, at(5), 1, 0))
+    for mark in ((10, at(5), 1, 0), (5, at(10), 1, 0)):  # one of the two is enough
+        with pytest.raises(ValueError, match="cannot go back"):
+            advanced(rows[1], mark)
 
 
 def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:

@@ -536,6 +536,20 @@ def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
     assert (state(again).phase, state(again).offset) == ("running", 30)
 
 
+@pytest.mark.parametrize("altered", [False, True])
+def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: bool) -> None:
+    """A predecessor stored neither the end of the one nor the begin of the other: the first ran for ever, and nobody took up the second."""
+    book = running()
+    book.asked(repair(2, after=50), TableSeen(estimate=3), 300)
+    again = CopyBook(book.states.all)
+    again.found(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=altered)
+    assert (state(again).id, state(again).phase, state(again).offset) == (request(2).id, "running", 60)
+    assert state(again).behind is None
+    assert state(again).ended[-1][0] == 600, "the first has come to its end"
+    assert again.settle(700) == ([Forget(ACCT)] if altered else [])
+    assert state(again).phase == ("waiting" if altered else "running")
+
+
 def test_an_alteration_is_noticed_by_a_start() -> None:
     book = running()
     book.found(ACCT, begun(1), 300, altered=True)

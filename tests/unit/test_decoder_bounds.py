@@ -119,6 +119,36 @@ def test_a_bit_field_by_its_bytes(length: int) -> None:
     assert read(bit(length), *(n.to_bytes(size, "big") for n in values), None) == [*expected, None]
 
 
+#: Decimal digits that are no whole group of nine → the bytes that they take, as MySQL's manual has it.
+LEFT = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
+
+
+def stored_decimal(whole: str, fraction: str, *, negative: bool) -> bytes:
+    """Return a DECIMAL's bytes: groups of nine digits around the point, the first bit for the sign, all bits turned where it is negative."""
+    head = len(whole) % 9
+    groups = [whole[:head], *(whole[at : at + 9] for at in range(head, len(whole), 9))]
+    groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]
+    data = b"".join(int(group or "0").to_bytes(LEFT[len(group)], "big") for group in groups)
+    first = bytes([data[0] ^ 0x80]) + data[1:]
+    return bytes(byte ^ 0xFF for byte in first) if negative else first
+
+
+@pytest.mark.parametrize("scale", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 18])
+@pytest.mark.parametrize("whole", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14, 18])
+def test_a_decimal_by_its_groups_of_digits(whole: int, scale: int) -> None:
+    if not whole + scale:
+        return
+    field = Field(
+        ColumnType(kind=Kind.DECIMAL, precision=whole + scale, scale=scale),
+        246,
+        bytes([whole + scale, scale]),
+    )
+    first, behind = ("987654321" * 2)[:whole], ("918273645" * 2)[:scale]
+    expected = f"{first or '0'}{'.' * bool(behind)}{behind}"
+    stored = [stored_decimal(first, behind, negative=negative) for negative in (False, True)]
+    assert read(field, *stored, None) == [expected, f"-{expected}", None]
+
+
 @pytest.mark.parametrize(("bits", "code"), [(8, 1), (16, 2), (24, 9), (32, 3), (64, 8)])
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_an_integer_at_both_ends(bits: int, code: int, unsigned: bool) -> None:

@@ -153,6 +153,13 @@ def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_witho
     assert stored(story) == 4
 
 
+def test_what_a_tool_does_to_its_shadow_table_is_in_the_record() -> None:
+    """gh-ost's swap follows from its statements before: a start in between that did not know of them would stop the table."""
+    story = Story(mysql=False)
+    story.tell(iter([story.statement("CREATE /* gh-ost */ TABLE `bank`.`_acct_gho` LIKE `bank`.`acct`")]))
+    assert [each.name for each in story.broker.stored[-1].record.shadows] == ["_acct_gho"]
+
+
 def test_a_statement_that_changes_no_rows_is_logged_whole() -> None:
     story = Story(mysql=False)
     with capture_logs() as logs:
