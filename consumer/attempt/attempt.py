@@ -188,8 +188,10 @@ class Attempt:
             elif records[-1][0] < start:
                 self._figures.dropped += len(records)
                 continue
+            elif records[0][0] < start:
+                records = [record for record in records if record[0] >= start]
             first = False
-            yield from self._take([record for record in records if record[0] >= start])
+            yield from self._take(records)
 
     def _take_missing(self, start: int, upto: int) -> Machine[None]:
         while (records := (yield ReadMissing(start, upto))) is not None:

@@ -222,7 +222,8 @@ class CopyBook:
         if state is not None and state.behind is not None and state.behind.id == begun.mark.id:
             # A predecessor ended the copy and began the one that was asked for behind it, and did not come to store that.
             self._behind = [request for request in self._behind if request.id != begun.mark.id]
-            state = _of(state.behind, _ended(state, now), now, self._rate)
+            before = _ended(state, now) if is_open(state) else state
+            state = _of(state.behind, before, now, self._rate)
             self.states.put(state)
         if state is None or state.id != begun.mark.id or not is_open(state):
             return

@@ -550,6 +550,17 @@ def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: boo
     assert state(again).phase == ("waiting" if altered else "running")
 
 
+def test_a_copy_whose_end_was_stored_ends_once() -> None:
+    """How many of a table ended within a day is what a repair is limited by."""
+    book = running()
+    book.asked(repair(2, after=50), TableSeen(estimate=3), 300)
+    book.ended(ACCT, request(1).id, 400)
+    again = CopyBook(book.states.all)
+    again.found(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=False)
+    assert (state(again).phase, [at for at, _ in state(again).ended]) == ("running", [400])
+    assert not again.pending
+
+
 def test_an_alteration_is_noticed_by_a_start() -> None:
     book = running()
     book.found(ACCT, begun(1), 300, altered=True)

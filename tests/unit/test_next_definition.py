@@ -143,28 +143,24 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     assert bool(written) == followed
 
 
-def test_a_mark_of_another_kind_of_target_stops_the_unit() -> None:
-    """Statements of this target commit with its transactions, so that none can be under way."""
-    tale = story(transactional=True)
+@pytest.mark.parametrize(
+    ("transactional", "mark", "words"),
+    [
+        # its statements commit with its transactions, so that none can be under way
+        (True, ChangeMark(5, AT, None).encode(), "a mark of another kind of target stands in rowlock_unit"),
+        (False, "ALTER TABLE acct ADD x INT", "interrupted (ALTER TABLE acct ADD x INT); finish it by hand"),
+    ],
+)
+def test_a_mark_that_cannot_be_taken_up_stops_the_unit(transactional: bool, mark: str, words: str) -> None:
+    """One that another kind of target, or an older version, has left: a person finishes the statement."""
+    tale = story(transactional=transactional)
     state = tale.bench.target.state
-    state.unit = UnitState(state.unit.definition, ChangeMark(5, AT, None).encode(), None)
+    state.unit = UnitState(state.unit.definition, mark, None)
     tale.put(1, version=3)
     before = tale.target_rows()
     report = tale.bench.apply()
     assert report.state == "stopped"
-    assert "a mark of another kind of target stands in rowlock_unit" in report.message
-    assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
-
-
-def test_a_statement_that_an_older_version_was_interrupted_in_is_finished_by_a_person() -> None:
-    tale = story()
-    state = tale.bench.target.state
-    state.unit = UnitState(state.unit.definition, "ALTER TABLE acct ADD x INT", None)
-    tale.put(1, version=3)
-    before = tale.target_rows()
-    report = tale.bench.apply()
-    assert report.state == "stopped"
-    assert "a statement was interrupted (ALTER TABLE acct ADD x INT); finish it by hand" in report.message
+    assert words in report.message
     assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
 
 
