@@ -297,6 +297,6 @@ WAITS = "it is taken up, with a snapshot, once capture has passed that statement
 def unproven(name: TableName, file: str, pos: int, proof: Unproven) -> str:
     """Return why the definition of a table at a position of the log is not known."""
     return (
-        f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement on it follows in the log (in file "
+        f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
         f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
     )

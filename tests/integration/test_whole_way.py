@@ -458,9 +458,7 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: System) -> No
     )
     try:
         system.arrives("SELECT id FROM odd_my", [(8,)])
-        error = until(lambda: capture_error(system, "my"), "the source's status says it", 60)
-        assert "keyless" in error
-        assert "primary key" in error
+        until(lambda: keyless_error(system), "the source's status says it", 60)
         shown = system.invoke("verify", "--pipeline", "pg")
         assert shown.exit_code == 1
         assert [line for line in shown.stdout.splitlines() if "keyless" in line and "primary key" in line]
@@ -470,10 +468,12 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: System) -> No
         system.change("my", "DROP TABLE keyless")
 
 
-def capture_error(system: System, source: str) -> str | None:
-    (found,) = (each for each in system.status()["sources"] if each["name"] == source)
-    error: str | None = found["error"]
-    return error
+def keyless_error(system: System) -> bool:
+    """Whether the source's status says what the table lacks. Where another test of this server has just logged a statement whose
+    tables cannot be told, it says for a moment that the table waits for that one."""
+    (found,) = (each for each in system.status()["sources"] if each["name"] == "my")
+    error = found["error"] or ""
+    return "keyless" in error and "primary key" in error
 
 
 def _source_password(raw: dict[str, Any]) -> None:
