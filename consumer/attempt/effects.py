@@ -144,9 +144,18 @@ class NotLost:
     """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class StillAsRead:
+    """Raise TransientError unless the target table of `source` is `real` and no other unit changes it: other units heed what this one needs of
+    the table from when its definition is stored, and not before."""
+
+    source: Table
+    real: Table
+
+
 Marking = CloseHeldBefore | CloseHeld | SupersedeDisplaced
 PlainOperation = Write | Hold | Truncate | Marking | WriteProgress | WriteUnit | Relayout
-Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost
+Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost | StillAsRead
 
 
 # --- the target

@@ -45,7 +45,7 @@ from schemas.wire.debezium import Decoder, Modes
 @dataclass(frozen=True, slots=True)
 class InForce:
     """`text`: the stored JSON. `written`: as much of the definition as is written. `wanted`: `written` in target terms.
-    `row`: column structure → target row.
+    `real`: the target table as it was read. `row`: column structure → target row.
 
     `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
     than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
@@ -58,6 +58,7 @@ class InForce:
     written: Table
     routed: Routed
     wanted: Table
+    real: Table
     target: TargetTable
     decode: Decode
     decode_row: Decode
@@ -137,6 +138,7 @@ def prepare(
         written=written,
         routed=routed,
         wanted=wanted,
+        real=there,
         target=target,
         decode=decode,
         decode_row=decode_row,

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from consumer.attempt import spec as spec_of_unit
+from consumer.attempt.drivers import threads
 from consumer.attempt.evolution.in_target import not_lost
 from consumer.attempt.reports import Report
+from consumer.attempt.spec import UnitSpec
 from consumer.errors import TransientError
+from consumer.tables.definition import InForce
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import decode_stored
+from consumer.tables.stored import Stored, decode_stored
+from consumer.targets.base import Session
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
 from tests.alter_kit import BIG
@@ -34,6 +39,13 @@ class Branch(Story):
 
     @classmethod
     def of(cls, real: Real, name: str) -> Branch:
+        branch = cls.waiting(real, name)
+        branch.goes_on()
+        return branch
+
+    @classmethod
+    def waiting(cls, real: Real, name: str) -> Branch:
+        """One of which nothing has been applied yet."""
         source = FakeSource(name=name)
         route = TableRoute("bank.*", f"{real.schema}.acct", (("branch", "{source}"),), policy="evolve")
         unit = MortalUnit(real, source, route)
@@ -41,7 +53,6 @@ class Branch(Story):
         branch.unit = unit
         for key in range(3):
             branch.put(key, email=f"{key}@{name}", note=f"note {key}")
-        branch.goes_on()
         return branch
 
     @property
@@ -290,6 +301,27 @@ def test_a_source_that_is_new_makes_a_dropped_table_and_the_others_wait(both: Bo
         branch.stops("the rows of this source are not in it: rowlock copy bank.acct")
         branch.copied()
     both.equal(more=[east])
+
+
+def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_table_again(
+    real: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the table, and nobody heeds what it needs of it yet: its rows were held."""
+    north, east = Branch.of(real, "north"), Branch.waiting(real, "east")
+    looked: list[Table] = []
+
+    def prepared(spec: UnitSpec, session: Session, stored: Stored, *, first: bool) -> InForce:
+        found = spec_of_unit.prepared(spec, session, stored, first=first)
+        if spec.source == "east" and not looked:
+            looked.append(found.real)
+            new = added(north.table, replace(column("n"), nullable=False))
+            north.changes(new, {"n": 0}, added=("n",)).goes_on()
+        return found
+
+    monkeypatch.setattr(threads, "prepared", prepared)
+    east.stops("its columns n are NOT NULL without a default, and no event carries them")
+    assert [each.column_names for each in looked] == [(*east.table.column_names, "branch")]
+    assert list(real.session.held(east.unit.unit)) == []
 
 
 def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(both: Both) -> None:

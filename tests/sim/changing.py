@@ -20,6 +20,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.batches import one_at_a_time
 from consumer.attempt.effects import Effect
+from consumer.attempt.evolution import in_target
 from consumer.attempt.evolution.in_target import (
     drop_target,
     follow,
@@ -48,6 +49,7 @@ from consumer.targets.alterations import (
     altered,
 )
 from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.shared.column_values import implicit_value
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.table.names import EXACT
 from schemas.wire.codec import encode_event
@@ -125,7 +127,10 @@ class Database:
         return self.state.tables.get(f"{schema}.{name}")
 
     def facts(self, schema: str, name: str) -> TableFacts:
-        return TableFacts()
+        """The modelled server knows no defaults: whoever writes a row gives it every column that takes no NULL."""
+        table = self.read_table(schema, name)
+        required = () if table is None else tuple(each.name for each in table.columns if not each.nullable)
+        return TableFacts(required=required)
 
     def create_table(self, table: Table) -> None:
         self.state.tables.setdefault(f"{table.db}.{table.name}", table)
@@ -177,6 +182,8 @@ class Database:
                 lose_others(spec, self, session, operation)
             case fx.NotLost():
                 not_lost(spec, session)
+            case fx.StillAsRead():
+                in_target.still_as_read(spec, self, session, operation)
             case fx.Write():
                 before = self.state.displaced
                 self._write(operation.net, operation.displacing)
@@ -315,7 +322,7 @@ def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) ->
         return step.fill  # type: ignore[return-value]
     value = row[names.get(column, column)]
     if isinstance(step, ChangeColumn) and column == step.wanted.name and not step.lossless:
-        return None if step.wanted.nullable else value
+        return None if step.wanted.nullable else implicit_value(step.wanted.type)
     return value
 
 
@@ -741,7 +748,8 @@ class World:
         waits for the other's unit, as a table that is there before rowlock is not altered for who comes first."""
         fresh = self.database.state.units[unit.topic].definition is None
         return fresh and any(
-            words in report.message for words in ("is stricter than the source", "lacks the columns")
+            words in report.message
+            for words in ("is stricter than the source", "lacks the columns", "and no event carries them")
         )
 
     def run(self, steps: int = 900) -> None:

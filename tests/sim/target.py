@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from consumer.attempt import effects as fx
-from consumer.attempt.evolution.in_target import follow
+from consumer.attempt.evolution.in_target import follow, still_as_read
 from consumer.errors import (
     CommitUnknownError,
     FencedError,
@@ -192,6 +192,8 @@ class Target:
                 follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
             case fx.Relayout():
                 txn.relaid = (unit, list(operation.rows))
+            case fx.StillAsRead():
+                still_as_read(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
             case fx.LoseOthers() | fx.NotLost():
                 pass  # nobody drops a table here
             case _:

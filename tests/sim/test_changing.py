@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 
+from consumer.attempt.evolution import in_target
 from consumer.tables.evolution import plans
 from consumer.tables.router import Policy
 from tests.sim.changing import World
@@ -16,6 +17,8 @@ SEEDS = 60
 SLOW, PARTS = 2000, 20
 OFTEN = 0.15
 """So many of a source's changes are statements where each history is to have all of its own before it ends."""
+OFTEN_AT_ONCE = 0.5
+"""And so many where statements come while branches join."""
 NEEDED = 300
 """Seeds within which the loss of a rule shows."""
 
@@ -54,6 +57,19 @@ def test_without_names_apart_some_seed_ends_wrong() -> None:
     """6: two columns of the source were written as one: its second got the name that the target had given to the first, beside an old one."""
     with mock.patch.object(plans, "names_apart", return_value={}), pytest.raises(Wrong):
         World(6, OFTEN, wide=True).run()
+
+
+@pytest.mark.parametrize("seed", [1207, 1323])
+def test_a_statement_of_several_actions_that_went_wrong_once_ends_as_its_source(seed: int) -> None:
+    """1207: a branch joins behind another's column that takes no NULL, and says so. 1323: a required column gets another type: its rows get a value of that."""
+    World(seed, OFTEN, wide=True).run()
+
+
+def test_a_branch_that_joins_looks_at_the_table_under_the_locks_of_all() -> None:
+    """Another one's statement takes a column away between its look and the storing of what it needs."""
+    World(388, OFTEN_AT_ONCE, wide=True).run()
+    with mock.patch.object(in_target, "still_as_read"), pytest.raises(Wrong, match="lacks the columns"):
+        World(388, OFTEN_AT_ONCE, wide=True).run()
 
 
 @pytest.mark.slow

@@ -96,7 +96,15 @@ def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[f
         commit_of(of_operations(*operations))
 
 
-@pytest.mark.parametrize("operation", [fx.DropTarget(TABLE.table), fx.LoseOthers(TABLE.table), fx.NotLost()])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        fx.DropTarget(TABLE.table),
+        fx.LoseOthers(TABLE.table),
+        fx.NotLost(),
+        fx.StillAsRead(TABLE.table, TABLE.table),
+    ],
+)
 def test_a_change_of_the_table_itself_is_refused(operation: fx.Operation) -> None:
     """Left out without a word, rows of the table before would stay among the ones that follow."""
     with pytest.raises(TargetConfigError, match="alter it by hand"):

@@ -45,7 +45,7 @@ def in_force(source: Table = SOURCE) -> InForce:
     assert routed is not None
     wanted = wanted_table(source, routed)
     return InForce(
-        text="", stored=Stored(source), written=source, routed=routed, wanted=wanted, target=target_table(wanted, wanted, ("branch",)),
+        text="", stored=Stored(source), written=source, routed=routed, wanted=wanted, real=wanted, target=target_table(wanted, wanted, ("branch",)),
         decode=event_decoder(source), decode_row=row_decoder(source, {"id"}), row=image_row(source, routed.added),
     )  # fmt: skip
 

@@ -211,7 +211,7 @@ def test_operations_that_look_at_the_target_get_its_session(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     did: Said = []
-    for name in ("follow", "drop_target", "lose_others"):
+    for name in ("follow", "drop_target", "lose_others", "still_as_read"):
         monkeypatch.setattr(
             threads, name,
             lambda spec, session, transaction, asked, name=name: did.append((name, session._number, transaction._number, asked)),
@@ -220,8 +220,11 @@ def test_operations_that_look_at_the_target_get_its_session(
         threads, "not_lost", lambda spec, transaction: did.append(("not_lost", transaction._number))
     )
     followed, dropped, lost = fx.FollowDefinition(ANY, "whole", ANY), fx.DropTarget(ANY), fx.LoseOthers(ANY)
-    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, fx.NotLost(), fx.CloseHeld([(5, 1)], "why")]))  # fmt: skip
-    assert did == [("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1)]  # fmt: skip
+    same = fx.StillAsRead(ANY, ANY)
+    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, fx.NotLost(), same, fx.CloseHeld([(5, 1)], "why")]))  # fmt: skip
+    assert did == [
+        ("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("still_as_read", 2, -1, same),
+    ]  # fmt: skip
     assert stage.connections.said == [
         (2, "transaction", U, []), (-1, "close_held", [(5, 1)], "why"), (2, "commit")
     ]  # fmt: skip

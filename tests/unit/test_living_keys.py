@@ -333,7 +333,7 @@ def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
 
     unused: Any = None
     routed: Any = SimpleNamespace(where=None)
-    in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+    in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
     sweep = Sweep("t", in_force, delete, patient=True, read=read)
     assert carried_out(sweep.of_table(5, 10)) == 1
     assert deleted == [[(1,)]]
@@ -410,7 +410,7 @@ class Sweeping:
         self.deleted: list[Key] = []
         unused: Any = None
         routed: Any = SimpleNamespace(where=None)
-        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
         self.sweep = Sweep("t", in_force, self._delete, patient=patient, read=self._read)
 
     def _read(self, *asked: Any) -> Machine[None]:
@@ -496,7 +496,7 @@ class TestWhatTheTargetIsAsked:
 
         unused: Any = None
         routed: Any = SimpleNamespace(where=None, added=())
-        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TARGET, unused, unused, unused)
+        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
         return Sweep("t", in_force, delete, patient=True)
 
     def ended(self, machine: Machine[Any], answer: Callable[[Any], Any]) -> Any:

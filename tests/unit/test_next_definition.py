@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,18 +18,20 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     Relayout,
+    StillAsRead,
     Transact,
     WriteUnit,
 )
-from consumer.attempt.evolution.in_target import follow
+from consumer.attempt.evolution.in_target import follow, still_as_read
 from consumer.attempt.evolution.next_definition import NextDefinition
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress
-from consumer.errors import TransientError
+from consumer.errors import TableChangedError, TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, TableChange
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import Stored, decode_stored
+from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource, account_table
@@ -41,6 +44,9 @@ PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
 AT = (8, (0, 1, 100, 0), 1, 1)
 
 
+REAL = with_columns(TABLE, column("branch"))
+
+
 def routes(*, shared: bool) -> tuple[TableRoute, ...]:
     return (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),) if shared else ()),)
 
@@ -49,9 +55,10 @@ class TestWhatIsWrittenWithADefinition:
     """A table that several units write may have been made anew by one of them: the others' rows are lost then."""
 
     def written(
-        self, *, first: bool, shared: bool, batches: bool = False, topic: bool = False
+        self, *, first: bool, shared: bool, batches: bool = False, topic: bool = False, moved: int = 0
     ) -> list[list[Operation]]:
-        """Return the operations of the transactions, in front of the target table's making and behind it."""
+        """Return the operations of the transactions, in front of the target table's making and behind it. `moved`: so often the table is another one."""
+        tries = moved + 1
         spec = UnitSpec(
             unit=ApplyUnit("p", "t"), source="b1", epoch=1, topic_id="id", routes=routes(shared=shared), lanes=1, batches=batches,
         )  # fmt: skip
@@ -65,7 +72,9 @@ class TestWhatIsWrittenWithADefinition:
             spec=spec, progress=Progress([PLACE]), close=lambda: say("closed"), begin=lambda: say("begun")
         )
         name: Any = object() if topic else None
-        in_force = SimpleNamespace(text="{}", source=TABLE, target=TargetTable(TABLE, (0,), (), topic=name))
+        in_force = SimpleNamespace(
+            text="{}", source=TABLE, real=REAL, target=TargetTable(TABLE, (0,), (), topic=name)
+        )
         found: list[list[Operation]] = []
         prepared: list[Prepare] = []
         machine = NextDefinition(attempt).put_in_force(Stored(TABLE), [PLACE], first=first)
@@ -76,11 +85,16 @@ class TestWhatIsWrittenWithADefinition:
                     assert (effect.number, list(effect.guards)) == (0, [PLACE])
                     found.append(list(effect.operations))
                     assert bool(prepared) == (begun == ["closed"])
-                else:
+                    if moved and prepared:
+                        moved -= 1
+                        effect = machine.throw(TableChangedError("changed"))
+                        continue
+                elif isinstance(effect, Prepare):
                     prepared.append(effect)
                 effect = machine.send(in_force if isinstance(effect, Prepare) else None)
         except StopIteration:
-            assert (prepared, begun) == ([Prepare(Stored(TABLE), first)], ["closed", "begun"])
+            assert begun == ["closed", "begun"]
+            assert prepared == [Prepare(Stored(TABLE), first)] * tries
             return found
 
     @pytest.mark.parametrize(
@@ -88,7 +102,7 @@ class TestWhatIsWrittenWithADefinition:
         [
             ({"first": True, "shared": False}, [], []),
             ({"first": False, "shared": False}, [], []),
-            ({"first": True, "shared": True}, [LoseOthers(TABLE)], []),
+            ({"first": True, "shared": True}, [LoseOthers(TABLE)], [StillAsRead(TABLE, REAL)]),
             ({"first": False, "shared": True}, [], [NotLost()]),
             ({"first": True, "shared": True, "batches": True}, [], []),
             ({"first": False, "shared": True, "batches": True}, [], []),
@@ -106,11 +120,40 @@ class TestWhatIsWrittenWithADefinition:
         assert state == WriteUnit(UnitState(definition="{}", ddl=None, stopped=None))
         assert isinstance(relayout, Relayout)
 
+    def test_of_a_table_that_another_unit_has_changed_meanwhile_all_is_worked_out_again(self) -> None:
+        _, once, again = self.written(first=True, shared=True, moved=1)
+        assert once == again
+
     @pytest.mark.parametrize("first", [True, False])
     def test_readers_of_a_topic_are_told_and_whether_every_row_comes_anew(self, first: bool) -> None:
         ((_, told, _),) = self.written(first=first, shared=False, batches=True, topic=True)
         assert isinstance(told, Define)
         assert (told.source, told.anew) == (TABLE, first)
+
+
+@pytest.mark.parametrize(
+    ("there", "mark", "why"),
+    [
+        (REAL, None, ""),
+        (TABLE, None, "public.acct was changed while rl.b1.bank.acct looked at it"),
+        (None, None, "public.acct was changed while rl.b1.bank.acct looked at it"),
+        (REAL, "{}", "public.acct is being changed for rl.b2.bank.acct: rl.b1.bank.acct waits for that"),
+    ],
+)
+def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_again(
+    there: Table | None, mark: str | None, why: str
+) -> None:
+    """The locks come first: a statement of another unit is over behind them, or its mark stands there."""
+    said: list[str] = []
+    spec: Any = SimpleNamespace(
+        unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", routes=routes(shared=True)
+    )
+    units = {"rl.b2.bank.acct": UnitState(Stored(TABLE).encode(), mark, None)}
+    session: Any = SimpleNamespace(read_table=lambda *place: (said.append(f"{place}"), there)[1])
+    transaction: Any = SimpleNamespace(lock_units=lambda: (said.append("locked"), units)[1])
+    with pytest.raises(TransientError, match=why) if why else nullcontext():
+        still_as_read(spec, session, transaction, StillAsRead(TABLE, REAL))
+    assert said == ["locked", "('public', 'acct')"][: 1 if mark else 2]
 
 
 @pytest.mark.parametrize(("lost", "rewrite", "followed"), [

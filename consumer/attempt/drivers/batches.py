@@ -238,7 +238,7 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 made["state"] = operation.state
             case fx.WriteProgress() | fx.Relayout():
                 made["rows"] = operation.rows
-            case fx.FollowDefinition() | fx.DropTarget() | fx.LoseOthers() | fx.NotLost():
+            case fx.FollowDefinition() | fx.DropTarget() | fx.LoseOthers() | fx.NotLost() | fx.StillAsRead():
                 raise TargetConfigError(
                     "a target of whole batches is not altered by this version: alter it by hand"
                 )

@@ -22,6 +22,7 @@ from consumer.attempt.evolution.in_target import (
     not_lost,
     routed_place,
     sharing,
+    still_as_read,
 )
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
@@ -195,6 +196,8 @@ class ThreadDriver:
                         lose_others(self._spec, session, transaction, operation)
                     case fx.NotLost():
                         not_lost(self._spec, transaction)
+                    case fx.StillAsRead():
+                        still_as_read(self._spec, session, transaction, operation)
                     case fx.Define():
                         raise NotImplementedError("a database is told of definitions by its tables")
                     case _:

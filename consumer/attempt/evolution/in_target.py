@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from consumer.attempt.effects import DropTarget, FollowDefinition, LoseOthers
+from consumer.attempt.effects import DropTarget, FollowDefinition, LoseOthers, StillAsRead
 from consumer.attempt.spec import UnitSpec
-from consumer.errors import StepsLeftError, TargetConfigError, TransientError, UnitStoppedError
+from consumer.errors import (
+    StepsLeftError,
+    TableChangedError,
+    TargetConfigError,
+    TransientError,
+    UnitStoppedError,
+)
 from consumer.ordering.model import TargetTable, UnitState
 from consumer.tables.evolution.plans import Planned, mark_of, plan_change, sharers
 from consumer.tables.fitness import gone
@@ -88,6 +94,16 @@ def lose_others(spec: UnitSpec, session: Reading, transaction: Changing, asked: 
 def not_lost(spec: UnitSpec, transaction: Changing) -> None:
     """Carry out a NotLost."""
     _refuse_lost(spec, transaction.lock_units())
+
+
+def still_as_read(spec: UnitSpec, session: Reading, transaction: Changing, asked: StillAsRead) -> None:
+    """Carry out a StillAsRead."""
+    routed = routed_table(spec, asked.source)
+    _sharers(spec, transaction.lock_units(), routed)
+    if session.read_table(routed.schema, routed.table) != asked.real:
+        raise TableChangedError(
+            f"{routed.schema}.{routed.table} was changed while {spec.unit.topic} looked at it: it looks again"
+        )
 
 
 def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:

@@ -14,6 +14,7 @@ from consumer.attempt.effects import (
     Operation,
     Prepare,
     ReadTable,
+    StillAsRead,
     WriteUnit,
     ask,
 )
@@ -91,14 +92,21 @@ class NextDefinition:
         shared = not attempt.spec.batches and bool(routed_table(attempt.spec, stored.table).added)
         if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
             yield from attempt.progress.guarded([LoseOthers(stored.table)])
-        in_force: InForce = yield from retried(lambda: ask(Prepare(stored, first)))
-        rows = relaid(lanes, wanted_layout(attempt.spec, in_force))
-        state = UnitState(definition=in_force.text, ddl=None, stopped=None)
         yield from attempt.close()
-        operations: list[Operation] = (
-            [WriteUnit(state)] if first or not shared else [NotLost(), WriteUnit(state)]
-        )
+        yield from retried(lambda: self._write(stored, lanes, first=first, shared=shared))
+        yield from attempt.begin()
+
+    def _write(
+        self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool, shared: bool
+    ) -> Machine[None]:
+        """Raises TransientError, also where other units have changed the target table since it was read: nothing is written then."""
+        attempt = self._attempt
+        in_force: InForce = yield from ask(Prepare(stored, first))
+        rows = relaid(lanes, wanted_layout(attempt.spec, in_force))
+        operations: list[Operation] = []
+        if shared:
+            operations.append(StillAsRead(stored.table, in_force.real) if first else NotLost())
+        operations.append(WriteUnit(UnitState(definition=in_force.text, ddl=None, stopped=None)))
         if in_force.target.topic is not None:
             operations.append(Define(in_force.target, in_force.source, anew=first))
-        yield from retried(lambda: attempt.progress.relayout(rows, operations))
-        yield from attempt.begin()
+        yield from attempt.progress.relayout(rows, operations)
