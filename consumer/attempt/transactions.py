@@ -79,8 +79,12 @@ class Progress:
 
     def guarded(self, operations: Sequence[Operation]) -> Machine[None]:
         """Carry out `operations`, which may be carried out twice, in a transaction that guards all lanes and moves none."""
+        yield from retried(lambda: self.tried(operations))
+
+    def tried(self, operations: Sequence[Operation]) -> Machine[None]:
+        """Like `guarded`, with one try."""
         rows = list(self.rows)
-        yield from retried(lambda: self._transact(Transact(0, rows, operations), rows))
+        yield from self._transact(Transact(0, rows, operations), rows)
 
     def once(self, operations: Sequence[Operation]) -> Machine[None]:
         """Carry out `operations`, which must not be carried out twice, in a transaction that guards all lanes and moves none.

@@ -48,6 +48,7 @@ from consumer.targets.alterations import (
     RenameColumn,
     altered,
 )
+from consumer.targets.checks.column_fit import fits
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.shared.column_values import implicit_value
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
@@ -701,7 +702,7 @@ class World:
         if self._joins_late(unit, report):
             if unit.branch.changes:
                 unit.branch.step()
-            elif not any(b'"copy":{' in raw for raw in unit.branch.topic):
+            elif self._has_room(unit) and not any(b'"copy":{' in raw for raw in unit.branch.topic):
                 unit.branch.copied()
                 self.copies += 1
             unit.take_over()
@@ -719,6 +720,16 @@ class World:
             unit.branch.copied()
             self.copies += 1
         unit.take_over()
+
+    def _has_room(self, unit: Unit) -> bool:
+        """Tell whether the target holds every value of a branch that joins late; `check` warns of a column that does not, and some row would be held.
+        No other unit's statement comes any more: it is to go on then."""
+        real = self.database.state.tables[PLACE]
+        columns = [each for each in unit.branch.source.table.columns if each.name in real.column_names]
+        others = [each for each in self.units if each is not unit]
+        return all(fits(each.type, real.column(each.name).type) for each in columns) or all(
+            each.applied and not each.branch.changes for each in others
+        )
 
     def _by_hand(self, unit: Unit) -> bool:
         """A person makes the target table fit the source's of now. Ends with whether there was something to do: then the table is copied.

@@ -1314,16 +1314,21 @@ def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transa
     assert tale.equal()
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_rows_are_lost_only_while_the_table_is_away(there: bool) -> None:
-    """Another unit may have made it, and put its rows in force, since it was looked for."""
-    written: list[str] = []
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [([TABLE], []), ([None, TABLE], ["locked"]), ([None, None], ["locked", "rl.branch2.bank.acct"])],
+    ids=["it is there", "it has come", "it is away"],
+)
+def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], said: list[str]) -> None:
+    """Another unit may have made it, and put its rows in force, since it was looked for. Where it is there, no other unit's row is locked."""
+    did: list[str] = []
+    left = iter(looks)
     routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
     spec: Any = SimpleNamespace(unit=ApplyUnit("p", "rl.branch1.bank.acct"), source="branch1", routes=routes)
     units = {"rl.branch2.bank.acct": UnitState(Stored(TABLE).encode(), None, None)}
-    session: Any = SimpleNamespace(read_table=lambda *_: TABLE if there else None)
+    session: Any = SimpleNamespace(read_table=lambda *_: next(left))
     transaction: Any = SimpleNamespace(
-        lock_units=lambda: units, write_other=lambda topic, _: written.append(topic)
+        lock_units=lambda: (did.append("locked"), units)[1], write_other=lambda topic, _: did.append(topic)
     )
     lose_others(spec, session, transaction, LoseOthers(TABLE))
-    assert written == ([] if there else ["rl.branch2.bank.acct"])
+    assert (did, list(left)) == (said, [])

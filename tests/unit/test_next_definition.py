@@ -84,8 +84,8 @@ class TestWhatIsWrittenWithADefinition:
                 if isinstance(effect, Transact):
                     assert (effect.number, list(effect.guards)) == (0, [PLACE])
                     found.append(list(effect.operations))
-                    assert bool(prepared) == (begun == ["closed"])
-                    if moved and prepared:
+                    assert begun == ["closed"]
+                    if moved and isinstance(effect.operations[-1], Relayout):
                         moved -= 1
                         effect = machine.throw(TableChangedError("changed"))
                         continue
@@ -121,8 +121,8 @@ class TestWhatIsWrittenWithADefinition:
         assert isinstance(relayout, Relayout)
 
     def test_of_a_table_that_another_unit_has_changed_meanwhile_all_is_worked_out_again(self) -> None:
-        _, once, again = self.written(first=True, shared=True, moved=1)
-        assert once == again
+        *once, lost, last = self.written(first=True, shared=True, moved=1)
+        assert once == [lost, last]
 
     @pytest.mark.parametrize("first", [True, False])
     def test_readers_of_a_topic_are_told_and_whether_every_row_comes_anew(self, first: bool) -> None:

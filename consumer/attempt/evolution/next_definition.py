@@ -90,8 +90,6 @@ class NextDefinition:
         """
         attempt = self._attempt
         shared = not attempt.spec.batches and bool(routed_table(attempt.spec, stored.table).added)
-        if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
-            yield from attempt.progress.guarded([LoseOthers(stored.table)])
         yield from attempt.close()
         yield from retried(lambda: self._write(stored, lanes, first=first, shared=shared))
         yield from attempt.begin()
@@ -99,8 +97,11 @@ class NextDefinition:
     def _write(
         self, stored: Stored, lanes: Sequence[LaneProgress], *, first: bool, shared: bool
     ) -> Machine[None]:
-        """Raises TransientError, also where other units have changed the target table since it was read: nothing is written then."""
+        """Write the definition that the target table as it is now leads to. Raises TransientError, also where another unit has changed that table
+        since it was read: nothing is in force then."""
         attempt = self._attempt
+        if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
+            yield from attempt.progress.tried([LoseOthers(stored.table)])
         in_force: InForce = yield from ask(Prepare(stored, first))
         rows = relaid(lanes, wanted_layout(attempt.spec, in_force))
         operations: list[Operation] = []
