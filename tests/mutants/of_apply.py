@@ -10,6 +10,7 @@ _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
 _EVOLVING = ("tests/unit/test_evolving.py",)
 _EVOLUTION = ("tests/unit/test_evolution.py",)
+_JOINS = ("tests/unit/test_next_definition.py", "tests/unit/test_evolving.py")
 _COPIES = (
     "tests/unit/test_apply_copies.py",
     "tests/unit/test_living_keys.py",
@@ -368,6 +369,20 @@ MUTANTS = [
         ("    if not found or session.read_table(routed.schema, routed.table) is not None:\n", "    if not found:\n"),
         ("definition=replace(stored, lost=True).encode()", "definition=stored.encode()"),
         tests=_EVOLVING,
+    ),
+    *_of(
+        "consumer/attempt/evolution/in_target.py",
+        ("(routed.schema, routed.table) != asked.real:", "(routed.schema, routed.table) is None:"),
+        ("    _sharers(spec, transaction.lock_units(), routed)\n    if", "    if"),
+        ("    if session.read_table(routed.schema, routed.table) is not None:\n", "    if False:\n"),
+        tests=_JOINS,
+    ),
+    *_of(
+        "consumer/attempt/evolution/next_definition.py",
+        ("StillAsRead(stored.table, in_force.real) if first else NotLost()", "NotLost()"),
+        ("        if first and shared:  #", "        if shared:  #"),
+        ("yield from retried(lambda: self._write(stored, lanes, first=first, shared=shared))", "yield from self._write(stored, lanes, first=first, shared=shared)"),
+        tests=_JOINS,
     ),
     *_of("consumer/attempt/spec.py", ("known.of in (None, stored.encode())", "True"), tests=_EVOLVING),
     *_of(
