@@ -78,13 +78,11 @@ def decode_stored(text: str) -> Stored:
     return Stored(decode_table(text), beside.written_as, **{name: getattr(beside, name) for name in _SAME})
 
 
-def since_behind(
-    before: Stored | None, columns: ColumnChanges, offset: int, *, rewrite: bool = False
-) -> int | None:
-    """Return `Stored.since` behind a definition at `offset`, which followed `before` (None: the first one) by `columns`.
+def since_behind(before: Stored, columns: ColumnChanges, offset: int, *, rewrite: bool = False) -> int | None:
+    """Return `Stored.since` behind a definition at `offset`, which followed `before` by `columns`.
 
     `rewrite`: every row comes anew behind it, and nobody knows what it did to the columns. A dropped one counts, for its name may come again.
     """
-    if before is None or rewrite or columns.renamed or columns.dropped:
+    if rewrite or columns.renamed or columns.dropped:
         return offset
     return before.since

@@ -640,7 +640,7 @@ def test_a_mark_gives_the_change_back() -> None:
     again = decode_mark(mark.encode())
     assert again == mark
     assert again is not None
-    taken = again.change(Stored(TABLE))
+    taken = again.change(Stored(TABLE), again.after or "")
     assert taken == TableChange(
         Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True, planned=found.stored
     )

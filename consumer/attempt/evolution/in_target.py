@@ -131,7 +131,7 @@ def follow(spec: UnitSpec, session: Reading, transaction: Changing, asked: Follo
     if change.emptied and not change.settled and asked.how != "end":
         transaction.truncate(_whole(real, routed), routed.where)
     if asked.how == "mark":
-        _mark(change_state(asked), transaction, asked, planned)
+        _mark(transaction, asked, planned)
         return
     if planned.alter is not None:
         transaction.alter(planned.alter)
@@ -145,12 +145,6 @@ def _planned(
     planned = plan_change(change, real, routed, others, same)
     since = since_behind(change.before, change.columns, asked.at[0], rewrite=change.rewrite)
     return replace(planned, stored=replace(planned.stored, since=since))
-
-
-def change_state(asked: FollowDefinition) -> str | None:
-    """Return the text of the definition that is in force while the change is under way."""
-    before = asked.change.before
-    return None if before is None else before.encode()
 
 
 def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> UnitState:
@@ -172,9 +166,10 @@ def unaltered(spec: UnitSpec, session: Reading, asked: FollowDefinition) -> Unit
     return UnitState(planned.stored.encode(), None, None)
 
 
-def _mark(text: str | None, transaction: Changing, asked: FollowDefinition, planned: Planned) -> None:
+def _mark(transaction: Changing, asked: FollowDefinition, planned: Planned) -> None:
+    """The definition before stays in force while the change is under way."""
     mark = mark_of(asked.change, planned, asked.at, asked.connection)
-    transaction.write_unit(UnitState(text, mark.encode(), None))
+    transaction.write_unit(UnitState(asked.change.before.encode(), mark.encode(), None))
 
 
 def _others(

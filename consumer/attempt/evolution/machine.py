@@ -202,8 +202,7 @@ class TableChanges:
 
     def _unmark(self, change: TableChange) -> Machine[None]:
         """Nothing is under way any more: other units of the table need not wait."""
-        before = None if change.before is None else change.before.encode()
-        yield from self._progress.guarded([WriteUnit(UnitState(before, None, None))])
+        yield from self._progress.guarded([WriteUnit(UnitState(change.before.encode(), None, None))])
 
     def _otherwise(
         self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
@@ -229,7 +228,7 @@ class TableChanges:
     def recover(self, state: UnitState) -> Machine[None]:
         """Take up the change of a mark; afterwards there is none any more: it is carried out, or its event is met again."""
         mark = decode_mark(state.ddl or "")
-        if mark is None:
+        if mark is None or state.definition is None:
             raise UnitStoppedError(
                 f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
                 f"`ddl` of the unit in rowlock_unit"
@@ -246,11 +245,12 @@ class TableChanges:
             pipeline=self._spec.unit.pipeline,
             topic=self._spec.unit.topic,
         )
-        change = mark.change(None if state.definition is None else decode_stored(state.definition))
+        before = decode_stored(state.definition)
         try:
-            if change is None:
-                yield from self._drop_by_statement(state, mark, connection)
+            if mark.after is None:
+                yield from self._drop_by_statement(before, mark, connection)
             else:
+                change = mark.change(before, mark.after)
                 yield from self._by_statements(change, mark.at, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             log.info(
@@ -283,22 +283,22 @@ class TableChanges:
                 mark = ChangeMark(connection, at, None)
                 state = UnitState(in_force.text, mark.encode(), None)
                 yield from self._progress.guarded([WriteUnit(state), _closed(at)])
-                yield from self._drop_by_statement(state, mark, connection)
+                yield from self._drop_by_statement(in_force.stored, mark, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             raise CopyNeededError(str(error), cause=DROPPED, after=at[0], instead=error) from error
 
-    def _drop_by_statement(self, state: UnitState, mark: ChangeMark, connection: int) -> Machine[None]:
-        if state.definition is not None:
-            real = yield from retried(lambda: ask(ReadTable(decode_stored(state.definition or "").table)))
-            if real is not None:
-                if mark.connection != connection:
-                    named = replace(state, ddl=ChangeMark(connection, mark.at, None).encode())
-                    yield from self._progress.guarded([WriteUnit(named)])
-                try:
-                    yield Alter(DropTable(real), connection)
-                except (RefusedError, TargetConfigError, UnitStoppedError):
-                    yield from self._progress.guarded([WriteUnit(UnitState(state.definition, None, None))])
-                    raise
+    def _drop_by_statement(self, before: Stored, mark: ChangeMark, connection: int) -> Machine[None]:
+        real = yield from retried(lambda: ask(ReadTable(before.table)))
+        if real is not None:
+            text = before.encode()
+            if mark.connection != connection:
+                named = UnitState(text, ChangeMark(connection, mark.at, None).encode(), None)
+                yield from self._progress.guarded([WriteUnit(named)])
+            try:
+                yield Alter(DropTable(real), connection)
+            except (RefusedError, TargetConfigError, UnitStoppedError):
+                yield from self._progress.guarded([WriteUnit(UnitState(text, None, None))])
+                raise
         yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
 
 
@@ -309,9 +309,8 @@ def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
             "the target table follows the source", pipeline=unit.pipeline, topic=unit.topic,
             steps=_named(planned),
         )  # fmt: skip
-    known = {} if change.before is None else change.before.names
     for name, column in planned.stored.names.items():
-        if known.get(name) != column:
+        if change.before.names.get(name) != column:
             log.warning(
                 "a column of the source is written under another name: its own is there in another spelling, has values of another type, or is "
                 "written for another column",
@@ -321,8 +320,6 @@ def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
 
 def _closing(change: TableChange, at: Mark) -> list[Operation]:
     """Entries of the quarantine under another key mean nothing any more; their rows come anew."""
-    if not change.rewrite or change.before is None:
-        return []
     old = [change.columns.renamed.get(name, name) for name in change.before.table.key.columns]
     return (
         []

@@ -12,15 +12,14 @@ _LONG = frozenset({Kind.TEXT, Kind.BLOB})
 
 
 def key_steps(now: Table, joined: Table, wish: Wish) -> Iterator[ChangeKey]:
-    known = None if wish.before is None else {*map(wish.renamed, wish.before.key.columns)}
-    changed = known != set(joined.key.columns)
+    changed = {*map(wish.renamed, wish.before.key.columns)} != set(joined.key.columns)
     if wish.rewrite and changed and set(now.key.columns) != set(joined.key.columns):
         yield ChangeKey(now.key, joined.key)
 
 
 def dropped_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[DropUnique]:
     """Those that the source has no longer, or whose column goes: later rows would push each other out."""
-    before = [] if wish.before is None else [i.renamed(wish.columns.renamed) for i in wish.before.unique]
+    before = [index.renamed(wish.columns.renamed) for index in wish.before.unique]
     gone = set(wish.gone)
     for index in now.unique:
         wanted = any(same_index(each, index) for each in joined.unique)
@@ -41,7 +40,7 @@ def _becomes_long(index: UniqueIndex, now: Table, wanted: Table) -> bool:
 
 
 def new_indexes(now: Table, joined: Table, wish: Wish) -> Iterator[AddUnique]:
-    if not wish.uniques or wish.before is None:
+    if not wish.uniques:
         return
     before = {_parts(index.renamed(wish.columns.renamed)) for index in wish.before.unique}
     for index in joined.unique:

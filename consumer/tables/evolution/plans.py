@@ -30,13 +30,13 @@ from schemas.wire.event import ColumnChanges
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """`before`: the definition in force, None where the unit has none; `after`: the one that it becomes. `rewrite`: every row comes anew.
+    """`before`: the definition in force; `after`: the one that it becomes. `rewrite`: every row comes anew.
 
     `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see Wish. `emptied`: the rows of the
     unit are deleted first, because the target cannot change the table with them; all of them come anew.
     """
 
-    before: Stored | None
+    before: Stored
     after: Table
     policy: Policy
     columns: ColumnChanges = field(default_factory=ColumnChanges)
@@ -83,7 +83,7 @@ def plan_change(
         }
     wish = Wish(
         wanted=wanted_table(change.after, routed, names),
-        before=None if before is None else wanted_table(before.table, routed, before.names),
+        before=wanted_table(before.table, routed, before.names),
         policy=change.policy,
         columns=_in_target_names(change, names),
         others=others,
@@ -93,18 +93,15 @@ def plan_change(
     )
     if change.planned is None and not change.rewrite:
         _refuse_old_values(wish, before, real)
-    left = {*_still_left(before, wish), *kept_columns(real, wish)} - {*wish.wanted.column_names}
+    left = {*map(wish.renamed, before.left), *kept_columns(real, wish)} - {*wish.wanted.column_names}
     lacks = unwritten(wish.wanted, real, change.policy)
-    known = before or Stored(change.after)
-    return Planned(steps(real, wish), known.followed_by(change.after, names, tuple(sorted(left)), lacks))
+    return Planned(steps(real, wish), before.followed_by(change.after, names, tuple(sorted(left)), lacks))
 
 
 def _names(change: TableChange) -> dict[str, str]:
     """Columns of the new definition that have another name in the target, as they had before, or as was chosen."""
     if change.planned is not None:
         return dict(change.planned.names)
-    if change.before is None:
-        return {}
     fresh = {*change.columns.dropped}
     now = {old: change.columns.renamed.get(old, old) for old in change.before.names if old not in fresh}
     there = set(change.after.column_names)
@@ -113,7 +110,7 @@ def _names(change: TableChange) -> dict[str, str]:
 
 def _goes(change: TableChange, others: Sequence[Table], same: Names) -> set[str]:
     """Return the columns of the target that get another name or are dropped, as the policy has it. None comes or goes for a spelling that no server keeps."""
-    if change.before is None or change.policy not in ("lenient", "evolve"):
+    if change.policy not in ("lenient", "evolve"):
         return set()
     written = change.before.table.column_names if change.policy == "evolve" else change.columns.renamed
     shared = {name for other in others for name in other.column_names}
@@ -126,7 +123,7 @@ def _goes(change: TableChange, others: Sequence[Table], same: Names) -> set[str]
 
 def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table) -> None:
     """To the target the name of a new column is one that it has: what its rows have there was another column's."""
-    if change.before is None or change.rewrite:
+    if change.rewrite:
         return
     was = {new: old for old, new in change.columns.renamed.items()}
     known = {*change.before.table.column_names} - {*change.before.unwritten, *change.columns.added}
@@ -141,8 +138,7 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
 
 def _in_target_names(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:
     """Return what the statement says of columns, in the target's names; one that keeps its name there is not renamed."""
-    old = {} if change.before is None else change.before.names
-    said = change.columns
+    old, said = change.before.names, change.columns
     return msgspec.structs.replace(
         said,
         renamed={a: b for a, b in said.renamed.items() if a not in old and b not in names},
@@ -151,11 +147,7 @@ def _in_target_names(change: TableChange, names: Mapping[str, str]) -> ColumnCha
     )
 
 
-def _still_left(before: Stored | None, wish: Wish) -> tuple[str, ...]:
-    return () if before is None else tuple(map(wish.renamed, before.left))
-
-
-def _refuse_old_values(wish: Wish, before: Stored | None, real: Table) -> None:
+def _refuse_old_values(wish: Wish, before: Stored, real: Table) -> None:
     """A column that is new at the source, or was written nowhere, and is there in the target has values of which nobody knows that they are right."""
     if wish.policy == "stop":
         return
@@ -168,24 +160,20 @@ def _refuse_old_values(wish: Wish, before: Stored | None, real: Table) -> None:
             )
 
 
-def _new_names(wish: Wish, before: Stored | None, real: Table) -> list[str]:
+def _new_names(wish: Wish, before: Stored, real: Table) -> list[str]:
     """Columns that the unit did not write, and writes from now on where the target has them by itself."""
     columns = wish.columns
     if wish.policy == "ignore":  # no column ever goes there, or gets another name
-        unwritten = () if before is None else map(wish.renamed, before.unwritten)
-        return [
-            *columns.added,
-            *columns.renamed.values(),
-            *{*unwritten}.intersection(wish.wanted.column_names),
-        ]
+        unwritten = {*map(wish.renamed, before.unwritten)}
+        return [*columns.added, *columns.renamed.values(), *unwritten.intersection(wish.wanted.column_names)]
     goes = {*columns.dropped, *columns.renamed}
     renamed = [new for old, new in columns.renamed.items() if old in real.column_names]  # else it was already
     return [name for name in (*columns.added, *renamed) if name not in goes]
 
 
-def _empty_there(wish: Wish, before: Stored | None, real: Table, name: str) -> bool:
+def _empty_there(wish: Wish, before: Stored, real: Table, name: str) -> bool:
     """Tell whether a column has NULL in every row of this unit, and shall have: other units brought it, and this one never wrote it."""
-    there, fresh = real.column(name), before is None or name not in {*before.left, *before.unwritten}
+    there, fresh = real.column(name), name not in {*before.left, *before.unwritten}
     default = there.default is not None or there.default_expression is not None
     empty = there.nullable and not default and name in wish.columns.added
     return wish.shared(name) and fresh and empty and fill_of(wish.wanted.column(name)) == Fill(None)
@@ -233,11 +221,9 @@ class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
-    def change(self, before: Stored | None) -> TableChange | None:
-        """Return the change to take up again; None: the table is dropped."""
-        if self.after is None:
-            return None
-        planned = decode_stored(self.after)
+    def change(self, before: Stored, after: str) -> TableChange:
+        """Return the change to take up again. `after`: as of the mark."""
+        planned = decode_stored(after)
         return TableChange(before, planned.table, self.policy, self.columns, self.rewrite, planned)
 
 

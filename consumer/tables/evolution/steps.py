@@ -109,7 +109,7 @@ def _type(there: Column, column: Column, now: Table, joined: Table, wish: Wish) 
 
 def _type_changed(column: Column, wish: Wish) -> bool:
     """Tell whether the source gave the column another type. (A target's type may be wider by itself, and stays so.)"""
-    if wish.before is None or wish.others:
+    if wish.others:
         return False
     old = {wish.renamed(each.name): each.type for each in wish.before.columns}.get(column.name)
     return old is not None and replace(old, collation=None) != replace(column.type, collation=None)

@@ -22,7 +22,7 @@ class Wish:
     long text or bytes, over which MySQL has none (error 1170)."""
 
     wanted: Table
-    before: Table | None
+    before: Table
     policy: Policy
     columns: ColumnChanges = field(default_factory=ColumnChanges)
     others: Sequence[Table] = ()
@@ -34,7 +34,7 @@ class Wish:
     def gone(self) -> list[str]:
         """Columns that the unit wrote and writes no more, by their names of now."""
         there = set(self.wanted.column_names)
-        return [name for name in map(self.renamed, self._known()) if name not in there]
+        return [name for name in map(self.renamed, self.before.column_names) if name not in there]
 
     @property
     def anew(self) -> set[str]:
@@ -51,9 +51,6 @@ class Wish:
 
     def shared(self, name: str) -> bool:
         return any(name in other.column_names for other in self.others)
-
-    def _known(self) -> tuple[str, ...]:
-        return () if self.before is None else self.before.column_names
 
 
 def joined_table(wish: Wish) -> Table:
