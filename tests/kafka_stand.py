@@ -17,7 +17,7 @@ import msgspec
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.errors import FencedError, RefusedError, TransientError

@@ -16,8 +16,9 @@ from itertools import islice
 
 import structlog
 
-from consumer.attempt.effects import CloseHeld, Hold, Machine, Operation, Write
+from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup, Signals
+from consumer.attempt.operations import CloseHeld, Hold, Operation, Write
 from consumer.attempt.transactions import Progress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher

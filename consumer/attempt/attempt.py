@@ -18,20 +18,10 @@ from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.copies.begin import at_a_copy, begin_of
 from consumer.attempt.copies.copies import chunk_of_copy
 from consumer.attempt.copies.snapshots import before_snapshot, begun, ended
-from consumer.attempt.effects import (
-    CloseHeldBefore,
-    DropSession,
-    Explain,
-    Machine,
-    NextSlice,
-    Operation,
-    ReadMissing,
-    StopUnit,
-    Truncate,
-    ask,
-)
+from consumer.attempt.effects import DropSession, Explain, Machine, NextSlice, ReadMissing, StopUnit, ask
 from consumer.attempt.evolution.next_definition import NextDefinition
-from consumer.attempt.reader import (
+from consumer.attempt.operations import CloseHeldBefore, Operation, Truncate
+from consumer.attempt.readers.reader import (
     Emptied,
     Rows,
     Slice,

@@ -8,10 +8,10 @@ import msgspec
 
 from consumer.attempt.applier import Applier, SignalsFor
 from consumer.attempt.copies.copies import Copies
-from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.effects import Begin, Machine, ask
 from consumer.attempt.evolution.machine import TableChanges
-from consumer.attempt.reader import EnvelopeReader, RecordReader, undefined
+from consumer.attempt.readers.debezium import DebeziumReader
+from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, undefined
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.attempt.transactions import Progress, retried
 from consumer.attempt.trouble import AttemptFigures

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from consumer.attempt.effects import (
-    CheckSession,
-    DropSession,
-    Machine,
-    Operation,
-    ReadProgress,
-    Relayout,
-    Sleep,
-    T,
-    Transact,
-    WriteProgress,
-)
+from consumer.attempt.effects import CheckSession, DropSession, Machine, ReadProgress, Sleep, T, Transact
+from consumer.attempt.operations import Operation, Relayout, WriteProgress
 from consumer.errors import AttemptLostError, CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress
 from consumer.ordering.progress import Mark, advanced, committed

@@ -17,7 +17,8 @@ from consumer.process.operations.hands import Bounds
 from consumer.spark.active_units import Attempts
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, cause
-from consumer.units.messages import Looked, QueryFailed, QueryKind, QueryLost, QueryUp, StartQuery
+from consumer.units.messages import Looked, QueryFailed, QueryLost, QueryUp, StartQuery
+from consumer.units.unit import QueryKind
 
 if TYPE_CHECKING:  # it is loaded beside us, with Spark
     from consumer.process.spark_session import Spark

@@ -28,7 +28,6 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.discovery import Cluster, partitions_refusal
 from consumer.units.messages import (
-    About,
     Check,
     Checked,
     Examine,
@@ -43,6 +42,7 @@ from consumer.units.messages import (
     Warm,
     Warmed,
 )
+from consumer.units.unit import About
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from consumer.reporting.protocol import Lines, unit_name
 from consumer.reporting.source_times import SourceTimes
-from consumer.units.messages import ApplyPhase, Say, UnitHere
+from consumer.units.messages import Say
+from consumer.units.unit import ApplyPhase, UnitHere
 from schemas.units import Ended, Mark, Prepared, Progressed
 from schemas.wire.position import Position
 

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from consumer.attempt.kafka_reader import reader_settings
+from consumer.attempt.readers.kafka_reader import reader_settings
 from consumer.reporting.watermarks import SourceMarks
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError

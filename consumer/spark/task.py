@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.spark.pipeline import TaskConfig
 from consumer.spark.read_ahead import read_ahead

@@ -16,8 +16,8 @@ import structlog
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.kafka_reader import read_range, read_rest, reader_settings
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report, ReportSender, said_again
 from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.attempt.trouble import InputLostError

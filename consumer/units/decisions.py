@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from consumer.attempt.reports import CopyNeed, Report
+from consumer.units.looks import SMALL, arrived, left_behind
 from consumer.units.messages import (
     Abort,
-    ApplyPhase,
     AttemptsReported,
     Check,
     Checked,
@@ -26,7 +26,6 @@ from consumer.units.messages import (
     Looked,
     PrepareUnit,
     QueryFailed,
-    QueryKind,
     QueryLost,
     QueryUp,
     RemoveUnit,
@@ -36,16 +35,15 @@ from consumer.units.messages import (
     Take,
     Took,
     UnitFenced,
-    UnitHere,
     Waits,
     Warm,
     Warmed,
 )
 from consumer.units.queries import Queries, QueryHere, plan
 from consumer.units.supervision import FIGURES, reported
+from consumer.units.unit import ApplyPhase, QueryKind, UnitHere
 from schemas.units import Ended, Prepared
 
-NEAR_LOOKS = 4
 LOOK_S = 10.0
 """How often it is looked whether something has changed for a unit that waits for a person."""
 LOOKS = 30
@@ -55,9 +53,6 @@ AGAIN_S = 300.0
 CHECK_S, CHECK_PAUSE_S = 60.0, 1.0
 """How often it is looked whether the target table of a unit that runs still fits, and the least time between two such looks:
 triggers, rules and the like change rows, or keep them away, without any error."""
-SMALL = 5_000
-"""Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
-
 FOLLOW_S = 0.1
 """How often a hand looks whether something has come to a unit that no query applies yet."""
 FOLLOWED = 10
@@ -350,40 +345,11 @@ def _looked(state: PipelineState, event: Looked, now: float) -> None:
     for unit in state.units.values():
         if unit.phase is not ApplyPhase.APPLYING:
             continue
-        if (
-            query.kind is QueryKind.LIVE
-            and unit.behind
-            and unit.topic in event.ends
-            and _arrived(unit, event)
-        ):
+        if query.kind is QueryKind.LIVE and unit.behind and unit.topic in event.ends and arrived(unit, event):
             unit.behind, unit.home = False, None  # from the catching-up query's board to the live one's
-        if unit.home == event.number and _left_behind(unit, event):
+        if unit.home == event.number and left_behind(unit, event):
             unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
             _again(unit, now)
-
-
-def _arrived(unit: UnitHere, look: Looked) -> bool:
-    """Tell whether a unit that was behind is at its topic's end, or stays so near that the end runs ahead of it."""
-    lacks = look.ends[unit.topic] - (unit.watched.offset + 1)
-    unit.near = unit.near + 1 if lacks <= SMALL else 0
-    return lacks <= 0 or unit.near > NEAR_LOOKS
-
-
-def _left_behind(unit: UnitHere, look: Looked) -> bool:
-    """Tell whether Spark handed records over that nobody applied: before the unit was on the board, or in a lost task.
-
-    Two looks apart, and only by batches that began when the unit was on the board: their reports have arrived.
-    """
-    if unit.suspect is not None and unit.watched.offset + 1 < unit.suspect:
-        return True
-    unit.suspect = None
-    if unit.since is None:
-        unit.since = look.finished
-    elif look.idle or look.finished >= unit.since + 2:
-        end = look.ends.get(unit.topic, 0)
-        unit.checked = unit.watched.offset + 1 >= end
-        unit.suspect = None if unit.checked else end
-    return False
 
 
 # what follows

@@ -10,17 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer.units.messages import (
-    ApplyPhase,
-    Effect,
-    Post,
-    QueryKind,
-    StartQuery,
-    StopQuery,
-    UnitHere,
-    Version,
-)
+from consumer.units.messages import Effect, Post, StartQuery, StopQuery
 from consumer.units.supervision import TROUBLE
+from consumer.units.unit import ApplyPhase, QueryKind, UnitHere, Version
 from schemas.backoff import Backoff
 
 GATHER_S = 0.25

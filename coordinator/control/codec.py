@@ -2,7 +2,7 @@
 
 A message is a claim, a beat, a batch of records, the beginning of a snapshot, or a resignation. A snapshot is its marker
 and the batches behind it in the same transaction: readers of committed messages see all of it or nothing. The kind of a
-record is the first part of its key (`owner_state.key_of`); a kind that is not known here is skipped (newer minor version).
+record is the first part of its key (`core.records.key_of`); a kind that is not known here is skipped (newer minor version).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from coordinator.core.owner.state import (
+from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
     CounterRecord,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.control.codec import Candidate
-from coordinator.core.owner.state import Record
+from coordinator.core.records import Record
 
 
 @dataclass(frozen=True, slots=True)

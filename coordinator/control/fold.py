@@ -20,7 +20,7 @@ from coordinator.control.codec import (
     Resigned,
     Snapshot,
 )
-from coordinator.core.owner.state import Record
+from coordinator.core.records import Record
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, 
 from coordinator.control.fold import due
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.topic import ControlTopic
-from coordinator.core.owner.state import Record
+from coordinator.core.records import Record
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")

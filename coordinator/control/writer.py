@@ -18,7 +18,7 @@ from coordinator.control.election import Claimed, WriteFailed
 from coordinator.control.events import LogEvent, RecordsCommitted, WriteConfirmed
 from coordinator.control.producer import WriteFailedError
 from coordinator.control.transactions import Term, TermTransactions, WriterConfig
-from coordinator.core.owner.state import Record
+from coordinator.core.records import Record
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")

@@ -24,7 +24,8 @@ from coordinator.control.codec import Candidate
 from coordinator.control.events import Elected, Heard, LogEvent, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import Catalogue, Command, ConfigRecord, Reload
+from coordinator.core.owner.state import Catalogue, Command, Reload
+from coordinator.core.records import ConfigRecord
 from coordinator.server.agent_streams import AgentStreams
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler

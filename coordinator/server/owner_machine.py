@@ -16,6 +16,7 @@ import structlog
 
 from coordinator.control.codec import Candidate
 from coordinator.control.events import Elected, Lost, NewLeader, RecordsCommitted, WriteConfirmed
+from coordinator.core import records as durable
 from coordinator.core.owner import owner
 from coordinator.core.owner import state as core
 from coordinator.core.owner.state import OwnerConfig
@@ -129,7 +130,7 @@ class OwnerMachine:
 
     # terms
 
-    def _begin(self, rev: int, records: Mapping[str, core.Record], claimed_at: float | None) -> None:
+    def _begin(self, rev: int, records: Mapping[str, durable.Record], claimed_at: float | None) -> None:
         me = self._me()
         now, floor = self._clock(), int(self._wall() * 1000)
         self.leadership.change(LeaderView(rev, me.name, me.address, me.rest, am_i=True))

@@ -10,7 +10,7 @@ from collections import deque
 
 from coordinator.control.codec import Change
 from coordinator.core.messages import Down
-from coordinator.core.owner.state import Record
+from coordinator.core.records import Record
 
 
 class Round:

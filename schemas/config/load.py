@@ -27,9 +27,9 @@ from schemas.config.model import (
     TargetConfig,
     TlsConfig,
     TopicConfig,
-    target_model,
 )
 from schemas.config.not_yet import is_not_yet
+from schemas.config.servers import target_model
 
 M = TypeVar("M", bound=BaseModel)
 

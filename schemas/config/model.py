@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.config.base import Model, Port, Text
+from schemas.config.base import Model
 from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
-from schemas.config.kinds.sources import SOURCE_KINDS
-from schemas.config.kinds.targets import TARGET_KINDS, target_kind
 from schemas.config.kinds.topics import TopicConfig
-from schemas.config.online_ddl import OnlineDdlConfig, all_tools
+from schemas.config.online_ddl import OnlineDdlConfig
+from schemas.config.servers import (
+    KafkaConfig,
+    KafkaTargetConfig,
+    SourceConfig,
+    TargetConfig,
+    TlsConfig,
+    by_type,
+)
 
 __all__ = [
     "Config",
@@ -44,206 +50,6 @@ __all__ = [
     "TopicConfig",
     "load_config",
 ]
-
-
-class KafkaConfig(Model):
-    """The Kafka cluster between sources and targets."""
-
-    bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
-    prefix: Text = Field(
-        default="rowlock",
-        description="First part of every topic's name. Letters, digits, `.`, `_`, `-`. Two installations on one cluster "
-        "need two prefixes.",
-    )
-    replication: int = Field(
-        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates."
-    )
-    options: dict[str, str] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Any librdkafka setting for clients: `security.protocol`, `sasl.*`, `ssl.*`. Settings that carry the "
-        "guarantees (acks, idempotence, time-outs of messages) are refused. `sasl.password_file: F` reads a file.",
-    )
-
-
-class TlsConfig(Model):
-    """TLS towards a database."""
-
-    verify: Literal["full", "ca", "none"] = Field(
-        default="full",
-        description="`full`: certificate and host name are checked; `ca`: certificate only; `none`: encrypted only.",
-    )
-    ca: Path | None = Field(
-        default=None, description="File with the certificates to trust (default: the system's)."
-    )
-    cert: Path | None = Field(default=None, description="File with rowlock's own certificate.")
-    key: Path | None = Field(default=None, description="File with rowlock's own private key.")
-
-
-def _one_of(kind: str, kinds: Iterable[str]) -> str:
-    """Raises what pydantic raises for a Literal of the kinds that there are."""
-    if kind not in kinds:
-        *others, last = (f"'{each}'" for each in kinds)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
-    return kind
-
-
-def _source_kind(kind: str) -> str:
-    return _one_of(kind, SOURCE_KINDS)
-
-
-class SourceConfig(Model):
-    """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
-
-    type: Annotated[str, AfterValidator(_source_kind)] = Field(
-        description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
-    )
-    host: Text = Field(description="Host name or address.")
-    port: Port = Field(default=3306, description="TCP port (Oracle: 1521).")
-    database: str = Field(
-        default="",
-        description="Oracle: name of the service to connect to. The others have none.",
-    )
-    user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
-    password: SecretStr = Field(
-        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
-    )
-    tables: list[str] = Field(
-        min_length=1,
-        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
-        "last pattern that matches a table decides. The first dot separates database and table; what stands in backticks "
-        'is taken as it is: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
-    )
-    snapshot: Literal["initial", "never", "only"] = Field(
-        default="initial",
-        description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes only; `only`: "
-        "existing rows only.",
-    )
-    copy_rows_per_second: int = Field(
-        default=10_000,
-        ge=0,
-        description="Most rows a second that the copy of a table reads which was asked for without a rate, or by rowlock itself: the changes of other "
-        "tables wait behind its rows. `0`: no limit.",
-    )
-    topics: Literal["table"] = Field(
-        default="table",
-        description="`table`: a topic a table.",
-    )
-    online_ddl: OnlineDdlConfig = Field(
-        default_factory=all_tools,
-        description="Tools that alter a table by a copy of it which they put in its place: a list of `gh-ost` and `pt-osc` (default: both), or "
-        "the keys below. Their tables are left out of `tables:` unless a pattern names one as it is, and what they alter is followed "
-        "(docs/explanation/schema-tools.md). `[]`: none.",
-    )
-    large_transactions: Literal["read-again", "spill"] = Field(
-        default="read-again",
-        description="A transaction above 64 MB: `read-again`: once it is known to be committed, the log is read a second time; "
-        "`spill`: its events, rows in the clear, wait in a nameless file under `state_dir`.",
-    )
-    events: Literal["rowlock", "debezium"] = Field(
-        default="rowlock",
-        description="Program that captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
-        "with `topic.prefix` = `<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here the "
-        "tables' definitions (docs/how-to/debezium.md).",
-    )
-    decimals: Literal["precise", "string"] = Field(
-        default="precise",
-        description="With `events: debezium`: the connector's `decimal.handling.mode`; it cannot be told from the events.",
-    )
-    binaries: Literal["bytes", "base64", "base64-url-safe", "hex"] | None = Field(
-        default=None,
-        description="With `events: debezium`: the connector's `binary.handling.mode`. Not said, `bytes` is expected, and without "
-        "schemas a value that could be hexadecimal as well stops its table.",
-    )
-    times: Literal["adaptive_time_microseconds"] | None = Field(
-        default=None,
-        description="With `events: debezium`: the connector's `time.precision.mode`. Not said, without schemas a TIME or DATETIME(4…6) "
-        "that could count milliseconds (`connect`) as well stops its table.",
-    )
-    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
-
-
-def _target_kind(kind: str) -> str:
-    try:
-        target_kind(kind)
-    except KeyError:
-        return _one_of(kind, TARGET_KINDS)  # which raises
-    except Exception as error:
-        why = {"why": f"{type(error).__name__}: {error}"}
-        raise PydanticCustomError("target_kind", "mend the package that brings it: {why}", why) from error
-    return kind
-
-
-class TargetConfig(Model):
-    """A database that is written."""
-
-    type: Annotated[str, AfterValidator(_target_kind)] = Field(
-        description="Kind of target.", json_schema_extra={"enum": list(TARGET_KINDS)}
-    )
-    host: Text = Field(description="Host name or address.")
-    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306, Oracle: 1521).")
-    user: Text = Field(description="User to connect as.")
-    password: SecretStr = Field(
-        description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
-    )
-    database: Text = Field(
-        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it. Oracle: the service name; "
-        "they live in the user's schema."
-    )
-    tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
-
-
-class KafkaTargetConfig(TargetConfig):
-    """A Kafka cluster that is written: `type: kafka` has these keys and no others; those of a database are not for it."""
-
-    host: str = Field(default="", description="Not for Kafka: `bootstrap`.")
-    port: int = Field(default=0, description="Not for Kafka: `bootstrap`.")
-    user: str = Field(default="", description="Not for Kafka: `options`, say `sasl.username`.")
-    password: SecretStr = Field(
-        default=SecretStr(""), description="Not for Kafka: `options`, say `sasl.password_file: F`."
-    )
-    database: str = Field(default="", description="Not for Kafka.")
-    tls: TlsConfig | None = Field(
-        default=None, description="Not for Kafka: `options`, say `ssl.ca.location`."
-    )
-    bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
-    prefix: Text = Field(
-        default="rowlock",
-        description="First part of the names of rowlock's own topic there, `<prefix>.rowlock_progress`, and of its transactional ids.",
-    )
-    replication: int = Field(
-        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock makes there."
-    )
-    options: dict[str, str] = Field(
-        default_factory=dict,
-        repr=False,
-        description="Any librdkafka setting for clients, as `kafka.options`. Settings that carry the guarantees are refused.",
-    )
-    mask_salt: SecretStr = Field(
-        default=SecretStr(""),
-        description="Text in front of every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
-    )
-    _lease_s: float = PrivateAttr(default=10.0)
-
-    @property
-    def lease_s(self) -> float:
-        """Seconds of a worker's lease (`coordination.lease_s`): no transaction of its stays open for longer."""
-        return self._lease_s
-
-
-def target_model(raw: object) -> type[TargetConfig]:
-    """Return the model of a target, by its `type` in the file."""
-    word = raw.get("type") if isinstance(raw, Mapping) else None
-    try:
-        events = isinstance(word, str) and target_kind(word).events
-    except Exception:  # noqa: BLE001  # the validation of `type` says what is wrong with it
-        events = False
-    return KafkaTargetConfig if events else TargetConfig
-
-
-def _by_type(raw: object) -> object:
-    return target_model(raw).model_validate(raw) if isinstance(raw, Mapping) else raw
 
 
 SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
@@ -386,7 +192,7 @@ class Config(Model):
         default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
     )
     sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
-    targets: dict[str, Annotated[TargetConfig, BeforeValidator(_by_type)]] = Field(
+    targets: dict[str, Annotated[TargetConfig, BeforeValidator(by_type)]] = Field(
         default_factory=dict, description="Databases that are written, by name."
     )
     pipelines: dict[str, PipelineConfig] = Field(

@@ -32,7 +32,8 @@ from coordinator.core import agent as core
 from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down
-from coordinator.core.owner.state import AgentRecord, Catalogue, OwnerConfig, Record, UnitRecord, key_of
+from coordinator.core.owner.state import Catalogue, OwnerConfig
+from coordinator.core.records import AgentRecord, Record, UnitRecord, key_of
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase
 

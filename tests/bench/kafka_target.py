@@ -21,7 +21,7 @@ import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.spec import UnitSpec, initial_layout
 from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.tables.router import TableRoute

@@ -31,7 +31,8 @@ from coordinator.control.kafka_log import ControlLog
 from coordinator.control.producer import TermProducer
 from coordinator.core import agent as core
 from coordinator.core.messages import Down, Up
-from coordinator.core.owner.state import OwnerConfig, Record, UnitRecord
+from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.records import Record, UnitRecord
 from coordinator.core.schedulers import MoveLimits
 from coordinator.server.background import Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler

@@ -15,7 +15,7 @@ from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.ordering.fold import key_fold

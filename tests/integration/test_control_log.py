@@ -31,7 +31,7 @@ from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
 from coordinator.control.transactions import WriterConfig
 from coordinator.control.writer import ControlWriter
-from coordinator.core.owner.state import CounterRecord, PausedRecord
+from coordinator.core.records import CounterRecord, PausedRecord
 from deploy.embedded import ports
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig

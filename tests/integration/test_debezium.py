@@ -24,7 +24,8 @@ from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.unit_operations import UnitOperations
 from consumer.spark.active_units import Attempts
 from consumer.spark.pipeline import PipelineSettings
-from consumer.units.messages import About, Take, Took, Warm, Warmed
+from consumer.units.messages import Take, Took, Warm, Warmed
+from consumer.units.unit import About
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.inspect.caught_up import CaughtUp
 from schemas.config.model import load_config

@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     *_of("consumer/tables/stored.py", ("columns.renamed or columns.dropped:", "columns.renamed:"), ("    return before.since\n", "    return None\n"), tests=_HELD),
     *_of("rowlock/inspect/quarantine.py", ("    refuse_other_columns(in_force, entry)\n", ""), tests=_HELD),
-    *_of("consumer/units/messages.py", ("self.home is None and not self.busy and not self.stop_asked", "self.home is None and not self.stop_asked"), tests=_CORE),
+    *_of("consumer/units/unit.py", ("self.home is None and not self.busy and not self.stop_asked", "self.home is None and not self.stop_asked"), tests=_CORE),
     *_of(
         "consumer/units/decisions.py",
         ("unit.homeless and (not unit.behind or not state.queries.spark)", "unit.homeless"),
@@ -143,7 +143,7 @@ MUTANTS = [
         tests=("tests/unit/test_consumer_core.py",),
     ),
     *_of(
-        "consumer/attempt/reader.py",
+        "consumer/attempt/readers/reader.py",
         ("                    changes = []\n                    yield self._barrier", "                    yield self._barrier"),
         (
             "                    yield self._rows(changes, offset - 1)\n                    changes = []\n                    yield self._barrier(offset, raw)\n",
@@ -153,7 +153,7 @@ MUTANTS = [
         tests=_TRUNCATE,
     ),
     *_of(
-        "consumer/attempt/reader.py",
+        "consumer/attempt/readers/reader.py",
         ("                    yield self._rows(changes, offset - 1)\n                    changes = []\n                    yield self", "                    changes = []\n                    yield self"),
         tests=("tests/unit/test_unit_apply.py",),
     ),
@@ -254,7 +254,7 @@ MUTANTS = [
         ("or not leaves_row(in_force, of[-1])", ""),
         tests=_COPIES,
     ),
-    *_of("consumer/attempt/reader.py", ("read = event.op == SNAPSHOT_READ\n                    changes", "read = False\n                    changes"), tests=_COPIES),
+    *_of("consumer/attempt/readers/reader.py", ("read = event.op == SNAPSHOT_READ\n                    changes", "read = False\n                    changes"), tests=_COPIES),
     *_of(
         "consumer/ordering/netchange.py",
         ("net.snapshot.append(row)", "net.replaces.append(row)"),
@@ -271,7 +271,7 @@ MUTANTS = [
         tests=("tests/unit/test_targets_sql.py",),
     ),
     *_of("consumer/targets/mysql/sql.py", ("= IF({same}, VALUES({column}), {column})", "= VALUES({column})"), tests=("tests/unit/test_targets_sql.py",)),
-    *_of("consumer/attempt/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
+    *_of("consumer/attempt/readers/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
     *_of(
         "schemas/wire/debezium_snapshot.py",
         ("offset if self._first is None and self._apart else self._first", "offset if self._first is None else self._first"),

@@ -20,7 +20,7 @@ from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
 from consumer.attempt.effects import Effect
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
 from consumer.ordering.lanes.limits import LaneLimits

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace as altered_struct
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.batches import one_at_a_time
 from consumer.attempt.effects import Effect
@@ -30,7 +31,7 @@ from consumer.attempt.evolution.in_target import (
     routed_table,
     sharing,
 )
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
 from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
@@ -172,32 +173,32 @@ class Database:
             self.state = before
             raise
 
-    def _operation(self, spec: UnitSpec, operation: fx.Operation, displaced: list[int]) -> None:
+    def _operation(self, spec: UnitSpec, operation: ops.Operation, displaced: list[int]) -> None:
         topic, session = spec.unit.topic, Transaction(self, spec.unit.topic)
         match operation:
-            case fx.FollowDefinition():
+            case ops.FollowDefinition():
                 follow(spec, self, session, operation)
-            case fx.DropTarget():
+            case ops.DropTarget():
                 drop_target(spec, self, session, operation)
-            case fx.LoseOthers():
+            case ops.LoseOthers():
                 lose_others(spec, self, session, operation)
-            case fx.NotLost():
+            case ops.NotLost():
                 not_lost(spec, session)
-            case fx.StillAsRead():
+            case ops.StillAsRead():
                 in_target.still_as_read(spec, self, session, operation)
-            case fx.Write():
+            case ops.Write():
                 before = self.state.displaced
                 self._write(operation.net, operation.displacing)
                 displaced.append(self.state.displaced - before)
-            case fx.WriteUnit():
+            case ops.WriteUnit():
                 self.state.units[topic] = operation.state
-            case fx.WriteProgress():
+            case ops.WriteProgress():
                 self.state.lanes[topic] |= {row.lane: row for row in operation.rows}
-            case fx.Relayout():
+            case ops.Relayout():
                 self.state.lanes[topic] = {row.lane: row for row in operation.rows}
-            case fx.Hold():
+            case ops.Hold():
                 self.state.held += operation.entries
-            case fx.Truncate():
+            case ops.Truncate():
                 session.truncate(operation.table, operation.where)
             case _:
                 pass  # entries of the quarantine: there are none
@@ -516,7 +517,7 @@ class Run(AttemptActors):
     def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
         database, topic = self.world.database, self.unit.topic
         if isinstance(effect, fx.Transact) and all(
-            isinstance(each, fx.LoseOthers) for each in effect.operations
+            isinstance(each, ops.LoseOthers) for each in effect.operations
         ):
             # It takes no step: the rules' seeds are histories that are known to need them.
             return database.transact(self.spec, effect)

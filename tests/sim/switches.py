@@ -17,9 +17,10 @@ from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.sweep import Sweep
-from consumer.attempt.effects import ListKeys, Machine, NextSlice, Operation, Transact, Write
+from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact
 from consumer.attempt.evolution import next_definition
-from consumer.attempt.reader import EnvelopeReader
+from consumer.attempt.operations import Operation, Write
+from consumer.attempt.readers.reader import EnvelopeReader
 from consumer.attempt.transactions import Progress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError
 from consumer.ordering import dispatch as dispatch_module

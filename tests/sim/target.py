@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.evolution.in_target import follow, still_as_read
 from consumer.errors import (
     CommitUnknownError,
@@ -159,7 +160,7 @@ class Target:
             if self.rng.random() < self.revoked:
                 raise TargetConfigError(PLANTED)
             txn.sweeps = not any(
-                isinstance(each, fx.WriteProgress | fx.Relayout) for each in effect.operations
+                isinstance(each, ops.WriteProgress | ops.Relayout) for each in effect.operations
             )
             for operation in effect.operations:
                 yield from self._operation(txn, unit, operation, effect.displaced)
@@ -168,33 +169,33 @@ class Target:
             self.rollback(txn)
             raise
 
-    def _operation(self, txn: Txn, unit: str, operation: fx.Operation, displaced: list[int]) -> Steps:
+    def _operation(self, txn: Txn, unit: str, operation: ops.Operation, displaced: list[int]) -> Steps:
         match operation:
-            case fx.Write():
+            case ops.Write():
                 before = len(txn.displaced)
                 yield from self.apply(txn, operation.net, operation.displacing)
                 displaced.append(len(txn.displaced) - before)
-            case fx.Hold():
+            case ops.Hold():
                 txn.held = [(unit, entry) for entry in operation.entries]
-            case fx.Truncate():
+            case ops.Truncate():
                 yield from self._truncate(txn, operation.where)
-            case fx.CloseHeld():
+            case ops.CloseHeld():
                 txn.unit, txn.ids = unit, set(operation.ids)
-            case fx.CloseHeldBefore():
+            case ops.CloseHeldBefore():
                 txn.closed_before = (unit, operation.offset)
-            case fx.SupersedeDisplaced():
+            case ops.SupersedeDisplaced():
                 pass  # a mark on rows that made room: nothing follows from it
-            case fx.WriteProgress():
+            case ops.WriteProgress():
                 txn.progress |= {(unit, row.lane): row for row in operation.rows}
-            case fx.WriteUnit():
+            case ops.WriteUnit():
                 txn.states[unit] = operation.state
-            case fx.FollowDefinition():
+            case ops.FollowDefinition():
                 follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
-            case fx.Relayout():
+            case ops.Relayout():
                 txn.relaid = (unit, list(operation.rows))
-            case fx.StillAsRead():
+            case ops.StillAsRead():
                 still_as_read(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
-            case fx.LoseOthers() | fx.NotLost():
+            case ops.LoseOthers() | ops.NotLost():
                 pass  # nobody drops a table here
             case _:
                 assert_never(operation)

@@ -13,10 +13,11 @@ from unittest import mock
 
 import pytest
 
-from consumer.attempt import applier, attempt, attempt_state, lane_group, reader, spec, transactions
+from consumer.attempt import applier, attempt, attempt_state, lane_group, spec, transactions
 from consumer.attempt.copies import begin, held, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
+from consumer.attempt.readers import reader
 from consumer.ordering import dedup, dispatch, layout, locks, netchange, progress
 from consumer.ordering.lanes import batches, lane, segments
 from producer import tables

@@ -17,7 +17,7 @@ from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CommitUnknownError, RefusedError, TransientError

@@ -16,22 +16,10 @@ from hypothesis import strategies as st
 
 from consumer.attempt.reports import Report
 from consumer.attempt.reports import State as ReportState
-from consumer.units.decisions import (
-    AGAIN_S,
-    CHECK_S,
-    FOLLOW_S,
-    FOLLOWED,
-    LOOK_S,
-    LOOKS,
-    NEAR_LOOKS,
-    SMALL,
-    PipelineState,
-    step,
-)
+from consumer.units.decisions import AGAIN_S, CHECK_S, FOLLOW_S, FOLLOWED, LOOK_S, LOOKS, PipelineState, step
+from consumer.units.looks import NEAR_LOOKS, SMALL
 from consumer.units.messages import (
     Abort,
-    About,
-    ApplyPhase,
     AttemptsReported,
     Check,
     Checked,
@@ -48,7 +36,6 @@ from consumer.units.messages import (
     Post,
     PrepareUnit,
     QueryFailed,
-    QueryKind,
     QueryLost,
     QueryUp,
     RemoveUnit,
@@ -65,6 +52,7 @@ from consumer.units.messages import (
     Warmed,
 )
 from consumer.units.queries import APART_S, LEFTOVER_S
+from consumer.units.unit import About, ApplyPhase, QueryKind
 from schemas.units import Ended, Prepared
 
 TOPICS = ("a", "b", "c")

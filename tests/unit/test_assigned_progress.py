@@ -11,8 +11,9 @@ import pytest
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.protocol import Lines
 from consumer.reporting.source_times import SourceTimes
-from consumer.units.messages import ApplyPhase, Say, UnitHere
+from consumer.units.messages import Say
 from consumer.units.supervision import Watched
+from consumer.units.unit import ApplyPhase, UnitHere
 from schemas.config.model import KafkaConfig
 from schemas.units import Ended, Mark, UnitLine, WorkerEvent
 

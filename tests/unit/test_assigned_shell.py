@@ -22,8 +22,9 @@ from consumer.process.pipeline_queries import WARM_IDLE_S, WARM_SLOW_S, Pipeline
 from consumer.process.pipeline_shell import PipelineShell
 from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.status_lines import StatusWriter
-from consumer.units.decisions import SMALL
-from consumer.units.messages import About, Failed, Took
+from consumer.units.looks import SMALL
+from consumer.units.messages import Failed, Took
+from consumer.units.unit import About
 from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]

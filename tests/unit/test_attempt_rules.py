@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from consumer.attempt.debezium import DebeziumReader
 from consumer.attempt.drivers.threads import ThreadDriver, ThreadSignals
 from consumer.attempt.effects import Machine, Transact
-from consumer.attempt.reader import EnvelopeReader, RecordReader, Rows
+from consumer.attempt.readers.debezium import DebeziumReader
+from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, Rows
 from consumer.attempt.transactions import Progress
 from consumer.errors import MissingGrantError, RefusedError, TargetConfigError
 from consumer.ordering.lanes.limits import LaneLimits

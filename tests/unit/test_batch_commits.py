@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.drivers.batches import commit_of
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
@@ -30,19 +31,19 @@ AFTER = LaneProgress(0, 7, 1, "id", 9, ZERO, 0, "{}")
 MORE = LaneProgress(0, 7, 1, "id", 9, ZERO, 0, '{"lanes":1}')
 
 
-def writes(*rows: int, deletes: Sequence[int] = ()) -> fx.Write:
-    return fx.Write(NetChange(TABLE, [(key,) for key in deletes], [(row,) for row in rows]))
+def writes(*rows: int, deletes: Sequence[int] = ()) -> ops.Write:
+    return ops.Write(NetChange(TABLE, [(key,) for key in deletes], [(row,) for row in rows]))
 
 
 def held(offset: int) -> Held:
     return Held(offset, 0, "s.t", "[1]", "1", "{}", "why", 0)
 
 
-def of_operations(*operations: fx.Operation) -> fx.Transact:
+def of_operations(*operations: ops.Operation) -> fx.Transact:
     return fx.Transact(0, [ROW], operations)
 
 
-EMPTY = fx.Truncate(TABLE, {"branch": "b"})
+EMPTY = ops.Truncate(TABLE, {"branch": "b"})
 ORDERS = {
     "a truncate behind rows": (writes(1), EMPTY),
     "a truncate before rows": (EMPTY, writes(1)),
@@ -52,46 +53,46 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("operations", ORDERS.values(), ids=ORDERS)
-def test_rows_and_truncates_keep_their_order(operations: Sequence[fx.Write | fx.Truncate]) -> None:
-    changes, progress = commit_of(of_operations(*operations, fx.WriteProgress([AFTER])))
-    wanted = [each.net if isinstance(each, fx.Write) else Clearing(TABLE, each.where) for each in operations]
+def test_rows_and_truncates_keep_their_order(operations: Sequence[ops.Write | ops.Truncate]) -> None:
+    changes, progress = commit_of(of_operations(*operations, ops.WriteProgress([AFTER])))
+    wanted = [each.net if isinstance(each, ops.Write) else Clearing(TABLE, each.where) for each in operations]
     assert changes == wanted
     assert (progress.guards, progress.rows, progress.held) == ([ROW], [AFTER], [])
 
 
 @pytest.mark.parametrize("operations", ORDERS.values(), ids=ORDERS)
 def test_the_folder_carries_them_out_in_their_order(
-    operations: Sequence[fx.Write | fx.Truncate], tmp_path: Path
+    operations: Sequence[ops.Write | ops.Truncate], tmp_path: Path
 ) -> None:
     folder = JsonFolder(tmp_path)
     epoch, _, _ = folder.take_over(UNIT, "id", "{}", 1, assigned=1)
     rows, _, _ = folder.begin(UNIT, epoch)
     wanted: list[Row] = []
     for each in operations:
-        wanted = [] if isinstance(each, fx.Truncate) else [*wanted, *each.net.replaces]
+        wanted = [] if isinstance(each, ops.Truncate) else [*wanted, *each.net.replaces]
     folder.apply(UNIT, *commit_of(fx.Transact(0, rows, operations)))
     assert folder.rows(UNIT, TABLE) == wanted
 
 
 def test_what_is_held_in_two_operations_is_held() -> None:
-    _, progress = commit_of(of_operations(fx.Hold([held(5)]), fx.Hold([held(6), held(7)])))
+    _, progress = commit_of(of_operations(ops.Hold([held(5)]), ops.Hold([held(6), held(7)])))
     assert progress.held == [held(5), held(6), held(7)]
 
 
 def test_the_quarantine_is_closed_before_it_takes_more() -> None:
-    _, progress = commit_of(of_operations(fx.CloseHeldBefore(8, "emptied"), fx.Hold([held(9)])))
+    _, progress = commit_of(of_operations(ops.CloseHeldBefore(8, "emptied"), ops.Hold([held(9)])))
     assert (progress.closed_before, progress.why, progress.held) == (8, "emptied", [held(9)])
 
 
 @pytest.mark.parametrize(
     "operations",
     [
-        (fx.Hold([held(5)]), fx.CloseHeldBefore(8, "emptied")),
-        (fx.CloseHeldBefore(4, "one"), fx.CloseHeldBefore(8, "two")),
+        (ops.Hold([held(5)]), ops.CloseHeldBefore(8, "emptied")),
+        (ops.CloseHeldBefore(4, "one"), ops.CloseHeldBefore(8, "two")),
     ],
     ids=["closed behind what is held", "closed twice"],
 )
-def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[fx.Operation]) -> None:
+def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[ops.Operation]) -> None:
     with pytest.raises(ValueError, match="closes entries of the quarantine once"):
         commit_of(of_operations(*operations))
 
@@ -99,13 +100,13 @@ def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[f
 @pytest.mark.parametrize(
     "operation",
     [
-        fx.DropTarget(TABLE.table),
-        fx.LoseOthers(TABLE.table),
-        fx.NotLost(),
-        fx.StillAsRead(TABLE.table, TABLE.table),
+        ops.DropTarget(TABLE.table),
+        ops.LoseOthers(TABLE.table),
+        ops.NotLost(),
+        ops.StillAsRead(TABLE.table, TABLE.table),
     ],
 )
-def test_a_change_of_the_table_itself_is_refused(operation: fx.Operation) -> None:
+def test_a_change_of_the_table_itself_is_refused(operation: ops.Operation) -> None:
     """Left out without a word, rows of the table before would stay among the ones that follow."""
     with pytest.raises(TargetConfigError, match="alter it by hand"):
         commit_of(of_operations(writes(1), operation))
@@ -114,15 +115,17 @@ def test_a_change_of_the_table_itself_is_refused(operation: fx.Operation) -> Non
 def test_the_last_progress_counts() -> None:
     state = UnitState("{}", None, None)
     _, progress = commit_of(
-        of_operations(fx.WriteUnit(state), fx.WriteProgress([AFTER]), fx.Relayout([MORE]))
+        of_operations(ops.WriteUnit(state), ops.WriteProgress([AFTER]), ops.Relayout([MORE]))
     )
     assert (progress.rows, progress.state) == ([MORE], state)
 
 
 def test_a_copy_that_ends_is_told_with_where_it_began() -> None:
-    _, progress = commit_of(of_operations(fx.SupersedeDisplaced("s.t", 4, "why"), fx.WriteProgress([AFTER])))
+    _, progress = commit_of(
+        of_operations(ops.SupersedeDisplaced("s.t", 4, "why"), ops.WriteProgress([AFTER]))
+    )
     assert progress.copied == 4
-    assert commit_of(of_operations(fx.WriteProgress([AFTER])))[1].copied is None
+    assert commit_of(of_operations(ops.WriteProgress([AFTER])))[1].copied is None
 
 
 def test_without_operations_progress_stays() -> None:
@@ -138,7 +141,9 @@ def test_what_was_added_in_the_same_commit_is_closed_by_not_being_added() -> Non
 
     ids = [(6, 0), (2, 0)]
     change = commit_of(
-        fx.Transact(0, [ROW], [fx.Hold([entry(6, 0), entry(6, 1), entry(7, 0)]), fx.CloseHeld(ids, "again")])
+        fx.Transact(
+            0, [ROW], [ops.Hold([entry(6, 0), entry(6, 1), entry(7, 0)]), ops.CloseHeld(ids, "again")]
+        )
     )[1]
     assert [(each.offset, each.part) for each in change.held] == [(6, 1), (7, 0)]
     assert (change.closed, change.why) == (ids, "again")

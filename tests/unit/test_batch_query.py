@@ -18,7 +18,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report, ReportReceiver
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
@@ -32,7 +32,8 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import Stretch, start_batches
 from consumer.tables.router import resolve
 from consumer.targets.dialect import Dialect
-from consumer.units.messages import About, FenceUnit
+from consumer.units.messages import FenceUnit
+from consumer.units.unit import About
 from rowlock.errors import CommandError
 from rowlock.inspect import check
 from rowlock.inspect.checks.flows import Flow

@@ -14,8 +14,9 @@ from msgspec.structs import replace as altered
 
 from consumer.attempt.drivers.batches import OneAtATime
 from consumer.attempt.drivers.threads import carry_out
-from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact, Write
+from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact
 from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.operations import Write
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import Batch
 from consumer.ordering.lanes.limits import LaneLimits

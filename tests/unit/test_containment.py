@@ -32,7 +32,8 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import _while_ours
 from consumer.tables.discovery import Described
 from consumer.tables.stored import Stored
-from consumer.units.messages import About, Check, Examine, Examined, Failed, Take, Warm, Warmed
+from consumer.units.messages import Check, Examine, Examined, Failed, Take, Warm, Warmed
+from consumer.units.unit import About
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
 from schemas.findings import debezium_again
@@ -95,7 +96,7 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "transaction": ("tests.fake_target.FakeSession.transaction", raising),
     "apply": ("tests.fake_target.FakeTransaction.apply", raising),
     "write progress": ("tests.fake_target.FakeTransaction.write_progress", raising),
-    "barrier": ("consumer.attempt.reader.full_event", raising),
+    "barrier": ("consumer.attempt.readers.reader.full_event", raising),
     "connect": ("tests.fake_target.FakeTarget.get", raising),
 }
 

@@ -24,7 +24,8 @@ from coordinator.control.codec import (
     snapshot,
 )
 from coordinator.control.fold import Fold, apply, due, foreign
-from coordinator.core.owner.state import (
+from coordinator.core.progress import PipelineProgress
+from coordinator.core.records import (
     AgentRecord,
     CounterRecord,
     PausedRecord,
@@ -33,7 +34,6 @@ from coordinator.core.owner.state import (
     UnitRecord,
     key_of,
 )
-from coordinator.core.progress import PipelineProgress
 
 names = st.text(min_size=1, max_size=12)
 numbers = st.integers(0, 2**62)

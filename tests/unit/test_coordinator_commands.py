@@ -16,7 +16,6 @@ from coordinator.core.owner.state import (
     Command,
     Drain,
     Move,
-    MoveRecord,
     Pause,
     Refused,
     Resume,
@@ -24,6 +23,7 @@ from coordinator.core.owner.state import (
     Tick,
     Undrain,
 )
+from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest, UnitKind
 from schemas.units import UnitPhase

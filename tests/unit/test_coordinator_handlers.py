@@ -29,17 +29,8 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner.state import (
-    AgentRecord,
-    Alarm,
-    CounterRecord,
-    Effect,
-    OwnerConfig,
-    OwnerState,
-    Persist,
-    Send,
-    UnitMemo,
-)
+from coordinator.core.owner.state import Alarm, Effect, OwnerConfig, OwnerState, Persist, Send, UnitMemo
+from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, Seen, SetState
 from schemas.units import Mark, Op, UnitPhase

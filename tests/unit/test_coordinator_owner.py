@@ -25,11 +25,9 @@ from coordinator.core.messages import (
 )
 from coordinator.core.owner import owner
 from coordinator.core.owner.state import (
-    AgentRecord,
     Alarm,
     Catalogue,
     Confirmed,
-    CounterRecord,
     Drain,
     Effect,
     Event,
@@ -43,16 +41,14 @@ from coordinator.core.owner.state import (
     Persisted,
     Rebalance,
     Received,
-    Record,
     Refused,
     Resign,
     Resume,
     Send,
     StepDown,
     Tick,
-    UnitRecord,
-    key_of,
 )
+from coordinator.core.records import AgentRecord, CounterRecord, Record, UnitRecord, key_of
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.operators.view import pipelines

@@ -37,10 +37,9 @@ from coordinator.core.owner.state import (
     OwnerConfig,
     Pause,
     Rebalance,
-    Record,
     Resign,
-    UnitRecord,
 )
+from coordinator.core.records import Record, UnitRecord
 from coordinator.server.agent_inbox import Outbox
 from coordinator.server.background import CataloguePoller, FencePool, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler, Mail

@@ -14,17 +14,8 @@ from consumer.process.operations.copy_desk import UnitCopies
 from consumer.reporting.watermarks import SourceMarks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.decisions import PipelineState, step
-from consumer.units.messages import (
-    About,
-    ApplyPhase,
-    AttemptsReported,
-    Examine,
-    Examined,
-    PipelineTick,
-    Take,
-    Took,
-    UnitHere,
-)
+from consumer.units.messages import AttemptsReported, Examine, Examined, PipelineTick, Take, Took
+from consumer.units.unit import About, ApplyPhase, UnitHere
 from schemas.config.model import load_config
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_of
 from schemas.wire.records import Watermark, table_topic

@@ -17,13 +17,13 @@ from msgspec.structs import replace as changed
 
 from consumer.attempt.copies.snapshots import Reread, newest_snapshot
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.errors import RefusedError, TransientError
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import Stored, decode_stored
-from consumer.units.messages import About
+from consumer.units.unit import About
 from schemas.findings import split_remedy
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.debezium_snapshot import SnapshotPlace, SnapshotScan, mark_of, signal
@@ -209,7 +209,7 @@ def test_what_retention_has_deleted_is_read_again() -> None:
     bench.connector.delete(row(1))
     bench.connector.snapshot(row(2), row(3), row(4))
     bench.beginning = len(bench.topic) - 3
-    from consumer.attempt.kafka_reader import retention_gap
+    from consumer.attempt.readers.kafka_reader import retention_gap
 
     def expired(start: int, upto: int) -> list[Slice]:
         if start < bench.beginning:

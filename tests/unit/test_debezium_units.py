@@ -15,7 +15,8 @@ from consumer.process import takeover
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables import source_tables
 from consumer.tables.discovery import Described
-from consumer.units.messages import About, Failed, Took, Warm, Warmed
+from consumer.units.messages import Failed, Took, Warm, Warmed
+from consumer.units.unit import About
 from producer.main import main as producer_main
 from rowlock.agent.capture import CaptureWorkers
 from rowlock.coordinator.units import UnitName

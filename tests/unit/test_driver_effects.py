@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.drivers import batches, threads
 from consumer.attempt.drivers.batches import BatchDriver
 from consumer.attempt.drivers.records import AttemptRecords
 from consumer.attempt.drivers.threads import KEYS, ThreadDriver
 from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.errors import FencedError, TransientError
 from consumer.ordering.model import EveryChange
 from consumer.tables.stored import Stored
@@ -219,9 +220,13 @@ def test_operations_that_look_at_the_target_get_its_session(
     monkeypatch.setattr(
         threads, "not_lost", lambda spec, transaction: did.append(("not_lost", transaction._number))
     )
-    followed, dropped, lost = fx.FollowDefinition(ANY, "whole", ANY), fx.DropTarget(ANY), fx.LoseOthers(ANY)
-    same = fx.StillAsRead(ANY, ANY)
-    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, fx.NotLost(), same, fx.CloseHeld([(5, 1)], "why")]))  # fmt: skip
+    followed, dropped, lost = (
+        ops.FollowDefinition(ANY, "whole", ANY),
+        ops.DropTarget(ANY),
+        ops.LoseOthers(ANY),
+    )
+    same = ops.StillAsRead(ANY, ANY)
+    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, ops.NotLost(), same, ops.CloseHeld([(5, 1)], "why")]))  # fmt: skip
     assert did == [
         ("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("still_as_read", 2, -1, same),
     ]  # fmt: skip
@@ -230,8 +235,8 @@ def test_operations_that_look_at_the_target_get_its_session(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("operation", [fx.Define(ANY, ANY), fx.Write(EveryChange(ANY, []))])
-def test_a_database_is_given_nothing_that_is_meant_for_topics(stage: Stage, operation: fx.Operation) -> None:
+@pytest.mark.parametrize("operation", [ops.Define(ANY, ANY), ops.Write(EveryChange(ANY, []))])
+def test_a_database_is_given_nothing_that_is_meant_for_topics(stage: Stage, operation: ops.Operation) -> None:
     with pytest.raises(NotImplementedError, match="a database is"):
         stage.did("threads", fx.Transact(0, [], [operation]))
 
@@ -279,7 +284,7 @@ def test_a_commit_of_whole_batches_that_finds_another_owner_is_fenced(stage: Sta
 def test_whole_batches_are_told_what_a_definition_comes_to(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = fx.FollowDefinition(ANY, "whole", ANY)
+    asked = ops.FollowDefinition(ANY, "whole", ANY)
     monkeypatch.setattr(batches, "unaltered", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
     stage.did("batches", fx.Transact(0, [], [asked]))
     progress = stage.connections.said[0][-1]

@@ -12,18 +12,11 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import (
-    CloseHeldBefore,
-    FollowDefinition,
-    LoseOthers,
-    OwnConnection,
-    Transact,
-    Truncate,
-    WriteUnit,
-)
+from consumer.attempt.effects import OwnConnection, Transact
 from consumer.attempt.evolution.in_target import lose_others, unaltered
 from consumer.attempt.evolution.machine import ROUNDS, TableChanges, _step
-from consumer.attempt.reader import Slice
+from consumer.attempt.operations import CloseHeldBefore, FollowDefinition, LoseOthers, Truncate, WriteUnit
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.spec import UnitSpec, known_table
 from consumer.attempt.transactions import Progress
 from consumer.errors import (

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitPlace, UnitSpec
 from consumer.ordering.lanes.limits import LaneLimits

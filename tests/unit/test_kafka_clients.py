@@ -140,7 +140,7 @@ class Made:
 
 
 def makers() -> dict[str, Callable[[], object]]:
-    from consumer.attempt import kafka_reader
+    from consumer.attempt.readers import kafka_reader
     from consumer.reporting.source_times import SourceTimes
     from consumer.tables.discovery import Cluster
     from coordinator.control.producer import TermProducer

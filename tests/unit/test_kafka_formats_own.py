@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.drivers.batches import commit_of
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, RowChange, TargetTable, TopicOptions
@@ -78,8 +79,8 @@ def test_a_route_says_how_its_topics_are_written() -> None:
 
 def test_a_definition_is_an_entry_of_the_commit_in_its_order() -> None:
     target = written()
-    write = fx.Write(EveryChange(target, []))
-    changes, _ = commit_of(fx.Transact(0, (), [fx.Define(target, TABLE), write, fx.Truncate(target, None)]))
+    write = ops.Write(EveryChange(target, []))
+    changes, _ = commit_of(fx.Transact(0, (), [ops.Define(target, TABLE), write, ops.Truncate(target, None)]))
     assert changes[0] == Defined(target, TABLE)
     assert changes[1] is write.net
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from consumer.attempt import kafka_reader
-from consumer.attempt.kafka_reader import IDLE_S, SLICE, offset_problem, read_range
+from consumer.attempt.readers import kafka_reader
+from consumer.attempt.readers.kafka_reader import IDLE_S, SLICE, offset_problem, read_range
 from consumer.errors import TransientError, UnitStoppedError
 
 EOF = KafkaError._PARTITION_EOF

@@ -24,7 +24,7 @@ from consumer.attempt.copies.window import Window
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
 from consumer.attempt.evolution.machine import before_a_copy
-from consumer.attempt.reader import Emptied, Rows, Taken
+from consumer.attempt.readers.reader import Emptied, Rows, Taken
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.tables.definition import InForce

@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import (
+from consumer.attempt.effects import Prepare, Transact
+from consumer.attempt.evolution.in_target import follow, still_as_read
+from consumer.attempt.evolution.next_definition import NextDefinition
+from consumer.attempt.operations import (
     Define,
     FollowDefinition,
     LoseOthers,
     NotLost,
     Operation,
-    Prepare,
     Relayout,
     StillAsRead,
-    Transact,
     WriteUnit,
 )
-from consumer.attempt.evolution.in_target import follow, still_as_read
-from consumer.attempt.evolution.next_definition import NextDefinition
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress
 from consumer.errors import TableChangedError, TransientError

@@ -29,12 +29,12 @@ from coordinator.core.owner.state import (
     Persist,
     Persisted,
     Received,
-    Record,
     Reload,
     ReloadEnded,
     Send,
     Tick,
 )
+from coordinator.core.records import Record
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from schemas.units import Ended, Mark, Prepared, Progressed

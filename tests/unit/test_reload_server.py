@@ -18,7 +18,8 @@ from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
 from coordinator.core.messages import ConfigVersion, FileAnswer
-from coordinator.core.owner.state import Catalogue, Command, ConfigRecord, Reload
+from coordinator.core.owner.state import Catalogue, Command, Reload
+from coordinator.core.records import ConfigRecord
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError

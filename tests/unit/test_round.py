@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
-from coordinator.core.owner.state import CounterRecord, PausedRecord, Record
+from coordinator.core.records import CounterRecord, PausedRecord, Record
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.round import Round
 

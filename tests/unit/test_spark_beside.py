@@ -23,8 +23,9 @@ from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.spark_beside import SparkBeside
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting.protocol import Lines
-from consumer.units.decisions import SMALL
-from consumer.units.messages import About, Failed, Follow, Followed, QueryKind, StartQuery
+from consumer.units.looks import SMALL
+from consumer.units.messages import Failed, Follow, Followed, StartQuery
+from consumer.units.unit import About, QueryKind
 from tests.apply_kit import ROOT
 from tests.hands_kit import operations
 

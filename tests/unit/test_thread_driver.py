@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Effect, Machine
@@ -138,9 +139,9 @@ def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) ->
 
 def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     operations = [
-        fx.Write(X), fx.Hold([X]), fx.Truncate(X, {"a": "b"}), fx.CloseHeldBefore(5, "why"),
-        fx.SupersedeDisplaced("s.t", 4, "why"), fx.Write(X, "why"), fx.WriteProgress([X]),
-        fx.WriteUnit(X), fx.Relayout([X]),
+        ops.Write(X), ops.Hold([X]), ops.Truncate(X, {"a": "b"}), ops.CloseHeldBefore(5, "why"),
+        ops.SupersedeDisplaced("s.t", 4, "why"), ops.Write(X, "why"), ops.WriteProgress([X]),
+        ops.WriteUnit(X), ops.Relayout([X]),
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
     stage.did(effect)

@@ -15,7 +15,7 @@ from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.reader import EnvelopeReader, Rows, Slice
+from consumer.attempt.readers.reader import EnvelopeReader, Rows, Slice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.errors import CommitUnknownError, RefusedError, TransientError

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from consumer.attempt import debezium
 from consumer.attempt.drivers.run import apply_topic, define_topic
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers import debezium
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
 from consumer.errors import RefusedError

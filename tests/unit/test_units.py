@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from consumer.reporting.protocol import decode_command, encode_event
-from consumer.units.messages import ApplyPhase
+from consumer.units.unit import ApplyPhase
 from coordinator.core.replication_table import Seen
 from schemas.units import (
     Ended,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from consumer.attempt.effects import FindBegin, Machine
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError

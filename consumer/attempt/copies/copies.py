@@ -11,8 +11,9 @@ from consumer.attempt.copies.held import gone_keys
 from consumer.attempt.copies.keys_on_disk import IN_MEMORY
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_again
 from consumer.attempt.copies.window import Window
-from consumer.attempt.effects import CloseHeld, Machine, Operation, ReadHeld, SupersedeDisplaced, Write, ask
-from consumer.attempt.reader import Taken
+from consumer.attempt.effects import Machine, ReadHeld, ask
+from consumer.attempt.operations import CloseHeld, Operation, SupersedeDisplaced, Write
+from consumer.attempt.readers.reader import Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError

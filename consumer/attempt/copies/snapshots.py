@@ -20,18 +20,10 @@ from consumer.attempt.copies.copies import delete_rows
 from consumer.attempt.copies.held import gone_keys
 from consumer.attempt.copies.source_keys import SourceKeys
 from consumer.attempt.copies.sweep import Sweep, lost
-from consumer.attempt.debezium import decoded
-from consumer.attempt.effects import (
-    CloseHeld,
-    FindSnapshot,
-    Machine,
-    Operation,
-    ReadHeld,
-    ReadPassed,
-    WriteUnit,
-    ask,
-)
-from consumer.attempt.reader import Rows, Slice, Taken
+from consumer.attempt.effects import FindSnapshot, Machine, ReadHeld, ReadPassed, ask
+from consumer.attempt.operations import CloseHeld, Operation, WriteUnit
+from consumer.attempt.readers.debezium import decoded
+from consumer.attempt.readers.reader import Rows, Slice, Taken
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import CopyNeededError, TakesLongError

@@ -14,8 +14,8 @@ from itertools import chain, islice
 import msgspec
 
 from consumer.attempt.copies.keys import encode_key
-from consumer.attempt.debezium import decoded
 from consumer.attempt.effects import AskSource, Machine, ReadBehind, Sleep
+from consumer.attempt.readers.debezium import decoded
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.definition import InForce

@@ -13,7 +13,7 @@ from dataclasses import replace
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.window import Window, note_changes
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadPassed
-from consumer.attempt.reader import Emptied, EnvelopeReader, Rows, Taken
+from consumer.attempt.readers.reader import Emptied, EnvelopeReader, Rows, Taken
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
 from consumer.tables.definition import InForce

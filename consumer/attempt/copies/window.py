@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from consumer.attempt.reader import Emptied, Rows, Taken
+from consumer.attempt.readers.reader import Emptied, Rows, Taken
 from consumer.ordering.model import RowChange, TargetTable
 from consumer.tables.router import key_function
 from schemas.table.model import Key, Row

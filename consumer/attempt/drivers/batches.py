@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
 from consumer.attempt.effects import Effect, Machine, T
@@ -161,10 +162,10 @@ class BatchDriver:
                 f"{list(effect.guards)}, the target has {outcome.seen}"
             )
 
-    def _plain(self, operation: fx.Operation) -> fx.Operation:
+    def _plain(self, operation: ops.Operation) -> ops.Operation:
         """Return what a commit can say of an operation. Raises TargetConfigError for a table that would have to be changed."""
-        if isinstance(operation, fx.FollowDefinition):
-            return fx.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
+        if isinstance(operation, ops.FollowDefinition):
+            return ops.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
         return operation
 
     def _list(self, effect: fx.ListKeys) -> Sequence[Key]:
@@ -214,31 +215,37 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
     made: dict[str, Any] = {"guards": effect.guards, "rows": effect.guards}
     for operation in effect.operations:
         match operation:
-            case fx.Write():
+            case ops.Write():
                 if operation.displacing is not None:
                     raise NotImplementedError("a target of whole batches has no unique indexes")
                 changes.append(operation.net)
-            case fx.Truncate():
+            case ops.Truncate():
                 changes.append(Clearing(operation.table, operation.where))
-            case fx.Define():
+            case ops.Define():
                 changes.append(Defined(operation.table, operation.source, operation.anew))
-            case fx.Hold():
+            case ops.Hold():
                 held += operation.entries
-            case fx.CloseHeld():
+            case ops.CloseHeld():
                 ids = set(operation.ids)
                 held = [entry for entry in held if (entry.offset, entry.part) not in ids]
                 made |= {"closed": operation.ids, "why": operation.why}
-            case fx.CloseHeldBefore():
+            case ops.CloseHeldBefore():
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
-            case fx.SupersedeDisplaced():
+            case ops.SupersedeDisplaced():
                 made["copied"] = operation.before  # no row was ever displaced: only keys are unique there
-            case fx.WriteUnit():
+            case ops.WriteUnit():
                 made["state"] = operation.state
-            case fx.WriteProgress() | fx.Relayout():
+            case ops.WriteProgress() | ops.Relayout():
                 made["rows"] = operation.rows
-            case fx.FollowDefinition() | fx.DropTarget() | fx.LoseOthers() | fx.NotLost() | fx.StillAsRead():
+            case (
+                ops.FollowDefinition()
+                | ops.DropTarget()
+                | ops.LoseOthers()
+                | ops.NotLost()
+                | ops.StillAsRead()
+            ):
                 raise TargetConfigError(
                     "a target of whole batches is not altered by this version: alter it by hand"
                 )

@@ -10,7 +10,7 @@ from consumer.attempt import effects as fx
 from consumer.attempt.copies.keys import KeyCheck
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.snapshots import Reread
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.errors import TransientError
 from schemas.table.model import Key, Table
 

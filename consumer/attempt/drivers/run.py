@@ -21,7 +21,7 @@ from consumer.attempt.drivers.records import (
 )
 from consumer.attempt.drivers.threads import Sessions, ThreadDriver
 from consumer.attempt.effects import ask
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import Tables, UnitSpec
 from consumer.attempt.transactions import retried

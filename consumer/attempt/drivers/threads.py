@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, assert_never
 
 from consumer.attempt import effects as fx
+from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import Effect, Machine, PlainOperation, T
+from consumer.attempt.effects import Effect, Machine, T
 from consumer.attempt.evolution.in_target import (
     drop_target,
     follow,
@@ -25,6 +26,7 @@ from consumer.attempt.evolution.in_target import (
     still_as_read,
 )
 from consumer.attempt.lane_group import LaneGroup
+from consumer.attempt.operations import PlainOperation
 from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
 from consumer.ordering.model import EveryChange
 from consumer.tables.fitness import explained
@@ -188,17 +190,17 @@ class ThreadDriver:
         with session.transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
                 match operation:
-                    case fx.FollowDefinition():
+                    case ops.FollowDefinition():
                         follow(self._spec, session, transaction, operation)
-                    case fx.DropTarget():
+                    case ops.DropTarget():
                         drop_target(self._spec, session, transaction, operation)
-                    case fx.LoseOthers():
+                    case ops.LoseOthers():
                         lose_others(self._spec, session, transaction, operation)
-                    case fx.NotLost():
+                    case ops.NotLost():
                         not_lost(self._spec, transaction)
-                    case fx.StillAsRead():
+                    case ops.StillAsRead():
                         still_as_read(self._spec, session, transaction, operation)
-                    case fx.Define():
+                    case ops.Define():
                         raise NotImplementedError("a database is told of definitions by its tables")
                     case _:
                         carry_out(transaction, operation, effect.displaced)
@@ -246,25 +248,25 @@ class ThreadDriver:
 def carry_out(transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]) -> None:
     """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
     match operation:
-        case fx.Write():
+        case ops.Write():
             if isinstance(operation.net, EveryChange):
                 raise NotImplementedError("a database is given net changes")
             displaced.append(transaction.apply(operation.net, displacing=operation.displacing))
-        case fx.Hold():
+        case ops.Hold():
             transaction.hold(operation.entries)
-        case fx.Truncate():
+        case ops.Truncate():
             transaction.truncate(operation.table, operation.where)
-        case fx.CloseHeldBefore():
+        case ops.CloseHeldBefore():
             transaction.close_held_before(operation.offset, operation.why)
-        case fx.CloseHeld():
+        case ops.CloseHeld():
             transaction.close_held(operation.ids, operation.why)
-        case fx.SupersedeDisplaced():
+        case ops.SupersedeDisplaced():
             transaction.supersede_displaced(operation.table, operation.before, operation.why)
-        case fx.WriteProgress():
+        case ops.WriteProgress():
             transaction.write_progress(operation.rows)
-        case fx.WriteUnit():
+        case ops.WriteUnit():
             transaction.write_unit(operation.state)
-        case fx.Relayout():
+        case ops.Relayout():
             transaction.relayout(operation.rows)
         case _:
             assert_never(operation)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from consumer.attempt.effects import DropTarget, FollowDefinition, LoseOthers, StillAsRead
+from consumer.attempt.operations import DropTarget, FollowDefinition, LoseOthers, StillAsRead
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import (
     StepsLeftError,

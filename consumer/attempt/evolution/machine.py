@@ -14,22 +14,24 @@ import structlog
 
 from consumer.attempt.effects import (
     Alter,
-    CloseHeldBefore,
-    DropTarget,
     EndConnection,
     Explain,
-    FollowDefinition,
     Machine,
-    Operation,
     OwnConnection,
     ReadSharers,
     ReadTable,
     Restore,
-    Truncate,
-    WriteUnit,
     ask,
 )
 from consumer.attempt.evolution.in_target import routed_place, routed_table
+from consumer.attempt.operations import (
+    CloseHeldBefore,
+    DropTarget,
+    FollowDefinition,
+    Operation,
+    Truncate,
+    WriteUnit,
+)
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import Progress, retried
 from consumer.errors import (

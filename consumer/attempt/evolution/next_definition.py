@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from consumer.attempt.attempt_state import AttemptState, wanted_layout
-from consumer.attempt.effects import (
-    Define,
-    LoseOthers,
-    Machine,
-    NotLost,
-    Operation,
-    Prepare,
-    ReadTable,
-    StillAsRead,
-    WriteUnit,
-    ask,
-)
+from consumer.attempt.effects import Machine, Prepare, ReadTable, ask
 from consumer.attempt.evolution.in_target import routed_table
 from consumer.attempt.evolution.machine import stop_of
+from consumer.attempt.operations import Define, LoseOthers, NotLost, Operation, StillAsRead, WriteUnit
 from consumer.attempt.transactions import retried
 from consumer.errors import (
     CopyNeededError,

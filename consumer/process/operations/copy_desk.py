@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import structlog
 from confluent_kafka import KafkaException
 
-from consumer.attempt.kafka_reader import read_rest, reader_settings
-from consumer.attempt.reader import Slice
+from consumer.attempt.readers.kafka_reader import read_rest, reader_settings
+from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import CopyNeed
 from consumer.spark.pipeline import PipelineSettings
-from consumer.units.messages import About
+from consumer.units.unit import About
 from schemas.config.model import KafkaConfig
 from schemas.findings import split_remedy
 from schemas.io.send_record import send_record

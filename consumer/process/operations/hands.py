@@ -16,7 +16,8 @@ from consumer.errors import ConsumerError, TransientError, UnitStoppedError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.discovery import Cluster, Described
-from consumer.units.messages import About, Failed
+from consumer.units.messages import Failed
+from consumer.units.unit import About
 from schemas.findings import START_OVER
 
 log = structlog.get_logger(__name__)

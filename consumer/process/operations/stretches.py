@@ -12,7 +12,7 @@ from functools import partial
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.snapshots import Reread, newest_snapshot
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.kafka_reader import read_range, read_rest, reader_settings
+from consumer.attempt.readers.kafka_reader import read_range, read_rest, reader_settings
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitPlace, UnitSpec
 from consumer.errors import UnitStoppedError
@@ -23,8 +23,9 @@ from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import InForce
 from consumer.tables.source_tables import keys_there, read_definition
-from consumer.units.decisions import SMALL
-from consumer.units.messages import About, Failed, Followed, Took
+from consumer.units.looks import SMALL
+from consumer.units.messages import Failed, Followed, Took
+from consumer.units.unit import About
 from schemas.findings import START_OVER
 
 BY_HAND = 60_000

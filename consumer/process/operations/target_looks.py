@@ -10,7 +10,7 @@ from consumer.tables.definition import read_real, wanted_of
 from consumer.tables.fitness import explained, misfit, rows_lost
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.base import UnitTarget
-from consumer.units.messages import About
+from consumer.units.unit import About
 
 
 class TargetLooks:

@@ -8,7 +8,8 @@ from coordinator.core.members import Member
 from coordinator.core.messages import Hello, Rejected, Superseded
 from coordinator.core.owner.agents import announce, other_incarnation
 from coordinator.core.owner.sets import fresh_number, header, persist
-from coordinator.core.owner.state import AgentRecord, Send
+from coordinator.core.owner.state import Send
+from coordinator.core.records import AgentRecord
 
 
 class CheckLeader:

@@ -11,16 +11,13 @@ from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import configuration
 from coordinator.core.owner.sets import feed, fence_unless_wanted, persist
 from coordinator.core.owner.state import (
-    AgentRecord,
     CancelMove,
     Command,
     Drain,
     Effect,
     Move,
-    MoveRecord,
     OwnerState,
     Pause,
-    PausedRecord,
     Rebalance,
     Refused,
     Reload,
@@ -28,6 +25,7 @@ from coordinator.core.owner.state import (
     Resume,
     Undrain,
 )
+from coordinator.core.records import AgentRecord, MoveRecord, PausedRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import MoveRequest

@@ -13,7 +13,6 @@ from coordinator.core.messages import ConfigVersion, Liveness
 from coordinator.core.owner.sets import fresh_number, persist
 from coordinator.core.owner.state import (
     Catalogue,
-    ConfigRecord,
     Effect,
     OwnerState,
     Refused,
@@ -21,6 +20,7 @@ from coordinator.core.owner.state import (
     ReloadEnded,
     Reloading,
 )
+from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from schemas.config.changes.parts import pipeline_part, source_part

@@ -19,27 +19,29 @@ from coordinator.core.owner import catalogue, configuration, failures, periodic
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner.sets import feed, fence_stored, fenced
 from coordinator.core.owner.state import (
-    AgentRecord,
     Catalogue,
-    ConfigRecord,
     Confirmed,
-    CounterRecord,
     Effect,
     Event,
     Fenced,
-    MoveRecord,
     OwnerConfig,
     OwnerState,
-    PausedRecord,
     Persisted,
-    PipelineRecord,
     Received,
-    Record,
     Send,
     Tick,
     UnitMemo,
-    UnitRecord,
     Waiting,
+)
+from coordinator.core.records import (
+    AgentRecord,
+    ConfigRecord,
+    CounterRecord,
+    MoveRecord,
+    PausedRecord,
+    PipelineRecord,
+    Record,
+    UnitRecord,
 )
 from coordinator.core.replication import AgentGone, Replica
 from coordinator.core.schedulers import MoveRequest

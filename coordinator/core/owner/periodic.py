@@ -11,8 +11,9 @@ from coordinator.core.owner.configuration import stale, takes
 from coordinator.core.owner.failures import avoided, failed, room, wake
 from coordinator.core.owner.patience import impatient
 from coordinator.core.owner.sets import feed, fence_unless_wanted, fresh_number, persist, wanted
-from coordinator.core.owner.state import Alarm, Effect, OwnerState, PipelineRecord, UnitMemo
+from coordinator.core.owner.state import Alarm, Effect, OwnerState, UnitMemo
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance
+from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import (

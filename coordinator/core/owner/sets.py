@@ -7,20 +7,8 @@ from collections.abc import Iterable
 from coordinator.core import replication
 from coordinator.core.messages import Dispatch, Header
 from coordinator.core.owner import story
-from coordinator.core.owner.state import (
-    Alarm,
-    CounterRecord,
-    Effect,
-    Fence,
-    OwnerState,
-    Persist,
-    Record,
-    Send,
-    UnitMemo,
-    UnitRecord,
-    Waiting,
-    key_of,
-)
+from coordinator.core.owner.state import Alarm, Effect, Fence, OwnerState, Persist, Send, UnitMemo, Waiting
+from coordinator.core.records import CounterRecord, Record, UnitRecord, key_of
 from coordinator.core.replication import Impossible, Input, Instruct, Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit

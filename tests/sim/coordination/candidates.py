@@ -7,6 +7,7 @@ from collections.abc import Callable
 from coordinator.control import election as elections
 from coordinator.control import fold as folds
 from coordinator.control.codec import Beat, Changes, Claim, Message, Resigned, Snapshot
+from coordinator.core import records as durable
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as owners
 from coordinator.core.owner import state as o
@@ -135,7 +136,10 @@ class Candidates(Ground):
             self.on(node, 0.7, lambda: self._beat(node))
 
     def _commit(
-        self, node: OwnerNode, records: tuple[tuple[str, o.Record | None], ...], then: Callable[[], None]
+        self,
+        node: OwnerNode,
+        records: tuple[tuple[str, durable.Record | None], ...],
+        then: Callable[[], None],
     ) -> None:
         """Records of this term, or a beat; and a snapshot behind them where the topic has become long."""
         if node.state is None:

@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
+from coordinator.core import records as durable
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
@@ -229,12 +230,12 @@ class Judge:
                 other == rev or low <= high, f"shown {what} of {pipeline} by terms {other} and {rev}: {terms}"
             )
 
-    def committed(self, records: tuple[tuple[str, o.Record | None], ...]) -> None:
+    def committed(self, records: tuple[tuple[str, durable.Record | None], ...]) -> None:
         for key, record in records:
             if key.startswith("unit/"):
-                held = record.holders if isinstance(record, o.UnitRecord) else ()
+                held = record.holders if isinstance(record, durable.UnitRecord) else ()
                 self.holders[key.removeprefix("unit/")] = tuple(assignment for *_, assignment in held)
-            if isinstance(record, o.PipelineRecord) and record.progress.checkpoint_ts is not None:
+            if isinstance(record, durable.PipelineRecord) and record.progress.checkpoint_ts is not None:
                 before = self.progress.get(record.pipeline, -1)
                 now = record.progress.checkpoint_ts
                 require(now >= before, f"durable checkpoint of {record.pipeline} from {before} back to {now}")

@@ -24,7 +24,8 @@ from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import catalogue, owner, periodic
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner import sets as owner_feed
-from coordinator.core.owner.state import Confirmed, Fence, Persisted, UnitRecord
+from coordinator.core.owner.state import Confirmed, Fence, Persisted
+from coordinator.core.records import UnitRecord
 from coordinator.core.replication import Assign, Instruct, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
 from coordinator.core.schedulers import CatalogueUnit, Loads, UnitKind

@@ -9,6 +9,7 @@ from coordinator.control import election as elections
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate
 from coordinator.core import agent as agents
+from coordinator.core import records as durable
 from coordinator.core.health import HealthConfig
 from coordinator.core.owner import state as o
 from coordinator.core.owner.state import OwnerConfig, OwnerState
@@ -114,7 +115,7 @@ class OwnerNode(Node):
     fold: folds.Fold = field(default_factory=folds.Fold)
     election: elections.Election = field(default_factory=lambda: elections.begin(0.0, 0.0))
     producer: Producer = field(default_factory=Producer)
-    records: dict[str, o.Record] = field(default_factory=dict)
+    records: dict[str, durable.Record] = field(default_factory=dict)
     base: int = 0
     end: int = 0
     lags_until: float = 0.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
+from coordinator.core import records as durable
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse
 from coordinator.core.owner import state as o
@@ -134,9 +135,9 @@ class CatalogueJudge:
                 )
 
 
-def _units(effect: o.Effect) -> list[o.UnitRecord]:
+def _units(effect: o.Effect) -> list[durable.UnitRecord]:
     records = effect.records if isinstance(effect, o.Persist) else ()
-    return [record for _, record in records if isinstance(record, o.UnitRecord)]
+    return [record for _, record in records if isinstance(record, durable.UnitRecord)]
 
 
 @dataclass(frozen=True, slots=True)

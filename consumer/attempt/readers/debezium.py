@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from consumer.attempt.reader import Emptied, RecordReader, Slice, SnapshotEnd, Taken, undefined
+from consumer.attempt.readers.reader import Emptied, RecordReader, Slice, SnapshotEnd, Taken, undefined
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.dedup import Verdict
 from consumer.ordering.model import LaneProgress, RowChange

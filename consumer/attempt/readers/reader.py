@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from consumer.attempt.kafka_reader import Record
+from consumer.attempt.readers.kafka_reader import Record
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.model import LaneProgress, RowChange

@@ -1,0 +1,35 @@
+"""Looks at a query's progress: has a unit that was behind caught up, and did Spark hand over records that nobody applied?"""
+
+from __future__ import annotations
+
+from consumer.units.messages import Looked
+from consumer.units.unit import UnitHere
+
+NEAR_LOOKS = 4
+"""Looks in a row after which a unit that stays near its topic's end is taken to have caught up."""
+SMALL = 5_000
+"""Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
+
+
+def arrived(unit: UnitHere, look: Looked) -> bool:
+    """Tell whether a unit that was behind is at its topic's end, or stays so near that the end runs ahead of it."""
+    lacks = look.ends[unit.topic] - (unit.watched.offset + 1)
+    unit.near = unit.near + 1 if lacks <= SMALL else 0
+    return lacks <= 0 or unit.near > NEAR_LOOKS
+
+
+def left_behind(unit: UnitHere, look: Looked) -> bool:
+    """Tell whether Spark handed records over that nobody applied: before the unit was on the board, or in a lost task.
+
+    Two looks apart, and only by batches that began when the unit was on the board: their reports have arrived.
+    """
+    if unit.suspect is not None and unit.watched.offset + 1 < unit.suspect:
+        return True
+    unit.suspect = None
+    if unit.since is None:
+        unit.since = look.finished
+    elif look.idle or look.finished >= unit.since + 2:
+        end = look.ends.get(unit.topic, 0)
+        unit.checked = unit.watched.offset + 1 >= end
+        unit.suspect = None if unit.checked else end
+    return False
