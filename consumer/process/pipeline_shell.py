@@ -31,6 +31,7 @@ from consumer.reporting.status_lines import StatusWriter
 from consumer.spark.active_units import Attempts
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units import decisions
+from consumer.units.looks import curious
 from consumer.units.messages import (
     Abort,
     AttemptsReported,
@@ -191,7 +192,7 @@ class PipelineShell:
         self._state, effects = decisions.step(self._state, event, now)
         for effect in effects:
             self._execute(effect)
-        self._curious = decisions.curious(self._state)
+        self._curious = curious(self._state.units.values())
         self._speaker.tick(now, self._state.units)
         state = "stopping" if self._ending.is_set() else "running"
         self._status.tick(now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch})

@@ -101,12 +101,6 @@ def step(state: PipelineState, event: Event, now: float) -> tuple[PipelineState,
     return state, out
 
 
-def curious(state: PipelineState) -> bool:
-    """Tell whether Spark's progress is of interest now: a unit is new on its board, or catches up."""
-    units = state.units.values()
-    return any(unit.phase is ApplyPhase.APPLYING and (unit.behind or not unit.checked) for unit in units)
-
-
 # what the agent says
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from consumer.units.messages import Looked
-from consumer.units.unit import UnitHere
+from consumer.units.unit import ApplyPhase, UnitHere
 
 NEAR_LOOKS = 4
 """Looks in a row after which a unit that stays near its topic's end is taken to have caught up."""
 SMALL = 5_000
 """Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
+
+
+def curious(units: Iterable[UnitHere]) -> bool:
+    """Tell whether Spark's progress is of interest now: a unit is new on its board, or catches up."""
+    return any(unit.phase is ApplyPhase.APPLYING and (unit.behind or not unit.checked) for unit in units)
 
 
 def arrived(unit: UnitHere, look: Looked) -> bool:
