@@ -411,6 +411,21 @@ def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
     assert run(PipelineTick(), 1.0) == [], "and no hand any more"
 
 
+def test_a_unit_is_behind_or_not_by_what_its_hand_has_left() -> None:
+    run = cold("a")
+    run(Took("a", 1, 10, 99, behind=True))
+    run(SparkUp(), 1.0)
+    run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")}))
+    assert run(Followed("a", 1, applied("a", 120), left=SMALL)) == [Post(1, {"a": 10})]
+    run = cold("a")
+    run(Took("a", 1, 10, 99))
+    run(SparkUp(), 1.0)
+    run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")}))
+    (query,) = run(Followed("a", 1, applied("a", 120), left=SMALL + 1), APART_S)
+    assert isinstance(query, StartQuery)
+    assert query.kind is QueryKind.CATCHING_UP
+
+
 def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_that_no_hand_is_beside() -> None:
     run = cold("a")
     (follow,) = run(Took("a", 1, 10, 99, behind=True))
