@@ -123,7 +123,7 @@ def prepare(
         else:
             lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
             there = real or _real_table(session, wanted, create, lost)
-            stored = _spelled(stored, wanted, there, added, same)
+            stored = _spelled(stored, wanted, there, same)
             wanted = wanted_table(source, routed, stored.names)
             stored = _left_out(stored, wanted, there, routed, same)
             wanted = written_part(wanted, there, routed.policy)
@@ -149,9 +149,9 @@ def prepare(
     )
 
 
-def _spelled(stored: Stored, wanted: Table, there: Table, added: tuple[str, ...], same: Names) -> Stored:
+def _spelled(stored: Stored, wanted: Table, there: Table, same: Names) -> Stored:
     """Return `stored` with the names that the target has for columns that its server takes for those of `wanted`."""
-    spelled = spelled_there(wanted, there, {name: name for name in added}, (), same)
+    spelled = spelled_there(wanted, there, {}, (), same)
     if not spelled:
         return stored
     now = {name: stored.target_name(name) for name in stored.table.column_names}

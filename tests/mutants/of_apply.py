@@ -412,7 +412,7 @@ MUTANTS = [
     *_of(
         "consumer/targets/checks/column_fit.py",
         ("    if real.kind is Kind.CHAR:", "    if False:"),
-        tests=("tests/unit/test_widening.py",),
+        tests=("tests/unit/test_targets_fitting.py",),
     ),
     *_of(
         "consumer/targets/checks/column_spelling.py",
@@ -425,7 +425,6 @@ MUTANTS = [
     ),
     *_of(
         "consumer/tables/definition.py",
-        ("spelled_there(wanted, there, {name: name for name in added}, (), same)", "spelled_there(wanted, there, {}, (), same)"),
         ("{name: at for name, at in names.items() if at != name}", "spelled"),
         ("if same.fold(name) in both]", "if name in both]"),
         tests=("tests/unit/test_fitness.py",),

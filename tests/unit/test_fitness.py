@@ -16,6 +16,7 @@ from consumer.tables.definition import prepare
 from consumer.tables.fitness import judged, misfit
 from consumer.tables.router import Policy, TableRoute, resolve, wanted_table
 from consumer.tables.stored import Stored
+from consumer.targets.checks.column_spelling import spelled_there
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.checks.table_findings import findings_for_table
 from schemas.table.model import ColumnType, IndexPart, Kind, Table, UniqueIndex
@@ -122,9 +123,35 @@ def test_a_column_of_the_route_has_the_name_that_the_route_gives() -> None:
 def test_a_column_that_was_left_out_and_is_there_in_another_spelling_needs_a_copy() -> None:
     """Its rows have nothing of what the source's column had until then."""
     route = TableRoute("bank.*", "public.{table}", policy="ignore")
-    session = target(respelled(real_table(), "note", "NOTE"), names=Names(folds=True))
-    with pytest.raises(CopyNeededError, match="lacked the column note and has it now"):
-        prepare(session, Stored(SOURCE, unwritten=("note",)), source_name="b1", routes=(route,), create=False)
+    for name in ("note", "Note"):
+        session = target(respelled(real_table(), "note", "NOTE"), names=Names(folds=True))
+        stored = Stored(respelled(SOURCE, "note", name), unwritten=(name,))
+        with pytest.raises(CopyNeededError, match=f"lacked the column {name} and has it now"):
+            prepare(session, stored, source_name="b1", routes=(route,), create=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "there", "names", "found"),
+    [
+        (("note",), ("NOTE",), {}, {"note": "NOTE"}),
+        (
+            ("note",),
+            ("note", "NOTE"),
+            {},
+            {},
+        ),  # a server that takes them for two, whatever is known of its names
+        (("note", "Note"), ("NOTE",), {}, {"note": "NOTE"}),  # and a column for the other one
+        (("note",), ("NOTE",), {"note": "note"}, {}),
+        (("note", "n"), ("NOTE",), {"n": "NOTE"}, {}),
+    ],
+)
+def test_a_column_there_is_one_of_the_source_s_by_one_spelling(
+    source: tuple[str, ...], there: tuple[str, ...], names: dict[str, str], found: dict[str, str]
+) -> None:
+    def table(columns: tuple[str, ...]) -> Table:
+        return structs.replace(SOURCE, columns=tuple(structs.replace(SOURCE.columns[-1], name=each) for each in columns))  # fmt: skip
+
+    assert spelled_there(table(source), table(there), names, (), Names(folds=True)) == found
 
 
 @pytest.mark.parametrize("names", [EXACT, Names(folds=True)])

@@ -234,6 +234,17 @@ def test_a_unit_goes_on_at_a_begin_with_the_position_of_its_predecessor() -> Non
     assert first_begin([[(0, None), (1, b"{}")], [(9, raw)]]) == (9, raw)
 
 
+def test_a_begin_behind_an_event_of_a_later_capture_is_none_to_go_on_at() -> None:
+    """Its capture was replaced before it wrote that: what its successor writes may stand below it."""
+    source, zombie = FakeSource(), FakeSource()
+    source.gen = 2
+    late = encode_event(zombie.event("m", definition=zombie.table, copy=CopyMark(id="c")))
+    row = encode_event(source.put(source.row(1, "1@x", 1)))
+    begin = encode_event(source.event("m", definition=source.table, copy=CopyMark(id="d")))
+    assert first_begin([[(5, row), (6, late)], [(7, late)]]) is None
+    assert first_begin([[(5, row), (6, late)], [(7, begin)]]) == (7, begin)
+
+
 def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
     from dataclasses import replace as replaced
 

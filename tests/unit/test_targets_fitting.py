@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.targets.checks.column_fit import holds, takes
+from consumer.targets.checks.column_fit import fits, holds, takes
 from schemas.errors import UnsupportedTypeError
 from schemas.table.collations import not_coarser
 from schemas.table.model import ColumnType, Kind
@@ -62,6 +62,28 @@ def test_what_the_type_map_makes_takes_and_holds_every_value(type_: ColumnType) 
 def test_too_narrow(source: ColumnType, real: ColumnType) -> None:
     assert takes(source, real)
     assert not holds(source, real)
+
+
+@pytest.mark.parametrize(
+    ("source", "real", "fine"),
+    [
+        (col("char", length=9), col("char", length=9), True),
+        (col("enum", members=("a", "b")), col("char", length=1), True),
+        (col("set", members=("a", "b")), col("char", length=3), True),
+        (col("varchar", length=9), col("char", length=9), False),
+        (col("text", length=9), col("char", length=9), False),
+        (col("binary", length=9), col("binary", length=9), True),
+        (col("binary", length=9), col("binary", length=10), False),
+        (col("varbinary", length=9), col("binary", length=9), False),
+    ],
+    ids=str,
+)
+def test_a_char_drops_spaces_and_a_binary_is_filled_up(
+    source: ColumnType, real: ColumnType, fine: bool
+) -> None:
+    """Each has room for every value, and takes none of the others as it is."""
+    assert takes(source, real)
+    assert fits(source, real) is fine
 
 
 def test_other_kinds_are_not_taken() -> None:
