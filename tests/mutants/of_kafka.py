@@ -34,6 +34,7 @@ MUTANTS = [
             "                if begun or number is not None:\n",
         ),
         ("                if begun or number is None:\n", "                if number is None:\n"),
+        ("            if isinstance(part, BatchFenced):\n                return part\n", ""),
         ("                begun = False\n", "                begun = number is not None\n"),
         ("TransientError(why) if number is None else CommitUnknownError(why)", "TransientError(why)"),
         ("TransientError(why) if number is None else CommitUnknownError(why)", "CommitUnknownError(why)"),
@@ -66,7 +67,6 @@ MUTANTS = [
             "        for following in [[each for more in pages for each in more]]:\n",
         ),
         ("ways, page, rest)", "ways, page, progress)"),
-        ("            if isinstance(part, BatchFenced):\n                return part\n", ""),
         (
             "            page = following\n        outcome",
             "            page = [*page, *following]\n        outcome",

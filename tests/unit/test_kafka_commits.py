@@ -9,7 +9,7 @@ import pytest
 
 from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import LaneProgress, UnitState
-from consumer.targets.batches import BatchCommitted, ProgressChange
+from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.store.state import Known, ProgressRecord
 from consumer.targets.kafka.target import KafkaTarget
@@ -87,3 +87,23 @@ def test_a_commit_that_is_fenced_and_tried_again_is_one(monkeypatch: pytest.Monk
     steps = Steps(monkeypatch, ("begin", None), ("commit", FENCED), ("begin", None), ("commit", None))
     assert steps.apply() == BatchCommitted()
     assert (steps.left, steps.known.commits) == ([], 8)
+
+
+def test_who_is_fenced_within_a_truncate_writes_no_more_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = KafkaTarget(target_config(SimpleNamespace(bootstrap="nowhere:1"), "feed"))
+    pages = iter([["first"], ["second"], ["third"]])
+    records = SimpleNamespace(cleared=lambda *_: pages)
+    written: list[object] = []
+
+    def committed(
+        _unit: object, _changes: object, _ways: object, page: object, _progress: object
+    ) -> BatchFenced:
+        written.append(page)
+        return BatchFenced("another epoch")
+
+    monkeypatch.setattr(target, "_tables", SimpleNamespace(of=lambda _: (records, None)))
+    monkeypatch.setattr(target, "_ways", lambda *_: [])
+    monkeypatch.setattr(target, "_committed", committed)
+    table: Any = None
+    outcome = target.apply(UNIT, [Clearing(table, None)], ProgressChange([LANE], [LANE]))
+    assert (outcome, written) == (BatchFenced("another epoch"), [["first"]])

@@ -15,7 +15,7 @@ from consumer.errors import RefusedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import EveryChange, RowChange, TargetTable, TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka.formats import FORMATS
-from consumer.targets.kafka.formats.model import Place
+from consumer.targets.kafka.formats.model import Place, RoutedTable
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
 from consumer.targets.kafka.verifying.canal import canal_values
@@ -32,6 +32,7 @@ from schemas.table.equality import wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.kafka_formats_kit import EVERYTHING
 from tests.kafka_formats_kit import PLACE as AT
+from tests.kafka_formats_kit import one
 from tests.schemas_strategies import TABLE, bound_rows, rows
 from tests.unit.test_verify import Clock
 
@@ -151,27 +152,43 @@ def found(result: Result) -> list[tuple[Difference, Key, tuple[str, ...]]]:
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("row", bound_rows(TABLE), ids=str)
 def test_values_are_read_by_what_a_format_says_and_not_by_what_wrote_them(word: str, row: Row) -> None:
-    _same(word, row)
+    _same(word, EVERYTHING, row)
+
+
+ANY_SCALE = ColumnType(kind=Kind.DECIMAL)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (ANY_SCALE, "12.50"), (ANY_SCALE, "-0.125"), (ANY_SCALE, "7"), (ColumnType(kind=Kind.DOUBLE), "NaN"),
+        (ColumnType(kind=Kind.FLOAT), "-Infinity"), (ColumnType(kind=Kind.TIMESTAMP), "0000-00-00 00:00:00"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_that_few_columns_have_are_read_as_they_were(word: str, type_: ColumnType, value: str) -> None:
+    _same(word, one(type_), (1, value))
 
 
 @pytest.mark.parametrize("word", WORDS)
 @settings(max_examples=60)
 @given(row=rows(TABLE))
 def test_every_value_that_a_format_takes_is_read_as_it_was(word: str, row: Row) -> None:
-    _same(word, row)
+    _same(word, EVERYTHING, row)
 
 
-def _same(word: str, row: Row) -> None:
-    form = FORMATS[word](EVERYTHING)
+def _same(word: str, routed: RoutedTable, row: Row) -> None:
+    form, table = FORMATS[word](routed), routed.table
     try:
         (record,) = form.change(None, row, AT)
     except RefusedError:
         assert word.startswith("debezium"), "the others hold every value"
         return
-    state = reader_of(word, TABLE, EVERYTHING.origin)(record.key, record.value)
+    state = reader_of(word, table, routed.origin)(record.key, record.value)
     assert state is not None
     assert state.values is not None
-    for column, value in zip(TABLE.columns, row, strict=True):
+    for column, value in zip(table.columns, row, strict=True):
         assert wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
 
 
