@@ -31,7 +31,12 @@ MUTANTS = [
         ("    return not any(fresh <= time <= ahead", "    return not any(fresh <= time < fresh"),
         tests=_SEGMENTS,
     ),
-    *_of("producer/sources/oracle/following.py", (";{segments.last_part}", ""), tests=_SEGMENTS),
+    *_of(
+        "producer/sources/oracle/following.py",
+        (";{segments.last_part}", ""),
+        ("            if name in self.tables and self.tables[name].settled:\n", "            if name in self.tables:\n"),
+        tests=_SEGMENTS,
+    ),
     *_of(
         "producer/oracle/definitions.py",
         ("if not is_over(each, fresh)]\n", "if False]\n"),
@@ -122,7 +127,11 @@ MUTANTS = [
         "producer/oracle/poll.py",
         ("        waits = logged.by_commit and", "        waits = False and", "rows_wait_for_their_commit_scns"),
         ("        if table.held > MOST_HELD:", "        if False:", "rows_whose_commit_scn_never_comes_stop_their_table"),
-        ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n", "what_a_log_held_before_is_deleted_unread"),
+    ),
+    *_of(
+        "producer/oracle/poll.py",
+        ("self._following.captured(*name) or not self._following.tables[name].recorded:", "self._following.captured(*name):"),
+        tests=("tests/unit/test_oracle_poll.py",),
     ),
     *_on_stand(
         "producer/oracle/definitions.py",
