@@ -34,7 +34,6 @@ from producer.sources.oracle.mlog import (
     deleted_last,
     read,
     twice,
-    unpublished,
     with_current,
     with_kept,
 )
@@ -156,14 +155,13 @@ class LogReader:
         followed = self._following.tables.get(name)
         if followed is None or followed.logged is None:
             return None
-        rows = unpublished(part.rows, followed.old)
-        again = twice(rows, self._following.published.get(name, frozenset()))
+        again = twice(part.rows, self._following.published.get(name, frozenset()))
         try:
             if again is not None:
                 raise LogBrokenError(
                     f"SEQUENCE$$ {again.sequence} is published, and is there under another ROWID: the log was moved"
                 )
-            changes = _said(followed.logged, part._replace(rows=rows), whole=whole)
+            changes = _said(followed.logged, part, whole=whole)
         except LogBrokenError as error:
             log = dotted(followed.logged.log)
             reason = f"{log}, the log of {dotted(name)}, cannot be read on: {error}"

@@ -424,8 +424,8 @@ def _added(site: OracleSite) -> None:
 
 def _added_again(site: OracleSite) -> None:
     """In the end the column is as it was, and its values are gone."""
-    site.stand.drop_column("a", "extra")
-    site.stand.add_column("a", "extra", "VARCHAR2(10)", "varchar(10)")
+    site.stand.drop_column("a", "more")
+    site.stand.add_column("a", "more", "VARCHAR2(10)", "varchar(10)")
 
 
 def _renamed(site: OracleSite) -> None:

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _RULES = ("tests/unit/test_oracle_mlog.py",)
 _CATALOGUE = ("tests/unit/test_oracle_catalogue.py",)
 _SEGMENTS = ("tests/unit/test_oracle_segments.py",)
+_LOOK = ("tests/unit/test_oracle_look.py",)
 _STAND = "tests/integration/test_oracle_stand.py"
 _VIEW = ("tests/integration/test_oracle_view.py",)
 
@@ -31,7 +32,12 @@ MUTANTS = [
         ("    return not any(fresh <= time <= ahead", "    return not any(fresh <= time < fresh"),
         tests=_SEGMENTS,
     ),
-    *_of("producer/sources/oracle/following.py", (";{segments.last_part}", ""), tests=_SEGMENTS),
+    *_of(
+        "producer/sources/oracle/following.py",
+        (";{segments.last_part}", ""),
+        ("            if name in self.tables and self.tables[name].settled:\n", "            if name in self.tables:\n"),
+        tests=_SEGMENTS,
+    ),
     *_of(
         "producer/oracle/definitions.py",
         ("if not is_over(each, fresh)]\n", "if False]\n"),
@@ -50,10 +56,14 @@ MUTANTS = [
         ("and _values(before) == _values(now)", "and bool(before)"),
         tests=(*_CATALOGUE, "tests/unit/test_oracle_check.py"),
     ),
+    *_of(
+        "producer/oracle/look.py",
+        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):"),
+        ("        if altered or defined is None or", "        if defined is None or"),
+        tests=_LOOK,
+    ),
     *_on_stand(
         "producer/oracle/look.py",
-        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):", "an_alter_between_two_looks_publishes_no_wrong_value"),
-        ("        if altered or defined is None or", "        if defined is None or", "an_alter_between_two_looks_publishes_no_wrong_value"),
         ("    if views := look.views.get(name):", "    if views := ():", "a_view_that_comes_to_use_the_log_stops_the_table"),
         ("    if look.several and logged", "    if False and logged", "a_second_instance_stops_tables_whose_log_does_not_say_the_order"),
         ("    if table.unsure:", "    if False:", "a_start_behind_the_retention_publishes_nothing_twice"),
@@ -74,7 +84,11 @@ MUTANTS = [
         "producer/oracle/log.py",
         ("        self._purger.published(published)\n", "        pass\n", "a_kill_between_the_acknowledgement_and_the_delete"),
         ("        self._purger.old()\n", "        pass\n", "what_a_log_held_before_is_deleted_unread"),
-        ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n", "rows_that_were_read_before_a_statement_are_read_again_behind_it"),
+    ),
+    *_of(
+        "producer/oracle/log.py",
+        ("        kept = {name: rows for name, rows in found.items() if name not in changed}\n", "        kept = found\n"),
+        tests=_LOOK,
     ),
     *_of(
         "producer/sources/oracle/shared.py",
@@ -85,8 +99,12 @@ MUTANTS = [
     *_on_stand(
         "producer/oracle/purge.py",
         (" and self._following.captured(*name):", ":", "a_view_that_came_while_nobody_captured_loses_nothing"),
-        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True", "a_start_behind_the_retention_publishes_nothing_twice"),
         ("            if deleted != len(places):\n", "            if False:\n", "what_the_log_does_not_show_stops_its_table_until_it_is_copied"),
+    ),
+    *_of(
+        "producer/oracle/purge.py",
+        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True"),
+        tests=("tests/unit/test_oracle_purge.py",),
     ),
     *_of(
         "producer/oracle/chunks.py",
@@ -122,7 +140,11 @@ MUTANTS = [
         "producer/oracle/poll.py",
         ("        waits = logged.by_commit and", "        waits = False and", "rows_wait_for_their_commit_scns"),
         ("        if table.held > MOST_HELD:", "        if False:", "rows_whose_commit_scn_never_comes_stop_their_table"),
-        ("        rows = unpublished(part.rows, followed.old)\n", "        rows = part.rows\n", "what_a_log_held_before_is_deleted_unread"),
+    ),
+    *_of(
+        "producer/oracle/poll.py",
+        ("self._following.captured(*name) or not self._following.tables[name].recorded:", "self._following.captured(*name):"),
+        tests=("tests/unit/test_oracle_poll.py",),
     ),
     *_on_stand(
         "producer/oracle/definitions.py",

@@ -343,6 +343,7 @@ def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
         ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one side"),
         ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "passes over rows"),
         ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "has other rows now"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE IF NOT EXISTS t (id INT)"), "has other rows now"),
         ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one side"),
     ],
 )  # fmt: skip

@@ -20,7 +20,6 @@ from producer.sources.oracle.mlog import (
     purge_plan,
     read,
     twice,
-    unpublished,
     whole_poll_between,
     with_current,
     with_kept,
@@ -153,11 +152,6 @@ def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
 
 
 # --- deleting
-
-
-def test_what_is_skipped_is_skipped_by_both_of_its_numbers() -> None:
-    rows = [log(1, "IN", 1, 1), log(2, "IN", 2, 1)]
-    assert unpublished(rows, {LogPlace("R1", 1), LogPlace("R9", 2), LogPlace("R2", 9)}) == rows[1:]
 
 
 def test_a_row_that_is_published_and_was_moved_is_found() -> None:

@@ -1,4 +1,5 @@
-"""A poll of a log whose last word on a key is that it is gone, while the table has it: what the log has behind the poll decides."""
+"""A poll of a log: which logs it reads, and what it makes of a key that the log has deleted last, while the table has it: what the log has behind
+the poll decides."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.poll import LogPart, LogReader
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge
+from producer.oracle.poll import Found, LogPart, LogReader
+from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, judge
 from producer.sources.oracle.following import FollowedTable, Following
 from producer.sources.oracle.segments import Segments
 from producer.sources.oracle.types import OracleColumn
@@ -38,14 +39,30 @@ class Session:
         return [("2", "30")] if "MLOG$_A" not in sql else [*SHIFT[1:3], *self._behind]
 
 
+def logged(*more: Constraint) -> Logged:
+    """Return the table, with more constraints than its key."""
+    columns = {NAME: COLUMNS, LOG.log: [*COLUMNS, *OWN]}
+    survey, found = judge(NAME, columns, [Constraint("PK", "P", ("ID",)), *more], LOG)
+    assert found is not None, survey
+    return found
+
+
+def polled(session: Session, *, recorded: bool = True) -> Found:
+    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""), logged(), recorded=recorded)
+    reader = LogReader(session, Following({NAME: table}), 4)  # type: ignore[arg-type]
+    return reader.logged()[0]
+
+
 def part(session: Session) -> LogPart:
-    survey, logged = judge(NAME, {NAME: COLUMNS, LOG.log: [*COLUMNS, *OWN]}, [Constraint("PK", "P", ("ID",))], LOG)  # fmt: skip
-    assert logged is not None, survey
-    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""), logged)
-    reader: Any = LogReader(session, Following({NAME: table}), 4)  # type: ignore[arg-type]
-    found, _ = reader.logged()
-    assert isinstance(found[NAME], LogPart)
-    return found[NAME]
+    found = polled(session)[NAME]
+    assert isinstance(found, LogPart)
+    return found
+
+
+def test_a_log_is_read_once_the_record_names_its_table() -> None:
+    """Until then it may have rows of before the table was taken up, which are deleted unread."""
+    assert list(polled(Session())) == [NAME]
+    assert polled(Session(), recorded=False) == {}
 
 
 def test_a_row_of_which_the_log_has_nothing_more_is_kept() -> None:

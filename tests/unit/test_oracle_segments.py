@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from producer.sources.oracle.following import proof_of, recorded
+from producer.sources.oracle.following import Following, proof_of, recorded
+from producer.sources.oracle.mlog import LogPlace
 from producer.sources.oracle.segments import Segments, is_over, may_have_other_columns, rows_replaced
+from tests.unit.test_oracle_poll import logged
 
 NAME = ("BANK", "ACCT")
 HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
@@ -44,6 +46,17 @@ def test_a_record_keeps_what_was_seen_of_a_table() -> None:
     assert recorded([oldest]) == {NAME: HERE._replace(altered="")}
     parted = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))
     assert recorded([proof_of(NAME, parted)])[NAME].last_part == "2026-01-02T00:00:00"
+
+
+def test_an_older_record_does_not_name_a_table_whose_log_has_rows_of_before() -> None:
+    """Its log would be read, and these rows published."""
+    following = Following()
+    following.take_up(NAME, logged(), HERE, [LogPlace("R1", 1)])
+    following.record([proof_of(NAME, HERE)])
+    assert not following.tables[NAME].recorded
+    following.tables[NAME].old, following.tables[NAME].settled = frozenset(), True
+    following.record([proof_of(NAME, HERE)])
+    assert following.tables[NAME].recorded
 
 
 PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))

@@ -195,11 +195,6 @@ def coalesced(
     return found
 
 
-def unpublished(rows: Iterable[LogRow], skipped: Collection[LogPlace]) -> list[LogRow]:
-    """Return the rows that are not among those to be deleted unread."""
-    return [row for row in rows if LogPlace(row.rowid, row.sequence) not in skipped]
-
-
 def twice(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
     """Return a row whose number the topic has already: its ROWID is another one, or it would have been deleted."""
     return next((row for row in rows if row.sequence in published), None)

@@ -1,0 +1,102 @@
+"""Polls that look at the catalogue: what a look says of a table, and what is published of rows that were read before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from producer.errors import TableStoppedError
+from producer.oracle.definitions import OracleDefinitions
+from producer.oracle.log import OracleLog, PollPace
+from producer.oracle.look import Look, judged
+from producer.oracle.rows import FILE, OracleRows
+from producer.sources.changes import Barrier, Boundary
+from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions
+from producer.sources.oracle.following import FollowedTable, Following
+from producer.sources.oracle.segments import Segments
+from producer.sources.survey import Surveyed
+from producer.tables import TableName
+from schemas.wire.records import Identity, StoredPosition
+from tests.unit.test_oracle_poll import LOG, NAME, logged
+
+FRESH = "2026-11-25T12:00:00"
+HERE = Segments(7, frozenset([7]), "2026-11-01T00:00:00", 9, "", "2025:1/2025:1")
+ALTERED = HERE._replace(altered="2026:1/2025:1")
+RECORD = StoredPosition(
+    source="s", gen=1, epoch=0, file=FILE, pos=2, ts_ms=7,
+    identity=Identity(server_uuid="1/1/P", server_id=1, version="19", gtid_set=None),
+)  # fmt: skip
+
+
+def stopped(table: FollowedTable, now: Segments) -> str:
+    """Return why a table stops that a look finds with the columns that it had; "": it does not."""
+    here = logged()
+    look = Look(FRESH, [], {NAME: now}, {NAME: (Surveyed(here.table, None), here)}, {}, several=False)
+    found = judged(NAME, table, look, here.table)
+    assert found is None or isinstance(found, TableStoppedError)
+    return "" if found is None else f"{found.cause}: {found.reason}"
+
+
+@pytest.mark.parametrize(("before", "says"), [
+    (logged(), "definition: BANK.A was altered, and which rows"),
+    (None, "definition: BANK.A was altered while it was not captured"),
+])  # fmt: skip
+def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
+    before: Logged | None, says: str
+) -> None:
+    """Its last column was dropped, and added again: rows of the log may have values that the table has lost."""
+    assert stopped(FollowedTable(HERE, before), HERE) == ""
+    assert stopped(FollowedTable(HERE, before), ALTERED).startswith(says)
+
+
+class Catalog:
+    """`now`: the table, as the next look finds it."""
+
+    def __init__(self, now: Logged) -> None:
+        self.now_logged = now
+
+    def now(self) -> tuple[int, str]:
+        return 7, FRESH
+
+    def logs(self) -> dict[TableName, MlogOptions]:
+        return {NAME: LOG}
+
+    def segments(self, *_: object) -> Mapping[TableName, Segments]:
+        return {NAME: HERE}
+
+    def views(self, _names: object) -> Mapping[TableName, Sequence[str]]:
+        return {}
+
+    def instances(self) -> int:
+        return 1
+
+    def survey(self, _names: object) -> Mapping[TableName, tuple[Surveyed, Logged]]:
+        return {NAME: (Surveyed(self.now_logged.table, None), self.now_logged)}
+
+
+class Session:
+    """Answers with the rows that the log has by then."""
+
+    def __init__(self, *log: tuple[object, ...]) -> None:
+        self.log = list(log)
+
+    def rows(self, *_: object) -> list[tuple[object, ...]]:
+        return list(self.log)
+
+
+def test_rows_that_were_read_before_a_definition_are_published_with_those_behind_it() -> None:
+    """Two that were equal in a unique index, which came then, differ at the end of the first poll behind it."""
+    session: Any = Session(("R1", 1, "I", "N", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"))
+    catalog: Any = Catalog(logged(Constraint("U", "U", ("V",))))
+    following = Following({NAME: FollowedTable(HERE, logged())})
+    definitions = OracleDefinitions(session, catalog, following, lambda _: None)
+    pace = PollPace(pause=0, seconds=lambda: 0.0, wait=lambda _: None)
+    log = OracleLog(session, catalog, definitions, RECORD, lambda *_: True, pace=pace)
+    assert [type(each) for each in log.read(0)] == [Barrier, Boundary]
+    session.log += [("R3", 3, "U", "U", None, 0, "2", "10"), ("R4", 4, "U", "N", None, 0, "2", "20")]
+    rows, boundary = log.read(0)
+    assert isinstance(rows, OracleRows)
+    assert [change.after for change in rows.changes] == [("1", "10"), ("2", "10"), ("2", "20")]
+    assert isinstance(boundary, Boundary)

@@ -1,0 +1,34 @@
+"""What a start knows of the rows of a log whose topic has lost the events that would tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from producer.oracle.purge import Purger
+from producer.source import NOTHING_PUBLISHED
+from producer.sources.oracle.following import FollowedTable, Following
+from producer.sources.oracle.segments import Segments
+from tests.unit.test_oracle_poll import LOG, NAME
+
+
+class Server:
+    """The session and the catalogue: one table, with a log that has these rows."""
+
+    def __init__(self, *rows: tuple[str, int]) -> None:
+        self._rows = rows
+
+    def logs(self) -> dict[tuple[str, str], Any]:
+        return {NAME: LOG}
+
+    def rows(self, *_: object) -> list[tuple[str, int]]:
+        return list(self._rows)
+
+
+@pytest.mark.parametrize("rows", [[], [("R1", 1)]])
+def test_a_table_whose_topic_was_cut_may_go_on_where_its_log_is_empty(rows: list[tuple[str, int]]) -> None:
+    server: Any = Server(*rows)
+    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""))
+    Purger(server, server, Following({NAME: table})).published(NOTHING_PUBLISHED._replace(cut=[NAME]))
+    assert table.unsure is bool(rows)
