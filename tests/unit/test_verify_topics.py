@@ -30,9 +30,8 @@ from rowlock.views.target import TargetView
 from schemas.errors import EnvelopeError
 from schemas.table.equality import wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from tests.kafka_formats_kit import EVERYTHING
+from tests.kafka_formats_kit import EVERYTHING, one
 from tests.kafka_formats_kit import PLACE as AT
-from tests.kafka_formats_kit import one
 from tests.schemas_strategies import TABLE, bound_rows, rows
 from tests.unit.test_verify import Clock
 

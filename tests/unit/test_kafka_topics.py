@@ -1,0 +1,50 @@
+"""The error that says why a cluster does not answer: the client tells it beside the call that failed, and others after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from consumer.errors import ConsumerError
+from consumer.targets.kafka.topics import TargetTopics
+from schemas.io.kafka_clients import OnError
+
+DENIED = KafkaError(KafkaError._AUTHENTICATION, "SASL says no")
+DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+NO_ANSWER = KafkaError(KafkaError._TRANSPORT, "no answer")
+
+
+class Client:
+    """It tells errors when it is polled, and answers nothing else."""
+
+    def __init__(self, hear: OnError, *told: KafkaError) -> None:
+        self._hear, self._told = hear, list(told)
+
+    def poll(self, _: float) -> None:
+        while self._told:
+            self._hear(self._told.pop(0))
+
+    def list_topics(self, timeout: float) -> None:
+        raise KafkaException(NO_ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ([DENIED], "SASL says no"),
+        ([DENIED, DOWN], "SASL says no"),
+        ([DOWN], "no answer"),
+        ([], "no answer"),
+    ],
+    ids=str,
+)
+def test_a_cluster_that_does_not_answer_is_told_with_what_its_client_knows(
+    told: list[KafkaError], said: str
+) -> None:
+    def opened(hear: OnError) -> Any:
+        return Client(hear, *told)
+
+    with pytest.raises(ConsumerError, match=said):
+        TargetTopics(opened, 1).ping()
