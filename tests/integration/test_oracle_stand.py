@@ -422,10 +422,10 @@ def _added(site: OracleSite) -> None:
     site.stand.add_column("a", "note", "VARCHAR2(10)", "varchar(10)", [meanwhile])
 
 
-def _added_again(site: OracleSite) -> None:
-    """In the end the column is as it was, and its values are gone."""
-    site.stand.drop_column("a", "more")
-    site.stand.add_column("a", "more", "VARCHAR2(10)", "varchar(10)")
+def _added_again(site: OracleSite, last: str = "more") -> None:
+    """In the end the last column is as it was, and its values are gone."""
+    site.stand.drop_column("a", last)
+    site.stand.add_column("a", last, "VARCHAR2(10)", "varchar(10)")
 
 
 def _renamed(site: OracleSite) -> None:
@@ -502,11 +502,11 @@ def test_a_second_alter_in_the_second_of_the_first_is_seen(site: OracleSite) -> 
 
     stand.set_clock(second[0])
     site.wait = a_second_goes
-    site.run(lambda: _added_again(site), lambda: None)
+    site.run(lambda: _added_again(site, "extra"), lambda: None)
     assert f"{OWNER}.a" in site.watermarks()[-1].stops
     stand.do(f"UPDATE {OWNER_A} SET extra = 'f'")
     site.run(lambda: site.copy("a"), until=goes_on)
-    _added_again(site)
+    _added_again(site, "extra")
     site.run(lambda: None)
     assert f"{OWNER}.a" in site.watermarks()[-1].stops
     site.run(lambda: site.copy("a"), until=goes_on)

@@ -577,7 +577,6 @@ MUTANTS = [
         ("if state.origin is None or state.origin == identity.origin:", "if state.origin is None:"),
         ("if state.origin is None or state.origin == identity.origin:", "if state.origin is not None:"),
         ("        elif not identity.many:\n", "        elif identity.many:\n"),
-        ("            return origin == self.origin\n", "            return True\n"),
         ("        if origin is not None:\n", "        if origin not in (None, self.origin):\n"),
         ("values.get(name) == value for name, value in self.where", "True for name, value in self.where"),
         (
@@ -586,8 +585,13 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "consumer/targets/kafka/compacted/topic_rows.py",
+        _RECORDS,
+        ("            return origin == self.origin\n", "            return True\n"),
+    ),
+    *_of(
         "consumer/targets/kafka/compacted/topic_contents.py",
-        _COPIES,
+        _RECORDS,
         ("        if keys and len(keys[0]) < len(self._columns):", "        if not keys:"),
         ("all(whole[i] == value for i, value in at) and ", ""),
     ),

@@ -15,6 +15,7 @@ from consumer.ordering.model import TopicOptions
 from consumer.tables.router import Routed, topic_table, wanted_table
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
+from consumer.targets.kafka.compacted.topic_rows import RowIdentity
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place, Record
 from consumer.targets.kafka.reader import CommittedReader
@@ -195,3 +196,34 @@ def test_a_value_in_a_form_of_before_is_not_known(word: str) -> None:
     with closing(contents(made, written, ValueForm("n", "number", since=(1,)))) as rows:
         (page,) = made.cleared(None, PLACE, lambda: rows)
     assert FORMS[word].said(page[0].value).before == {"id": FORMS[word].spell(1), "n": None}
+
+
+@pytest.mark.parametrize("where", [{}, {"town": "y"}], ids=str)
+def test_rows_are_asked_for_by_the_first_of_the_columns_that_tell_them_apart(where: dict[str, str]) -> None:
+    made = records_of("rowlock", Column(name="town", type=WORD), key=("town",))
+    rows_ = [(1, "x"), (2, "y"), (2, "z")]
+    written = [record for row in rows_ for record in made.format.change(None, row, PLACE)]
+    with closing(contents(made, written)) as rows:
+        (keys,) = rows.keys(["id"], where)
+        assert keys == ([(2,)] if where else [(1,), (2,)])
+        found = sorted((row["id"], row["town"]) for row in rows.rows(keys))  # type: ignore[type-var]
+        assert found == (rows_[1:] if where else rows_)
+        whole = [row["town"] for row in rows.all(where)]
+        assert sorted(map(str, whole)) == (["y"] if where else ["x", "y", "z"])
+
+
+@pytest.mark.parametrize(
+    ("origin", "values", "own"),
+    [
+        (("b1", "bank", "acct"), {"id": 1, "t": "b"}, True),  # of an older value of the added column
+        (("b2", "bank", "acct"), {"id": 1, "t": "a"}, False),
+        (None, {"id": 1, "t": "a"}, True),
+        (None, {"id": 1, "t": "b"}, False),
+        (("b1", "bank", "acct"), {"t": "a"}, False),
+    ],
+)
+def test_a_row_is_of_a_table_by_what_its_record_says_of_that(
+    origin: tuple[str, str, str] | None, values: dict[str, object], own: bool
+) -> None:
+    identity = RowIdentity(("b1", "bank", "acct"), (("t", "a"),), ("id",), many=False)
+    assert identity.owns(origin, values) is own
