@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle lint bench clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle lint bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -67,6 +67,9 @@ lint: $(STAMP) ## ruff, mypy, and the layers of imports
 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+release: $(STAMP) ## wheel, source distribution and constraints of the last commit, installed and tried elsewhere
+	@$(BIN)/python -m tools.release
 
 clean: ## remove .venv and everything generated (not the download cache)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis state

@@ -1,0 +1,40 @@
+"""What `make release` checks before it builds; the build itself is run by .ci/run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.release import ReleaseError, check_version, missing_files
+
+RELEASED = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n## [0.1.0] - 2026-11-27\n"
+
+
+def test_the_newest_released_section_is_the_version():
+    check_version(RELEASED, "0.2.0")
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.3.0"])
+def test_another_version_than_the_newest_section_is_refused(version):
+    with pytest.raises(ReleaseError, match=r"newest section of CHANGELOG\.md is 0\.2\.0"):
+        check_version(RELEASED, version)
+
+
+def test_a_changelog_without_a_release_is_refused():
+    with pytest.raises(ReleaseError, match="is none"):
+        check_version("# Changelog\n\n## [Unreleased]\n", "0.1.0")
+
+
+def test_a_development_version_needs_a_section_for_unreleased_changes():
+    check_version(RELEASED, "0.3.0.dev0")
+    with pytest.raises(ReleaseError, match=r"no section \[Unreleased\]"):
+        check_version(RELEASED.replace("[Unreleased]", "[0.3.0]"), "0.3.0.dev0")
+
+
+def test_committed_files_that_an_archive_lacks_are_listed():
+    committed = ["rowlock/cli.py", "schemas/envelope.v1.schema.json", "consumer/py.typed", "docs/x.md"]
+    committed += ["tests/x.py", "schemas/golden/v1/c.json"]
+    assert missing_files(["rowlock/cli.py"], committed) == [
+        "consumer/py.typed",
+        "schemas/envelope.v1.schema.json",
+    ]
+    assert missing_files(committed, committed) == []

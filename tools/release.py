@@ -1,0 +1,175 @@
+"""Builds a release into dist/ and tries it: `python -m tools.release`, which is what `make release` runs.
+
+A release is a wheel, a source distribution, and `constraints-VERSION.txt` with the versions of every dependency that it
+was tried with. It is built from the last commit, never from files that are not committed. The result is installed into
+an empty virtual environment outside the tree, where the `rowlock` command and each module have to load.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+import rowlock
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+PACKAGES = ("schemas", "producer", "consumer", "coordinator", "deploy", "rowlock")
+
+_LOAD_EVERYTHING = """
+import importlib, pathlib, pkgutil, sys
+tree, *packages = sys.argv[1:]
+for name in packages:
+    package = importlib.import_module(name)
+    file = pathlib.Path(package.__file__)
+    if file.is_relative_to(tree):
+        sys.exit(f"{name} was loaded from the work tree, {file}, not from the wheel")
+    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
+
+
+class ReleaseError(Exception):
+    """A release that cannot be built or used; the message names the cause and what to do."""
+
+
+def check_version(changelog: str, version: str) -> None:
+    """Raise ReleaseError unless `changelog` has a section for `version` as its newest: [Unreleased] for a development version."""
+    if ".dev" in version:
+        if "## [Unreleased]" not in changelog:
+            raise ReleaseError(
+                f"CHANGELOG.md has no section [Unreleased], and {version} is a development version. Add it"
+            )
+        return
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\]", changelog, flags=re.MULTILINE)
+    if released[:1] != [version]:
+        newest = released[0] if released else "none"
+        raise ReleaseError(
+            f"rowlock.__version__ is {version}, and the newest section of CHANGELOG.md is {newest}. "
+            "Set the version in rowlock/__init__.py and give it a section in CHANGELOG.md"
+        )
+
+
+def missing_files(names: list[str], committed: list[str]) -> list[str]:
+    """Return the committed files of the packages that an archive with the files `names` lacks."""
+    packaged = {name for name in committed if name.partition("/")[0] in PACKAGES and _is_packaged(name)}
+    return sorted(packaged - set(names))
+
+
+def _is_packaged(name: str) -> bool:
+    is_test_data = name.startswith("schemas/golden/")
+    return name.endswith((".py", ".json", ".yaml", ".typed")) and not is_test_data
+
+
+def main() -> None:
+    """Build, check and try the release of the present version."""
+    try:
+        check_version((ROOT / "CHANGELOG.md").read_text(), rowlock.__version__)
+        with tempfile.TemporaryDirectory(prefix="rowlock-release-") as scratch:
+            _release(Path(scratch))
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"release: {' '.join(map(str, error.cmd[:6]))} ended with exit code {error.returncode}")
+
+
+def _release(scratch: Path) -> None:
+    tree, built = scratch / "tree", scratch / "dist"
+    committed = _export_last_commit(tree)
+    _run(sys.executable, "-m", "build", "--outdir", built, tree)
+    wheel, sdist = (next(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
+    _check_contents(wheel, sdist, committed)
+    constraints = built / f"constraints-{rowlock.__version__}.txt"
+    of_wheel = _new_environment(scratch / "wheel")
+    _install(of_wheel, wheel)
+    constraints.write_text(_dependency_versions(of_wheel))
+    _try_installed(of_wheel)
+    of_sdist = _new_environment(scratch / "sdist")
+    _install(of_sdist, "-c", constraints, sdist)
+    _try_installed(of_sdist)
+    DIST.mkdir(exist_ok=True)
+    for file in (wheel, sdist, constraints):
+        (DIST / file.name).write_bytes(file.read_bytes())
+        sys.stdout.write(f"dist/{file.name}\n")
+
+
+def _export_last_commit(tree: Path) -> list[str]:
+    """Write the files of the last commit into `tree`. Returns their names."""
+    if _git("status", "--porcelain"):
+        sys.stderr.write("release: changes that are not committed are not part of the release\n")
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
+        archive.extractall(tree, filter="data")
+        return [member.name for member in archive.getmembers() if member.isfile()]
+
+
+def _git(*arguments: str) -> bytes:
+    try:
+        return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ReleaseError(
+            f"git {arguments[0]} failed: {error}. A release is built from a commit: run it in a clone of the repository"
+        ) from error
+
+
+def _check_contents(wheel: Path, sdist: Path, committed: list[str]) -> None:
+    with tarfile.open(sdist) as archive:
+        in_sdist = [member.name.partition("/")[2] for member in archive.getmembers()]
+    for file, names in ((wheel, zipfile.ZipFile(wheel).namelist()), (sdist, in_sdist)):
+        if absent := missing_files(names, committed):
+            raise ReleaseError(
+                f"{file.name} lacks {len(absent)} files, among them {', '.join(absent[:3])}. "
+                "Add them in setup.cfg: options.packages.find or options.package_data"
+            )
+
+
+def _install(python: Path, *arguments: str | Path) -> None:
+    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def _dependency_versions(python: Path) -> str:
+    """Return the versions of everything that was installed with rowlock, a line each."""
+    command = (python, "-m", "pip", "freeze", "--disable-pip-version-check", "--exclude", "rowlock")
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _try_installed(python: Path) -> None:
+    """Run the installed command and load every module, away from the work tree."""
+    elsewhere = python.parents[1]
+    command = (python.with_name("rowlock"), "--version")
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=elsewhere).stdout.strip()
+    if shown != f"rowlock, version {rowlock.__version__}":
+        raise ReleaseError(f"{command[0]} --version prints {shown!r}, not the version {rowlock.__version__}")
+    _run(python, "-c", _LOAD_EVERYTHING, ROOT, *PACKAGES, cwd=elsewhere)
+
+
+def _new_environment(folder: Path) -> Path:
+    """Create a virtual environment. Returns its Python."""
+    venv.create(folder, with_pip=True)
+    return folder / "bin" / "python"
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> None:
+    """Run a command; what it prints is shown only if it fails."""
+    done = subprocess.run(
+        list(map(str, command)),
+        check=False,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        sys.stderr.write(done.stdout)
+        done.check_returncode()
+
+
+if __name__ == "__main__":
+    main()
