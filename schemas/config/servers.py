@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, SecretStr
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from schemas.config.base import Model, Port, Text
 from schemas.config.kinds.sources import SOURCE_KINDS
-from schemas.config.kinds.targets import TARGET_KINDS, target_kind
+from schemas.config.kinds.targets import TARGET_KINDS, TargetKind, target_kind
 from schemas.config.online_ddl import OnlineDdlConfig, all_tools
 
 
@@ -58,6 +58,13 @@ def _one_of(kind: str, kinds: Iterable[str]) -> str:
     return kind
 
 
+def _with_port(raw: Any, port: int) -> Any:
+    """Return the section `raw` with the server's usual `port`, if it names no port and the kind has a usual one."""
+    if not port or not isinstance(raw, Mapping) or "port" in raw:
+        return raw
+    return {**raw, "port": port}
+
+
 def _source_kind(kind: str) -> str:
     return _one_of(kind, SOURCE_KINDS)
 
@@ -69,7 +76,11 @@ class SourceConfig(Model):
         description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
-    port: Port = Field(default=3306, description="TCP port (Oracle: 1521).")
+    port: Port = Field(
+        default=0,  # until the validator below fills in the port of the kind
+        description="TCP port (MySQL and MariaDB: 3306, Oracle: 1521).",
+        json_schema_extra={"default": "the server's"},
+    )
     database: str = Field(
         default="",
         description="Oracle: name of the service to connect to. The others have none.",
@@ -132,6 +143,13 @@ class SourceConfig(Model):
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_port(cls, raw: Any) -> Any:
+        word = raw.get("type") if isinstance(raw, Mapping) else None
+        kind = SOURCE_KINDS.get(word) if isinstance(word, str) else None
+        return _with_port(raw, kind.port if kind else 0)
+
 
 def _target_kind(kind: str) -> str:
     try:
@@ -151,7 +169,11 @@ class TargetConfig(Model):
         description="Kind of target.", json_schema_extra={"enum": list(TARGET_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
-    port: Port = Field(description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306, Oracle: 1521).")
+    port: Port = Field(
+        default=0,  # until the validator below fills in the port of the kind
+        description="TCP port (PostgreSQL: 5432, MySQL and MariaDB: 3306, Oracle: 1521).",
+        json_schema_extra={"default": "the server's"},
+    )
     user: Text = Field(description="User to connect as.")
     password: SecretStr = Field(
         description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
@@ -161,6 +183,12 @@ class TargetConfig(Model):
         "they live in the user's schema."
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_port(cls, raw: Any) -> Any:
+        kind = _known_target_kind(raw)
+        return _with_port(raw, kind.port if kind else 0)
 
 
 class KafkaTargetConfig(TargetConfig):
@@ -201,14 +229,19 @@ class KafkaTargetConfig(TargetConfig):
         return self._lease_s
 
 
-def target_model(raw: object) -> type[TargetConfig]:
-    """Return the model of a target, by its `type` in the file."""
+def _known_target_kind(raw: object) -> TargetKind | None:
+    """Return the kind of the section `raw` by its `type`; None if the kind is unknown, or its package cannot be loaded."""
     word = raw.get("type") if isinstance(raw, Mapping) else None
     try:
-        events = isinstance(word, str) and target_kind(word).events
-    except Exception:  # noqa: BLE001  # the validation of `type` says what is wrong with it
-        events = False
-    return KafkaTargetConfig if events else TargetConfig
+        return target_kind(word) if isinstance(word, str) else None
+    except Exception:  # noqa: BLE001  # the validation of `type` reports what is wrong with it
+        return None
+
+
+def target_model(raw: object) -> type[TargetConfig]:
+    """Return the model of a target, by its `type` in the file."""
+    kind = _known_target_kind(raw)
+    return KafkaTargetConfig if kind and kind.events else TargetConfig
 
 
 def by_type(raw: object) -> object:

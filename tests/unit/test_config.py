@@ -72,6 +72,21 @@ def test_a_file_with_defaults(tmp_path: Path) -> None:
     assert config.where("sources", "branch1", "port") == f"{tmp_path}/c.yaml:4"
 
 
+@pytest.mark.parametrize(
+    ("kind", "port"), [("mysql", 3306), ("mariadb", 3306), ("postgres", 5432), ("oracle", 1521)]
+)
+def test_target_port_defaults_to_the_servers_own(tmp_path: Path, kind: str, port: int) -> None:
+    text = GOOD.replace("    port: 5432\n", "").replace("type: postgres", f"type: {kind}")
+    assert load(tmp_path, text).targets["hq"].port == port
+
+
+@pytest.mark.parametrize(("kind", "port"), [("mysql", 3306), ("mariadb", 3306), ("oracle", 1521)])
+def test_source_port_defaults_to_the_servers_own(tmp_path: Path, kind: str, port: int) -> None:
+    service = "\n    database: FREE" if kind == "oracle" else ""
+    text = GOOD.replace("type: mariadb", f"type: {kind}{service}")
+    assert load(tmp_path, text).sources["branch1"].port == port
+
+
 def test_the_example_is_accepted(tmp_path: Path) -> None:
     secret = tmp_path / "hq"
     secret.write_text("x\n")

@@ -103,7 +103,7 @@ def _row(name: str, info: FieldInfo) -> str:
 def _choices(info: FieldInfo) -> str:
     """Return the words that a field takes which are entries of a table; "" for other fields."""
     extra = info.json_schema_extra
-    return _one_of(extra["enum"]) if isinstance(extra, dict) else ""
+    return _one_of(extra["enum"]) if isinstance(extra, dict) and "enum" in extra else ""
 
 
 def _one_of(values: Any) -> str:
@@ -144,6 +144,9 @@ def _bounds(info: FieldInfo) -> str:
 
 
 def _default(info: FieldInfo) -> str:
+    extra = info.json_schema_extra
+    if isinstance(extra, dict) and "default" in extra:
+        return str(extra["default"])
     if info.is_required():
         return "required"
     if info.default is PydanticUndefined or info.default is None:

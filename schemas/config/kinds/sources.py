@@ -19,12 +19,16 @@ class SourceKind:
     module: str
     attribute: str
     view: str = ""
+    port: int = 0
+    """The port that its servers usually listen on: the default of the section's `port`. 0: there is none."""
 
 
-_BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source")
+_BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source", port=3306)
 
 SOURCE_KINDS = {
     "mysql": _BINLOG,
     "mariadb": _BINLOG,
-    "oracle": SourceKind("producer.oracle.source", "oracle_source", "producer.oracle.view:oracle_view"),
+    "oracle": SourceKind(
+        "producer.oracle.source", "oracle_source", "producer.oracle.view:oracle_view", port=1521
+    ),
 }

@@ -26,17 +26,22 @@ class TargetKind:
     warm: tuple[str, ...] = ()
     batches: bool = False
     events: bool = False
+    port: int = 0
+    """The port that its servers usually listen on: the default of the section's `port`. 0: there is none."""
 
 
 _MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql",))
 
 TARGET_KINDS = {
-    "mysql": TargetKind(_MYSQL[0], "MYSQL", _MYSQL[1]),
-    "mariadb": TargetKind(_MYSQL[0], "MARIADB", _MYSQL[1]),
+    "mysql": TargetKind(_MYSQL[0], "MYSQL", _MYSQL[1], port=3306),
+    "mariadb": TargetKind(_MYSQL[0], "MARIADB", _MYSQL[1], port=3306),
     "postgres": TargetKind(
-        "consumer.targets.postgres.dialect", "POSTGRES", ("sqlalchemy.dialects.postgresql.psycopg",)
+        "consumer.targets.postgres.dialect",
+        "POSTGRES",
+        ("sqlalchemy.dialects.postgresql.psycopg",),
+        port=5432,
     ),
-    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE"),
+    "oracle": TargetKind("consumer.targets.oracle.dialect", "ORACLE", port=1521),
     "kafka": TargetKind("consumer.targets.kafka.dialect", "KAFKA", batches=True, events=True),
 }
 
