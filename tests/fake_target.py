@@ -58,7 +58,7 @@ class State:
 
 @dataclass
 class FakeTarget:
-    """`refuse`: row → an error to raise. `faults`: errors that the next transactions raise at commit, in turn (None:
+    """`refuse`: row → an error to raise; `refuse_delete`: the same of a key that is to be deleted. `faults`: errors that the next transactions raise at commit, in turn (None:
     none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it.
     `transactional`: tables change in transactions. `at`: called with what comes next, or has just been done; a test dies there.
     `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn.
@@ -71,6 +71,7 @@ class FakeTarget:
     alter_faults: list[Exception | None] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     refuse: Callable[[Row], Exception | None] = lambda _row: None
+    refuse_delete: Callable[[Key], Exception | None] = lambda _key: None
     faults: list[Exception | None] = field(default_factory=list)
     unknown_happened: bool = True
     mutex: Any = field(default_factory=threading.RLock)
@@ -279,6 +280,8 @@ class FakeTransaction:
         before = len(self._state.displaced)
         rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
         for key in net.deletes:
+            if (error := self._target.refuse_delete(key)) is not None:
+                raise error
             rows.pop(key, None)
         for row in net.replaces:
             rows.pop(self._key(net.table, row), None)

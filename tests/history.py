@@ -20,6 +20,7 @@ from msgspec.structs import replace as altered
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
+from consumer.errors import RefusedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import Batch
@@ -36,8 +37,8 @@ from schemas.wire.position import Position
 UNIT = ApplyUnit("history", "topic")
 
 
-def target_table(db: str = "public", name: str = "history") -> TargetTable:
-    """`history(id bigint primary key, a varchar(20) unique, b int unique, v int)`."""
+def target_table(db: str = "public", name: str = "history", *, unique: bool = True) -> TargetTable:
+    """`history(id bigint primary key, a varchar(20) unique, b int unique, v int)`; without `unique` only the key is unique."""
     columns = (
         Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
         Column(
@@ -55,9 +56,11 @@ def target_table(db: str = "public", name: str = "history") -> TargetTable:
         unique=(
             UniqueIndex(name="a", parts=(IndexPart(column="a"),)),
             UniqueIndex(name="b", parts=(IndexPart(column="b"),)),
-        ),
+        )
+        if unique
+        else (),
     )
-    return TargetTable(table, (0,), ((1,), (2,)))
+    return TargetTable(table, (0,), ((1,), (2,)) if unique else ())
 
 
 @dataclass(frozen=True)
@@ -196,6 +199,7 @@ def write(session: Any, rows: list[LaneProgress], lane: int, batch: Batch) -> No
         for net in batch.nets:
             transaction.apply(net, displacing=batch.displacing)
         transaction.hold(batch.held)
+        transaction.close_held(batch.closed, "settled")
         transaction.write_progress([row])
     rows[lane] = row
 
@@ -235,7 +239,7 @@ def _run_batch(
     *,
     crash: bool,
 ) -> None:
-    machines = [Lane(n, attempt.locks, limits) for n in range(attempt.layout.lanes)]
+    machines = [Lane(n, attempt.locks, limits, attempt.held) for n in range(attempt.layout.lanes)]
     turns = _turns(attempt, history, end, machines, rng)
     idle: set[int] = set()
     finished: set[int] = set()
@@ -249,8 +253,12 @@ def _run_batch(
             continue
         effect = machine.next()
         if isinstance(effect, Apply):
-            write(session, attempt.rows, machine.number, machine.batch())
-            machine.applied()
+            try:
+                write(session, attempt.rows, machine.number, machine.batch())
+            except RefusedError as error:
+                machine.failed(error)
+            else:
+                machine.applied()
         elif isinstance(effect, WaitFor):
             for wait in effect.waits:
                 machines[wait[1]].ask(wait[0])

@@ -124,7 +124,7 @@ class Applier:
         if batch.held:
             operations.append(Hold(batch.held))
         if batch.closed:
-            operations.append(CloseHeld(batch.closed, "a later snapshot row of the key replaces it"))
+            operations.append(CloseHeld(batch.closed, "a later snapshot row or delete of the key settles it"))
         displaced = yield from self._progress.move([lane], batch.mark, operations)
         with self._signals.mutex:  # several lanes add to the figures
             self.held += len(batch.held)

@@ -231,6 +231,36 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     assert "behind offset 21" in held[1].error
 
 
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int) -> None:
+    """A key move that the target refuses, then a value that fits: no number of lanes leaves the old row."""
+    source = FakeSource()
+    unit = RealUnit(real, source, _route(real), lanes=lanes, small_batch=0, limits=LaneLimits(max_gather=1))
+    unit.write([source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 9)])
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    moves = [
+        source.move(key, {**source.row(key + 20, f"{key}@x", 1), "owner": "x" * 30}) for key in range(1, 9)
+    ]
+    unit.write(moves)
+    assert unit.apply(9).held == 8
+    assert unit.rows() == []
+    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    assert [(each.offset, each.part, each.key) for each in held] == [
+        (8 + n, 1, f"[{n + 20}]") for n in range(1, 9)
+    ]
+    unit.write([source.delete(key) for key in (21, 22)])
+    unit.write([source.move(23, {**source.rows[23], "id": 40, "owner": "short"})])
+    assert unit.apply(17).held == 0
+    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    assert [each.key for each in held] == [f"[{key}]" for key in range(24, 29)]
+    assert [row[0] for row in unit.rows()] == [40]
+    settled = {(offset, why) for _, offset, why in real.closed()}
+    assert settled == {
+        (offset, "a later snapshot row or delete of the key settles it") for offset in (9, 10, 11)
+    }
+
+
 def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real) -> None:
     route = _route(real, branch="{source}")
     units = [RealUnit(real, FakeSource(name=name), route) for name in ("north", "south")]

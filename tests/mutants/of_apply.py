@@ -9,6 +9,7 @@ _HELD = ("tests/unit/test_held_before_changes.py",)
 _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
 _EVOLVING = ("tests/unit/test_evolving.py",)
+_KEY_MOVES = ("tests/unit/test_refused_key_moves.py",)
 _EVOLUTION = ("tests/unit/test_evolution.py",)
 _JOINS = ("tests/unit/test_next_definition.py", "tests/unit/test_evolving.py")
 _COPIES = (
@@ -295,6 +296,20 @@ MUTANTS = [
         tests=_SNAPSHOTS,
     ),
     *_of("consumer/ordering/lanes/segments.py", ("if self._unfit and not", "if False and not"), tests=_EVOLVING),
+    *_of(
+        "consumer/ordering/lanes/segments.py",
+        ("    if not tried:\n        return {1: why}", "    if not tried:\n        return {0: why, 1: why}"),
+        ("    if 0 not in tried:\n        return {0: why}", "    if 0 not in tried:\n        return {**tried, 0: why}"),
+        tests=_KEY_MOVES,
+    ),
+    *_of(
+        "consumer/ordering/lanes/batches.py",
+        ("return part.after is None and plan.target.topic is None", "return False"),
+        ("return part.after is None and plan.target.topic is None", "return part.after is None"),
+        ("(settles and error is None)", "settles"),
+        ("return key == other or msgspec.json.decode(key) == msgspec.json.decode(other)", "return key == other"),
+        tests=_KEY_MOVES,
+    ),
     *_of(
         "consumer/tables/definition.py",
         ("not fits(each.type, column.type) or", "False or"),

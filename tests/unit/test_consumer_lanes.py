@@ -289,14 +289,12 @@ def test_a_refused_event_is_isolated_quarantined_and_its_key_held() -> None:
         (1, 0, "public.history", "[2]", '{"n":1}', "too long")
     ]
     rest = bench.commit(lane)
-    assert [(h.offset, h.part, h.key, h.error) for h in rest.held] == [
-        (3, 0, "[2]", "held behind offset 1"),
-        (4, 0, "[2]", "held behind offset 1"),  # of the key move only the half that has the held key
-    ]
-    assert [net.replaces for net in rest.nets] == [[row(3), row(7, "later")]]
+    assert [(h.offset, h.part, h.key, h.error) for h in rest.held] == [(3, 0, "[2]", "held behind offset 1")]
+    assert rest.closed == [(1, 0), (3, 0)]  # the key move deletes the held key
+    assert [(net.deletes, net.replaces) for net in rest.nets] == [([(2,)], [row(3), row(7, "later")])]
     assert len(bench.locks) == 0
     again = Bench(held=held.held)
-    again.feed((row(2), None))
+    again.feed((row(2), row(2, "x")))
     again.lanes[0].drain(END)
     assert again.commit(again.lanes[0]).held[0].error == "held behind offset 1"
 

@@ -1,11 +1,15 @@
 """A batch, which is one target transaction of a lane: the net changes of a segment's items, and those of them that are held instead.
 
-A change of a key of which an earlier change is in the quarantine queues there, behind it; all others become net changes.
+A change of a key that has an earlier change in the quarantine queues there behind it. A delete does not queue: the row is gone at the
+source, whatever became of the earlier changes, so it is applied and closes the key's entries. All others become net changes.
+
+An update that moves the key is a delete under the old key and an insert under the new one, and only the half that the target refuses is
+quarantined: one lane then leaves the same rows and entries as several, which apply the halves apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,7 +33,7 @@ class Batch:
     """The changes of one target transaction, with `mark` as the lane's new progress (written last).
 
     `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
-    that a row of a snapshot replaces: they leave the quarantine behind that. `places`: what it leaves held of the keys that it touches.
+    that a row of a snapshot or a delete settles: they leave the quarantine with this transaction. `places`: what it leaves held of the keys that it touches.
     `events`: (first, last) ids of what is applied; None for a pure progress write. `count`: events in it.
     """
 
@@ -53,7 +57,8 @@ class Segment:
     violations: int = 0
     anew: bool = False  # a snapshot's rows replace what the target has of their keys
     displacing: bool = False
-    refused: str | None = None  # of a single event: why it goes to quarantine
+    #: Of a single event: the parts that the target refused, which go to quarantine, and why. A key move has two, any other change part 0.
+    refused: dict[int, str] = field(default_factory=dict)
     batch: Batch | None = None  # built; an untouched segment is tried again with the same
 
 
@@ -66,32 +71,33 @@ class HeldKeys:
         for entry in held:
             self._entries.setdefault((entry.table, entry.folded), []).append(_at(entry))
 
-    def free(self, items: list[Item], batch: Batch) -> list[Item]:
-        """Return `items` without those that are refused and the changes of held keys, which are recorded in `batch.held`."""
-        if not self._entries and all(item[0].refused is None for item in items):
+    def free(self, items: list[Item], batch: Batch, refused: Mapping[int, str]) -> list[Item]:
+        """Return what of `items` is applied. The rest is recorded in `batch.held`: what is refused, and what queues behind it.
+
+        `refused`: the parts of a single item that the target refused, and why.
+        """
+        if not self._entries and not refused and all(item[0].refused is None for item in items):
             return items
         free: list[Item] = []
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _parts(change, plan, key):
-                behind = self._place(batch, plan, folded)
-                if behind and part.snapshot:
-                    _close(batch, behind, _key_text(part, plan))
-                if behind:  # by what may be the same key to the target: a retry then knows of both
-                    error = f"{HELD_BEHIND} {behind[0][0]}"
-                    _hold(batch, behind, part, _held(part, plan, folded, error))
-                elif part.refused is not None:
-                    _hold(batch, behind, part, _held(part, plan, folded, part.refused))
-                else:
+                earlier = self._place(batch, plan, folded)
+                error = refused.get(part.id[1], part.refused)
+                settles = _settles_key(part, plan)
+                if part.snapshot or (settles and error is None):
+                    _close(batch, earlier, _key_text(part, plan))
+                if (
+                    earlier and not settles
+                ):  # by what may be the same key to the target: a retry then knows of both
+                    error = f"{HELD_BEHIND} {earlier[0][0]}"
+                if error is None:
                     free.append((part, plan, folded, ()))
+                else:
+                    entry = _held(part, plan, folded, error)
+                    batch.held.append(entry)
+                    earlier.append(_at(entry))
         return free
-
-    def refuse(self, item: Item, why: str, batch: Batch) -> None:
-        """Record in `batch` that the target refused `item`."""
-        change, plan, key, _waits = item
-        for part, folded in _parts(change, plan, key):
-            behind = self._place(batch, plan, folded)
-            _hold(batch, behind, part, _held(part, plan, folded, why))
 
     def committed(self, batch: Batch) -> None:
         """The batch is in the target: know its keys as it left them."""
@@ -116,11 +122,8 @@ def build(segment: Segment, lane: int, held: HeldKeys) -> Batch:
     batch = Batch([], segment.end or _mark(items[-1][0]), events=(first, last), count=len(items))
     if segment.displacing:
         batch.displacing = _describe(lane, first, last)
-    if segment.refused is not None:
-        held.refuse(items[0], segment.refused, batch)
-        return batch
     groups: dict[TablePlan, list[RowChange]] = {}
-    for item in held.free(items, batch):
+    for item in held.free(items, batch, segment.refused):
         plan = item[1]
         if plan in groups:
             groups[plan].append(item[0])
@@ -138,25 +141,35 @@ def _describe(lane: int, first: EventId, last: EventId) -> str:
 
 def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChange, bytes]]:
     """Return the change, or its halves when it moves the key: each is held, or applied, under its own key."""
-    before, after = change.before, change.after
-    if before is None or after is None or plan.key_of(before) == plan.key_of(after):
+    if change.after is None or not moves_key(change, plan):
         return [(change, key)]
     first, second = halves(change)
-    return [(first, key), (second, plan.fold_key(after))]
+    return [(first, key), (second, plan.fold_key(change.after))]
 
 
-def _hold(batch: Batch, behind: list[HeldAt], part: RowChange, entry: Held) -> None:
-    """Put a change into the quarantine, as `entry`, where `behind` is of its key; a snapshot's row takes the place of what is there."""
-    if behind and part.snapshot:
-        _close(batch, behind, entry.key)
-    batch.held.append(entry)
-    behind.append(_at(entry))
+def moves_key(change: RowChange, plan: TablePlan) -> bool:
+    """Whether the change is an update that gives its row another key."""
+    before, after = change.before, change.after
+    return before is not None and after is not None and plan.key_of(before) != plan.key_of(after)
 
 
-def _close(batch: Batch, behind: list[HeldAt], key: str) -> None:
-    """Close what is held of the very `key`, and not of others that fold like it."""
-    batch.closed += [(offset, part) for offset, part, of in behind if of == key]
-    behind[:] = [entry for entry in behind if entry[2] != key]
+def _settles_key(part: RowChange, plan: TablePlan) -> bool:
+    """Whether the change is the last word on its key, whatever is in the quarantine: a delete.
+
+    Not where each change is written as an event: its readers never saw the row that is in the quarantine.
+    """
+    return part.after is None and plan.target.topic is None
+
+
+def _close(batch: Batch, earlier: list[HeldAt], key: str) -> None:
+    """Close the entries of the very `key`, and not of others that fold like it."""
+    batch.closed += [(offset, part) for offset, part, of in earlier if _is_same(of, key)]
+    earlier[:] = [entry for entry in earlier if not _is_same(entry[2], key)]
+
+
+def _is_same(key: str, other: str) -> bool:
+    """Whether two exact keys, as JSON, are equal; 0.0 and -0.0 are one key with two texts."""
+    return key == other or msgspec.json.decode(key) == msgspec.json.decode(other)
 
 
 def _at(entry: Held) -> HeldAt:

@@ -7,7 +7,7 @@ own progress: halves of net rows would show states that never were, and no progr
 from __future__ import annotations
 
 from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
-from consumer.ordering.lanes.batches import Batch, HeldKeys, Segment, build
+from consumer.ordering.lanes.batches import Batch, HeldKeys, Segment, build, moves_key
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.netchange import may_be_anew
 from schemas.backoff import pause_after
@@ -69,14 +69,13 @@ class LaneSegments:
     def _refused(self, segment: Segment, error: RefusedError) -> None:
         if len(segment.items) > 1:
             self._halve(segment)
-        elif segment.refused is None:
-            if self._unfit and not isinstance(error, UniqueViolationError):
-                raise UnitStoppedError(
-                    f"the target refuses the row of offset {segment.items[0][0].id[0]}, and {self._unfit}"
-                ) from error
-            segment.refused, segment.displacing, segment.batch = str(error), False, None
-        else:
-            raise error
+            return
+        if self._unfit and not segment.refused and not isinstance(error, UniqueViolationError):
+            raise UnitStoppedError(
+                f"the target refuses the row of offset {segment.items[0][0].id[0]}, and {self._unfit}"
+            ) from error
+        segment.refused = _refused_next(segment, error)
+        segment.displacing, segment.batch = False, None
 
     def _violated(self, segment: Segment, error: UniqueViolationError) -> None:
         """A unique violation is tried once more as transient; then the other row is displaced, or the event refused.
@@ -91,3 +90,24 @@ class LaneSegments:
             self._refused(segment, error)
         elif segment.violations > 1:
             segment.displacing, segment.batch = True, None
+
+
+def _refused_next(segment: Segment, error: RefusedError) -> dict[int, str]:
+    """Return which parts of the segment's single event are held next, and why. Raises `error` when all of them are.
+
+    The target does not report which half of a key move it refuses: first the delete is tried without the insert, then the
+    insert without the delete.
+    """
+    change, plan, _key, _waits = segment.items[0]
+    tried, why = segment.refused, str(error)
+    if not moves_key(change, plan):
+        if tried:
+            raise error
+        return {change.id[1]: why}
+    if not tried:
+        return {1: why}
+    if 0 not in tried:
+        return {0: why}
+    if 1 not in tried:
+        return {0: tried[0], 1: why}
+    raise error
