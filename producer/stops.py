@@ -24,6 +24,7 @@ from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import without_values
 from schemas.findings import COPY_EACH, copy_again
+from schemas.table.model import Table, ambiguous_columns
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -147,6 +148,24 @@ def lost_at_start(
             f"{remedy}, then {copy_again(*name)}" if colon else copy_again(*name),
         )
     return None
+
+
+def ambiguous_labels(table: Table) -> TableStoppedError | None:
+    """Return the stop of a table whose definition in the topic has an empty label among those that values are written as; None: it has none.
+
+    Versions before 0.1.0 wrote such definitions. A copy begins with one that has numbers in their place.
+    """
+    columns = ambiguous_columns(table)
+    if not columns:
+        return None
+    name = (table.db, table.name)
+    return TableStoppedError(
+        frozenset([name]),
+        "definition",
+        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so that a text of its labels can mean two values: "
+        "they are written as numbers from now on, and rows that were written before may be wrong",
+        copy_again(*name),
+    )
 
 
 def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> dict[str, TableStop]:

@@ -43,6 +43,11 @@ TYPES: dict[str, ColumnType] = {
     "js": ColumnType(kind=Kind.JSON),
     "en": ColumnType(kind=Kind.ENUM, members=MEMBERS, **UTF8),
     "st": ColumnType(kind=Kind.SET, members=SET_MEMBERS, **UTF8),
+    "en_n": ColumnType(kind=Kind.ENUM_NUMBER, members=("a", "", "it's"), **UTF8),
+    "st_n": ColumnType(kind=Kind.SET_NUMBER, members=("", "a", "b", "c"), **UTF8),
+    "st_64": ColumnType(
+        kind=Kind.SET_NUMBER, members=tuple("" if n == 40 else f"m{n}" for n in range(64)), **UTF8
+    ),
     "geo": ColumnType(kind=Kind.GEOMETRY),
 }
 #: A table with a column of each type.
@@ -183,6 +188,8 @@ _BOUNDS: dict[Kind, Callable[[ColumnType], list[Value]]] = {
     Kind.JSON: lambda _: ["null", "[]", "{}", '"\\\\u0000"', '"a\\"b\\\\c\\n"', '{"a": [1, -2.5, true, null, {"b": "ü😀"}]}', "18446744073709551615", "-9223372036854775808", "1e300", '{"": 1}'],
     Kind.ENUM: lambda t: [*t.members],
     Kind.SET: lambda t: ["", ",".join(t.members), t.members[-1]],
+    Kind.ENUM_NUMBER: lambda t: [1, 2, len(t.members)],
+    Kind.SET_NUMBER: lambda t: [wire_int(n) for n in (0, 1, 3, 14, 15, 2 ** (len(t.members) - 1), 2 ** len(t.members) - 1)],
     Kind.GEOMETRY: lambda _: [point(0.0, 0.0, 0), point(-180.0 + 1e-9, 90.0, 4326), point(-1e300, 5e-324, 0), {"wkb": b64(struct.pack("<BII4d", 1, 2, 2, 0, 0, 1, 1)), "srid": 0}],
 }  # fmt: skip
 
@@ -250,6 +257,8 @@ _VALUES: dict[Kind, Callable[[ColumnType], st.SearchStrategy[Value]]] = {
     Kind.JSON: lambda _: _JSON.map(lambda document: json.dumps(document, ensure_ascii=False)),
     Kind.ENUM: lambda t: st.sampled_from(t.members),
     Kind.SET: _sets,
+    Kind.ENUM_NUMBER: lambda t: st.integers(1, len(t.members)),
+    Kind.SET_NUMBER: lambda t: st.integers(0, 2 ** len(t.members) - 1).map(wire_int),
     Kind.GEOMETRY: lambda _: st.builds(point, st.floats(-180, 180, exclude_min=True), st.floats(-90, 90), st.sampled_from([0, 4326])),
 }  # fmt: skip
 

@@ -40,7 +40,7 @@ FoldValue = Callable[[Any], bytes]
 _NULL = b"\0N"
 _TEXT = {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET}
 _BINARY = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
-_WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT}
+_WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
 
 
 def index_fold(table: Table, index: UniqueIndex) -> Fold:

@@ -16,7 +16,9 @@ from producer.binlog_format.table_map import ColumnMap, TableMap
 from schemas.table.model import Column, Kind, Table, UniqueIndex
 
 _SIGNED = frozenset({Kind.INT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
-_TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
+_TEXT = frozenset(
+    {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
+)
 _BINARY = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 _LONG = frozenset({Kind.TEXT, Kind.BLOB})
 _HASH = ColumnMap(type=t.LONGLONG, metadata=0, nullable=True)

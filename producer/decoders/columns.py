@@ -209,13 +209,26 @@ def _labels(column: ColumnType) -> tuple[str, ...]:
     return tuple(utf8_in_latin1(member) for member in column.members)
 
 
+def _enum_code(logged: ColumnMap) -> Part:
+    return ("", "B") if logged.metadata == 1 else ("<", "H")
+
+
 def _enum(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
     if logged.type != t.ENUM:
         return None
     labels = tuple(scalars.quote(label) for label in ("", *_labels(column)))
-    code: Part = ("", "B") if logged.metadata == 1 else ("<", "H")
     return Fixed(
-        parts=(code,), render=lambda n, v: [f"{v} = labels{i}[{n[0]}]"], names={f"labels{i}": labels}
+        parts=(_enum_code(logged),),
+        render=lambda n, v: [f"{v} = labels{i}[{n[0]}]"],
+        names={f"labels{i}": labels},
+    )
+
+
+def _enum_number(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
+    if logged.type != t.ENUM:
+        return None
+    return Fixed(
+        parts=(_enum_code(logged),), render=lambda n, v: [f"{v} = int_text({n[0]})"], names={"int_text": str}
     )
 
 
@@ -225,14 +238,22 @@ _SET_PARTS: dict[int, tuple[Part, ...]] = {
 
 
 def _set(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    return _bit_mask(i, logged, scalars.SetLabels(_labels(column)))
+
+
+def _set_number(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    return _bit_mask(i, logged, scalars.SetNumbers(len(column.members)))
+
+
+def _bit_mask(i: int, logged: ColumnMap, json_of: dict[int, str]) -> Format | None:
+    """Return the format of a SET; `json_of`: its bit mask → JSON."""
     if logged.type != t.SET:
         return None
-    labels = scalars.SetLabels(_labels(column))
     high = " | {1} << 16" if logged.metadata == 3 else ""
     return Fixed(
         parts=_SET_PARTS[logged.metadata],
         render=lambda n, v: [f"{v} = labels{i}[{('{0}' + high).format(*n)}]"],
-        names={f"labels{i}": labels},
+        names={f"labels{i}": json_of},
     )
 
 
@@ -257,4 +278,6 @@ _RULES: dict[Kind, Callable[[int, ColumnMap, ColumnType], Format | None]] = {
     Kind.GEOMETRY: _geometry,
     Kind.ENUM: _enum,
     Kind.SET: _set,
+    Kind.ENUM_NUMBER: _enum_number,
+    Kind.SET_NUMBER: _set_number,
 }

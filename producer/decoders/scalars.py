@@ -86,6 +86,22 @@ OLD_DATETIME = Cache(_old_datetime)
 OLD_TIME = Cache(_old_time)
 
 
+class SetNumbers(dict[int, str]):
+    """Bit mask of a SET → the JSON of its number, for a SET with `members` labels."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__()
+        self._members = members
+
+    def __missing__(self, mask: int) -> str:
+        if mask >> self._members:
+            raise KeyError(f"SET value {mask:#x} has a bit that the definition has no label for")
+        if len(self) >= _LIMIT:
+            self.clear()
+        text = self[mask] = big(mask)
+        return text
+
+
 class SetLabels(dict[int, str]):
     """Bit mask of a SET → its labels joined by commas, as a JSON string."""
 

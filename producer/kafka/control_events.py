@@ -18,7 +18,6 @@ from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event, mark_undecodable
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import (
-    ENVELOPE_VERSION,
     Chunk,
     ColumnChanges,
     Event,
@@ -26,6 +25,7 @@ from schemas.wire.event import (
     Source,
     Transaction,
     Undecodable,
+    version_of,
 )
 from schemas.wire.records import TableStop
 
@@ -150,7 +150,7 @@ def _control(  # noqa: PLR0917 - private, called by those above
     event = Event(
         op=op,
         source=Source(
-            version=ENVELOPE_VERSION,
+            version=version_of(content.get("definition")),
             connector=source.connector,
             name=source.name,
             ts_ms=tx.ts_ms,

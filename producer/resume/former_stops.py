@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import structlog
 
+from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.resume.repeats import now_ms, send_stop
 from producer.resume.started import Started
 from producer.resume.topic_recovery import Tail, TopicTails
 from producer.source import SourceTables
 from producer.sources.survey import MISSING, Surveyed
-from producer.stops import Cause, Stopped, lost_at_start, merged
+from producer.stops import Cause, Stopped, ambiguous_labels, lost_at_start, merged
 from producer.tables import Captured, TableName, dotted
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
@@ -61,7 +62,11 @@ class FormerStops:
                 started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
         for name in sorted(self.captured.known):
             selected = is_selected(patterns, *name) and name not in of_a_tool
-            stop = before.get(dotted(name)) or self._lost(cause, name, surveyed.get(name), selected=selected)
+            stop = (
+                before.get(dotted(name))
+                or self._lost(cause, name, surveyed.get(name), selected=selected)
+                or self._labels(cause, name)
+            )
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
@@ -76,8 +81,14 @@ class FormerStops:
     ) -> TableStop | None:
         exists = now is not None and now != MISSING
         error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
-        if error is None:
-            return None
+        return None if error is None else self._logged_stop(cause, name, error)
+
+    def _labels(self, cause: Cause, name: TableName) -> TableStop | None:
+        state = self.captured.tables.get(name)
+        error = None if state is None else ambiguous_labels(state.table)
+        return None if error is None else self._logged_stop(cause, name, error)
+
+    def _logged_stop(self, cause: Cause, name: TableName, error: TableStoppedError) -> TableStop:
         _log.error(
             "table stopped",
             source=self.captured.source,

@@ -122,7 +122,7 @@ def _answer(request: ReadChunk, error: Exception) -> ChunkFailed | ChunkRefused:
 _Parameters = tuple[object, ...]
 _NO_PARAMETERS: _Parameters = ()
 
-_BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.YEAR})
+_BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.YEAR})
 """Kinds that sort by their number, but compare with a literal otherwise (labels as text, YEAR 0 as 2000)."""
 
 

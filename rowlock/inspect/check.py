@@ -30,9 +30,11 @@ from rowlock.errors import CommandError
 from rowlock.inspect.checks.coordination_check import coordination_findings
 from rowlock.inspect.checks.debezium_check import debezium_findings
 from rowlock.inspect.checks.flows import Flow, flows, not_kept_apart
+from rowlock.inspect.checks.label_check import ambiguous_rows
 from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import selected_tables
+from rowlock.views.target import TargetView
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -196,6 +198,7 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
             yield from _judge(config, seen_flows, found, cast(Inspectable, session))
+            yield from about(Scope.TABLE, target, ambiguous_rows(cast(TargetView, session), name))
         except (ConsumerError, SchemaError) as error:
             yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from schemas.errors import UnsupportedTypeError
-from schemas.table.model import Column, ColumnType, Kind
+from schemas.table.model import NUMBERED, Column, ColumnType, Kind, numbered
 from schemas.table.typemap import MYSQL_CATALOG
 
 
@@ -35,7 +35,9 @@ def column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
     """Return the neutral column. `quoted_defaults`: the server shows defaults as SQL literals. Raises UnsupportedTypeError."""
     extra = row.extra.lower()
     type_ = column_type(row)
-    literal = None if "default_generated" in extra else _default(row.default, type_, quoted=quoted_defaults)
+    # The default of a column of numbers is shown as labels, which is no value of it.
+    no_literal = "default_generated" in extra or type_.kind in NUMBERED.values()
+    literal = None if no_literal else _default(row.default, type_, quoted=quoted_defaults)
     generated = " generated" in extra
     return Column(
         name=row.name,
@@ -57,8 +59,10 @@ def column_type(row: CatalogColumn) -> ColumnType:
             f"column {row.name}: type {row.declared} is not supported: exclude the table"
         )
     kind: Kind = fixed["kind"]
-    return ColumnType(
-        charset=row.charset, collation=row.collation, **{**fixed, **_FACTS.get(kind, _no_facts)(row)}
+    return numbered(
+        ColumnType(
+            charset=row.charset, collation=row.collation, **{**fixed, **_FACTS.get(kind, _no_facts)(row)}
+        )
     )
 
 

@@ -30,8 +30,20 @@ def text_bytes(old: ColumnType, new: ColumnType) -> int:
         return min(
             old.length * (1 if _today(old.charset) == _today(new.charset) else _width(new.charset)), LONGEST
         )
-    longest = max((len(member) for member in old.members), default=old.length)
-    return (len(",".join(old.members)) if old.kind is Kind.SET else longest) * _width(new.charset)
+    return longest_text(old) * _width(new.charset)
+
+
+def longest_text(type_: ColumnType) -> int:
+    """Return how many characters the longest value has that a column of labels or characters is written as."""
+    match type_.kind:
+        case Kind.SET:
+            return len(",".join(type_.members))
+        case Kind.ENUM_NUMBER:
+            return len(str(len(type_.members)))
+        case Kind.SET_NUMBER:
+            return len(str(2 ** len(type_.members) - 1))
+        case _:
+            return max((len(member) for member in type_.members), default=type_.length)
 
 
 def limit_of(length: int) -> int:

@@ -17,6 +17,8 @@ from the log and from a snapshot (the table below is the contract; `None` is NUL
 | timestamp(fsp) | "YYYY-MM-DDTHH:MM:SS[.f…]Z": UTC; the zero timestamp as "0000-00-00 00:00:00[.f…]" |
 | json | JSON text as the server prints it |
 | enum, set | label; labels joined by ","; the error value is "" |
+| enum_number | integer, the label's place from 1; 0 is the error value |
+| set_number | integer, a bit for each label, the first label's is 1; beyond 2^53 its decimal string |
 | geometry | {"wkb": base64, "srid": integer} |
 """
 
@@ -58,7 +60,14 @@ class Kind(StrEnum):
     JSON = "json"
     ENUM = "enum"
     SET = "set"
+    #: ENUM and SET with an empty label: texts could mean two values ("" is the label or the error value), so numbers are carried.
+    ENUM_NUMBER = "enum_number"
+    SET_NUMBER = "set_number"
     GEOMETRY = "geometry"
+
+
+NUMBERED: Mapping[Kind, Kind] = {Kind.ENUM: Kind.ENUM_NUMBER, Kind.SET: Kind.SET_NUMBER}
+"""Kind of a column with labels → its kind where one of the labels is empty."""
 
 
 class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -71,10 +80,21 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     scale: int = 0  # decimal
     length: int = 0  # char/varchar: characters; binary/varbinary: bytes; text/blob: maximal bytes; bit: bits
     fsp: int = 0  # time, datetime, timestamp: digits of the fraction
-    members: tuple[str, ...] = ()  # enum, set
+    members: tuple[str, ...] = ()  # enum, set, enum_number, set_number
     charset: str | None = None  # text kinds, enum, set
     collation: str | None = None
     srid: int | None = None  # geometry
+
+
+def numbered(type_: ColumnType) -> ColumnType:
+    """Return the type with values as numbers if one of its labels is empty."""
+    kind = NUMBERED.get(type_.kind)
+    return type_ if kind is None or "" not in type_.members else replace(type_, kind=kind)
+
+
+def ambiguous_columns(table: Table) -> list[str]:
+    """Return the columns whose values are texts of labels although a label is empty, as versions before 0.1.0 defined them."""
+    return [column.name for column in table.columns if numbered(column.type) != column.type]
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

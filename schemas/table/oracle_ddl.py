@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.errors import UnsupportedTypeError
+from schemas.table.charsets import longest_text
 from schemas.table.model import ColumnType, Kind
 
 MAX_CHARACTERS, MAX_BYTES, MAX_DIGITS = 1000, 2000, 38
@@ -59,9 +60,7 @@ def _bytes(type_: ColumnType) -> str:
 
 
 def _labels(type_: ColumnType) -> str:
-    lengths = [len(member) for member in type_.members]
-    longest = max(lengths, default=1) if type_.kind is Kind.ENUM else sum(lengths) + max(0, len(lengths) - 1)
-    return _characters(longest)
+    return _characters(longest_text(type_))
 
 
 _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
@@ -86,6 +85,8 @@ _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
     Kind.JSON: lambda _: "CLOB",
     Kind.ENUM: _labels,
     Kind.SET: _labels,
+    Kind.ENUM_NUMBER: _labels,
+    Kind.SET_NUMBER: _labels,
 }
 
 

@@ -73,6 +73,8 @@ POSTGRES: tuple[TypeRule, ...] = (
     TypeRule(Kind.JSON, "jsonb", {}, "the same document, not the same text; \\u0000 is refused"),
     TypeRule(Kind.ENUM, "text"),
     TypeRule(Kind.SET, "text", {}, "labels joined by commas"),
+    TypeRule(Kind.ENUM_NUMBER, "text", {}, "the number's digits"),
+    TypeRule(Kind.SET_NUMBER, "text", {}, "the number's digits"),
     TypeRule(Kind.GEOMETRY, "bytea", {}, "EWKB, as PostGIS reads it with ST_GeomFromEWKB"),
 )
 
@@ -115,6 +117,8 @@ MYSQL: tuple[TypeRule, ...] = (
     TypeRule(Kind.JSON, "json", {}, "on MariaDB an alias of longtext with a check"),
     TypeRule(Kind.ENUM, "enum({members})", {}, "the error value (index 0) is refused"),
     TypeRule(Kind.SET, "set({members})"),
+    TypeRule(Kind.ENUM_NUMBER, "enum({members})", {}, "the error value (index 0) is refused"),
+    TypeRule(Kind.SET_NUMBER, "set({members})"),
     TypeRule(Kind.GEOMETRY, "geometry", {}, "any subtype; the SRID stays in each value"),
 )
 

@@ -46,6 +46,8 @@ _EXPRESSIONS: dict[Kind, str] = {
     Kind.FLOAT: "{0}*1e0",
     Kind.DOUBLE: "{0}*1e0",
     Kind.YEAR: "{0}+0",
+    # "+ 0" makes a double of a SET, which holds 53 of its 64 bits.
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), "CAST({0} AS UNSIGNED)"),
     **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "CAST({0} AS CHAR)"),
 }
 
@@ -167,6 +169,7 @@ _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.INT: _read_int,
     Kind.BIT: _read_bit,
     Kind.YEAR: _always(int),
+    Kind.SET_NUMBER: _always(wire_int),
     Kind.DECIMAL: _read_decimal,
     Kind.TIMESTAMP: _read_timestamp,
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(to_base64)),
@@ -175,6 +178,7 @@ _READ: dict[Kind, Callable[[Column], Convert | None]] = {
 _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.INT: lambda column: int if column.type.bits == 64 else None,
     Kind.BIT: lambda column: int if column.type.length > 53 else None,
+    Kind.SET_NUMBER: _always(int),
     Kind.DECIMAL: _write_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _write_float),
     Kind.TIMESTAMP: _always(timestamp_text),

@@ -111,6 +111,8 @@ _PLAIN_IN_COPY = frozenset(
     {
         Kind.INT,
         Kind.YEAR,
+        Kind.ENUM_NUMBER,
+        Kind.SET_NUMBER,
         Kind.DECIMAL,
         Kind.BIT,
         Kind.FLOAT,
@@ -134,7 +136,7 @@ def _copy_converter(column: Column) -> Convert:
 _ESCAPED_IN_COPY = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
 #: How `_compile_join` writes the value v of column {0}; other kinds by their converter.
 _JOINED: dict[Kind, str] = {
-    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.DECIMAL, Kind.TIME), "v"),
+    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.DECIMAL, Kind.TIME), "v"),
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON), "v"),
     **dict.fromkeys((Kind.DATE, Kind.DATETIME), "v if v[:10] in calendar else c{0}(v)"),
     Kind.TIMESTAMP: '(d + " " + v[11:-1] + "+00") if (d := v[:10]) in calendar and v[-1] == "Z" else c{0}(v)',
@@ -241,7 +243,9 @@ def ewkb(wire: Value) -> bytes:
 
 
 _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
-    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.DECIMAL, Kind.TIME), _plain),
+    **dict.fromkeys(
+        (Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.DECIMAL, Kind.TIME), _plain
+    ),
     Kind.BIT: _write_bit,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _write_float),
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET), _write_text),

@@ -151,7 +151,7 @@ def _bytes_wire(value: Any) -> Value:
 
 
 _READ: dict[Kind, _Reader] = {
-    **dict.fromkeys((Kind.INT, Kind.YEAR), _read_int),
+    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER), _read_int),
     Kind.BIT: _read_bit,
     Kind.DECIMAL: _read_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),

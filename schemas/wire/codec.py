@@ -17,10 +17,10 @@ from schemas.findings import START_OVER
 from schemas.table.model import Table
 from schemas.table.names import meant, table_text
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
+from schemas.wire.event import ENVELOPE_VERSION, NUMBERS_VERSION, Event, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
 
-MAJOR = int(ENVELOPE_VERSION.partition(".")[0])
+MAJOR = int(NUMBERS_VERSION.partition(".")[0])
 
 _T = TypeVar("_T")
 #: Debezium's are "3.0.1.Final": its records are foreign, not newer.

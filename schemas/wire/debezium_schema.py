@@ -12,7 +12,9 @@ import msgspec
 from schemas.table.model import Column, Kind, Table
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
-_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET})
+_TEXTS = frozenset(
+    {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
+)
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 _INTEGERS = ("int8", "int16", "int32", "int64", "boolean")
 _TIMES = {

@@ -179,7 +179,36 @@ def _geometry(_: ColumnType) -> Convert:
     return lambda value: {"wkb": _base64(_bytes(value["wkb"])), "srid": value.get("srid") or 0}
 
 
+def _enum_number(type_: ColumnType) -> Convert:
+    """The label's place. A connector writes "" for the empty label and for the error value."""
+    places: dict[Any, int] = {label: place for place, label in enumerate(type_.members, 1) if label}
+
+    def convert(value: Any) -> Value:
+        if value == "":
+            raise ValueError("it is either the empty label or the error value")
+        return places[value] if isinstance(value, str) else operator.index(value)
+
+    return convert
+
+
+def _set_number(type_: ColumnType) -> Convert:
+    """The bits of labels joined by commas. A connector writes "" for the empty label alone and for no label at all."""
+    bits = {label: 1 << place for place, label in enumerate(type_.members)}
+
+    def convert(value: Any) -> Value:
+        if not isinstance(value, str):
+            number = operator.index(value)
+            return wire_int(number + 2**64 if number < 0 else number)
+        if not value:
+            raise ValueError("it is either the empty label or no label")
+        return wire_int(sum(bits[label] for label in value.split(",")))
+
+    return convert
+
+
 _MAKE: dict[Kind, Callable[[ColumnType], Convert]] = {
+    Kind.ENUM_NUMBER: _enum_number,
+    Kind.SET_NUMBER: _set_number,
     Kind.INT: _int,
     Kind.YEAR: lambda _: operator.index,
     Kind.DECIMAL: _decimal,

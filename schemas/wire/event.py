@@ -10,12 +10,24 @@ from typing import Literal
 
 import msgspec
 
-from schemas.table.model import Table, Value
+from schemas.table.model import NUMBERED, Table, Value
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import Position
 from schemas.wire.records import TableStop
 
 ENVELOPE_VERSION = "1.0"
+"""The version of events that readers of 1.0 read rightly."""
+NUMBERS_VERSION = "2.0"
+"""The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers of 1.0 refuse."""
+
+
+def version_of(definition: Table | None) -> str:
+    """Return the version of an event with this definition: the lowest whose readers read it rightly."""
+    kinds = () if definition is None else (column.type.kind for column in definition.columns)
+    return NUMBERS_VERSION if any(kind in _NUMBERS for kind in kinds) else ENVELOPE_VERSION
+
+
+_NUMBERS = frozenset(NUMBERED.values())
 
 Op = Literal["c", "u", "d", "r", "t", "m"]
 

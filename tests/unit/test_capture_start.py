@@ -19,6 +19,7 @@ from producer.resume.startup import WAITS, published
 from producer.resume.topic_recovery import Tail, TopicTails
 from producer.tables import Captured
 from schemas.findings import START_OVER
+from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, copy_topic
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, STOP_ROW, Position
@@ -281,6 +282,32 @@ def test_a_stop_that_only_the_topic_has_is_in_force_and_is_repeated_at_its_place
     assert (stopped.stop, stopped.position, stopped.offset) == (a_stop(), at, 3)
     assert [(each.source.position, each.stop) for each in start.sent()] == [(DEFINED, None), (at, a_stop())]
     assert start.captured.unsaid == set()
+
+
+def labelled(kind: Kind) -> Table:
+    """Return the table with a SET that has an empty label, as `kind` carries it."""
+    type_ = ColumnType(kind=kind, members=("", "a"), charset="utf8mb4", collation="utf8mb4_bin")
+    return msgspec.structs.replace(table(), columns=(*table().columns, Column(name="s", type=type_)))
+
+
+def test_a_table_whose_topic_has_labels_one_of_which_is_empty_is_stopped() -> None:
+    """An earlier version defined it; numbers come with the definition of a copy."""
+    start = Start()
+    start.stored()
+    start.has(event(DEFINED, definition=labelled(Kind.SET)))
+    start.begin()
+    assert start.captured.stopped[ACCT].stop.cause == "definition"
+    assert "column s of bank.acct has an empty label" in start.captured.stopped[ACCT].stop.reason
+    assert ACCT in start.captured.unsaid  # the topic gets the stop before anything later
+
+
+def test_a_table_whose_topic_has_numbers_goes_on() -> None:
+    start = Start()
+    start.stored()
+    start.has(event(DEFINED, definition=labelled(Kind.SET_NUMBER)))
+    start.begin()
+    assert start.captured.stopped == {}
+    assert start.captured.tables[ACCT].table == labelled(Kind.SET_NUMBER)
 
 
 def test_a_new_snapshot_knows_nothing_of_the_stops_before() -> None:

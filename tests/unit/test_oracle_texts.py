@@ -311,6 +311,8 @@ TYPES = [
     (kind(Kind.JSON), "CLOB", CatalogueType("CLOB", 4000)),
     (kind(Kind.ENUM, members=("a", "long")), "VARCHAR2(4 CHAR)", CatalogueType("VARCHAR2", 4)),
     (kind(Kind.SET, members=("a", "long")), "VARCHAR2(6 CHAR)", CatalogueType("VARCHAR2", 6)),
+    (kind(Kind.ENUM_NUMBER, members=("", "long")), "VARCHAR2(1 CHAR)", CatalogueType("VARCHAR2", 1)),
+    (kind(Kind.SET_NUMBER, members=("", "a", "b", "c")), "VARCHAR2(2 CHAR)", CatalogueType("VARCHAR2", 2)),
 ]  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from tests.schemas_strategies import TABLE, rows
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-ddl", "m-ddl-kept", "m-ddl-columns",
+    "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-label-numbers", "m-ddl", "m-ddl-kept", "m-ddl-columns",
     "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
@@ -203,8 +203,8 @@ def test_unknown_fields_are_ignored(name: str) -> None:
     [json.loads(golden("c")), {"source": {"version": ""}}, {"op": "z", "source": {"version": ""}, "what": 1}],
 )
 def test_a_newer_major_version_is_refused_whatever_else_it_holds(record: dict[str, Any]) -> None:
-    record = {**record, "source": {**record["source"], "version": "2.0"}}
-    with pytest.raises(EnvelopeError, match=r"envelope version 2\.0.*upgrade the reading side"):
+    record = {**record, "source": {**record["source"], "version": "3.0"}}
+    with pytest.raises(EnvelopeError, match=r"envelope version 3\.0.*upgrade the reading side"):
         codec.decode_event(json.dumps(record).encode())
 
 

@@ -56,6 +56,8 @@ _SAMPLES: tuple[tuple[str, ColumnType], ...] = (
     ("JSON", ColumnType(kind=Kind.JSON)),
     ("ENUM(…)", ColumnType(kind=Kind.ENUM)),
     ("SET(…)", ColumnType(kind=Kind.SET)),
+    ("ENUM(…) with an empty label", ColumnType(kind=Kind.ENUM_NUMBER)),
+    ("SET(…) with an empty label", ColumnType(kind=Kind.SET_NUMBER)),
     ("GEOMETRY, POINT, …", ColumnType(kind=Kind.GEOMETRY)),
 )  # fmt: skip
 
@@ -76,6 +78,8 @@ _WIRE: dict[Kind, str] = {
     Kind.JSON: "the document's text, as the server prints it",
     Kind.ENUM: "label",
     Kind.SET: "labels joined by commas",
+    Kind.ENUM_NUMBER: "integer: the label's place from 1, 0 is the error value",
+    Kind.SET_NUMBER: "integer: a bit for each label, the first label's is 1; beyond 2^53 its decimal string",
     Kind.GEOMETRY: '{"wkb": base64, "srid": integer}',
 }
 
@@ -89,7 +93,11 @@ _AFTER = f"""
 - Oracle holds an empty text or binary value as NULL. In a key or unique index such a value is refused. Elsewhere it is written as NULL, and read as empty
   again where the source's column is NOT NULL; in a nullable column it cannot be told from NULL any more ([ADR 29](../adr/0029-oracle-target.md)). Oracle has no zero
   dates and no days outside the calendar; -0.0 becomes 0.
-- The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target unless "" is a label.
+- The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target, whether "" is a label or not.
+- **An ENUM or SET with an empty label** is carried as numbers, for all of its values: `""` could be the label or the error value, and `a,b` of `SET('', 'a', 'b')` one
+  label more or less. MySQL and MariaDB targets have the same number (`s+0`), Canal-JSON has numbers for every ENUM and SET, other targets get the number: PostgreSQL and
+  Oracle as the digits of a text column. A table that an earlier version captured is copied again when capture starts (`repair: stop`: it waits for `rowlock copy`), and
+  `rowlock check` lists it. Debezium's topics have labels: they are read as numbers, and the empty text, which could be either, stops the table.
 - UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the
   form of before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that information_schema
   cannot show (characters beyond U+FFFF).
@@ -132,7 +140,7 @@ _ORACLE: dict[Kind, str] = {
     Kind.DECIMAL: f"`NUMBER(p,s)`, up to {MAX_DIGITS} digits",
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), f"`VARCHAR2(n CHAR)`; above {MAX_CHARACTERS} `CLOB`"),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY), f"`RAW(n)`; above {MAX_BYTES} `BLOB`"),
-    **dict.fromkeys((Kind.ENUM, Kind.SET), "`VARCHAR2(… CHAR)`"),
+    **dict.fromkeys((Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER), "`VARCHAR2(… CHAR)`"),
 }
 
 

@@ -148,13 +148,13 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
 
 
 def moves_key(change: RowChange, plan: TablePlan) -> bool:
-    """Whether the change is an update that gives its row another key."""
+    """Return whether the change is an update that gives its row another key."""
     before, after = change.before, change.after
     return before is not None and after is not None and plan.key_of(before) != plan.key_of(after)
 
 
 def _settles_key(part: RowChange, plan: TablePlan) -> bool:
-    """Whether the change is the last word on its key, whatever is in the quarantine: a delete.
+    """Return whether the change is the last word on its key, whatever is in the quarantine: a delete.
 
     Not where each change is written as an event: its readers never saw the row that is in the quarantine.
     """
@@ -168,7 +168,7 @@ def _close(batch: Batch, earlier: list[HeldAt], key: str) -> None:
 
 
 def _is_same(key: str, other: str) -> bool:
-    """Whether two exact keys, as JSON, are equal; 0.0 and -0.0 are one key with two texts."""
+    """Return whether two exact keys, as JSON, are equal; 0.0 and -0.0 are one key with two texts."""
     return key == other or msgspec.json.decode(key) == msgspec.json.decode(other)
 
 

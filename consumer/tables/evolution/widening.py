@@ -16,7 +16,7 @@ from schemas.table.model import ColumnType, Kind
 _CHARACTERS = (Kind.CHAR, Kind.VARCHAR)
 _TEXT = (*_CHARACTERS, Kind.TEXT)
 _BYTES = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)
-_LABELS = (Kind.ENUM, Kind.SET)
+_LABELS = (Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER)
 _FRACTIONS = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
 
 

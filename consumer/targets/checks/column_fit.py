@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consumer.ordering.model import Loss
-from schemas.table.charsets import LONGEST, UNICODE, keeps_characters, text_bytes
-from schemas.table.model import ColumnType, Kind
+from schemas.table.charsets import LONGEST, UNICODE, keeps_characters, longest_text, text_bytes
+from schemas.table.model import NUMBERED, ColumnType, Kind
 from schemas.table.typemap import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
@@ -41,8 +41,10 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
     Kind.DATETIME: (Kind.DATETIME,),
     Kind.TIMESTAMP: (Kind.TIMESTAMP,),
     Kind.JSON: (Kind.JSON, Kind.TEXT),
-    Kind.ENUM: (*_TEXT, Kind.ENUM),
-    Kind.SET: (*_TEXT, Kind.SET),
+    Kind.ENUM: (*_TEXT, Kind.ENUM, Kind.ENUM_NUMBER),
+    Kind.SET: (*_TEXT, Kind.SET, Kind.SET_NUMBER),
+    Kind.ENUM_NUMBER: (*_TEXT, Kind.ENUM_NUMBER),
+    Kind.SET_NUMBER: (*_TEXT, Kind.SET_NUMBER),
     Kind.GEOMETRY: (Kind.GEOMETRY, Kind.BLOB),
 }
 
@@ -104,7 +106,7 @@ def _as_it_is(source: ColumnType, real: ColumnType) -> bool:
     if real.kind in (Kind.FLOAT, Kind.DOUBLE):
         return keeps_signs(source, real)
     if real.kind is Kind.CHAR:
-        return source.kind in (Kind.CHAR, Kind.ENUM, Kind.SET)
+        return source.kind in (Kind.CHAR, Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER)
     if real.kind is Kind.BINARY:
         return source.kind is Kind.BINARY and source.length == real.length
     if real.kind not in (Kind.TEXT, Kind.BLOB) or not real.length:
@@ -135,10 +137,7 @@ def _decimal_room(source: ColumnType, real: ColumnType) -> bool:
 
 
 def _length_room(source: ColumnType, real: ColumnType) -> bool:
-    longest = max((len(member) for member in source.members), default=source.length)
-    if source.kind is Kind.SET:
-        longest = len(",".join(source.members))
-    return not real.length or longest <= real.length
+    return not real.length or longest_text(source) <= real.length
 
 
 def _fraction_room(source: ColumnType, real: ColumnType) -> bool:
@@ -147,6 +146,13 @@ def _fraction_room(source: ColumnType, real: ColumnType) -> bool:
 
 def _same_members(source: ColumnType, real: ColumnType) -> bool:
     return set(source.members) <= set(real.members)
+
+
+def _same_numbers(source: ColumnType, real: ColumnType) -> bool:
+    """Labels that are written as numbers need the same places; those that are written as text need to be there."""
+    if source.kind in NUMBERED:
+        return _same_members(source, real)
+    return real.members[: len(source.members)] == source.members
 
 
 def _same_length(source: ColumnType, real: ColumnType) -> bool:
@@ -160,4 +166,5 @@ _ROOM: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {
     **dict.fromkeys((*_TEXT, *_BINARY), _length_room),
     **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction_room),
     **dict.fromkeys((Kind.ENUM, Kind.SET), _same_members),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _same_numbers),
 }

@@ -156,6 +156,7 @@ _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.DECIMAL: lambda _: Decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: float),
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET), _text_or_null),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), lambda _: str),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _bytes_or_null),
     **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP), _date),
     Kind.TIME: _duration,
@@ -211,7 +212,10 @@ def _read_char(_: Column) -> Convert:
 
 _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.CHAR: _read_char,
-    **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: wire_int(int(value))),
+    **dict.fromkeys(
+        (Kind.INT, Kind.BIT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER),
+        lambda _: lambda value: wire_int(int(value)),
+    ),
     Kind.DECIMAL: _read_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: wire_float),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), lambda _: to_base64),

@@ -10,7 +10,7 @@ from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex, Va
 _EXACT = 1 << 53
 _IMPLICIT: dict[Kind, Value] = {
     **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.BIT), 0), **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), 0.0),
-    Kind.DATE: "0000-00-00", Kind.JSON: "null",
+    Kind.DATE: "0000-00-00", Kind.JSON: "null", Kind.ENUM_NUMBER: 1, Kind.SET_NUMBER: 0,
 }  # fmt: skip
 _EMPTY = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.VARBINARY, Kind.BLOB, Kind.SET)
 

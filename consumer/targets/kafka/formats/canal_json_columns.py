@@ -135,5 +135,7 @@ _FORMS: dict[Kind, Callable[[ColumnType], _Form]] = {
     Kind.JSON: _always(12),
     Kind.ENUM: _enum,
     Kind.SET: _set,
+    Kind.ENUM_NUMBER: _always(4, str, int),
+    Kind.SET_NUMBER: _always(-7, str, lambda text: wire_int(int(text))),
     Kind.GEOMETRY: _always(2004, _geometry, _read_geometry),
 }

@@ -272,5 +272,7 @@ _FORMS: dict[Kind, Callable[[ColumnType], tuple[Schema, Convert | None]]] = {
     Kind.JSON: _always(_named("string", "io.debezium.data.Json")),
     Kind.ENUM: _labels("io.debezium.data.Enum"),
     Kind.SET: _labels("io.debezium.data.EnumSet"),
+    Kind.ENUM_NUMBER: _always({"type": "int32"}),
+    Kind.SET_NUMBER: _always({"type": "int64"}, _long),
     Kind.GEOMETRY: _always(_GEOMETRY, _geometry),
 }

@@ -104,6 +104,8 @@ def _in_json(type_: ColumnType) -> str:
     match type_.kind:
         case Kind.INT | Kind.YEAR | Kind.BIT:
             return "number"
+        case Kind.ENUM_NUMBER | Kind.SET_NUMBER:
+            return "number of labels"
         case Kind.DECIMAL:
             return f"decimal with {type_.scale if type_.precision else 'any'} digits after the point"
         case Kind.FLOAT | Kind.DOUBLE:

@@ -14,7 +14,7 @@ from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, Sta
 from consumer.targets.kafka.formats.plain import JsonKeys
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event
-from schemas.wire.event import ENVELOPE_VERSION, Event, Op, Source
+from schemas.wire.event import Event, Op, Source, version_of
 
 
 class _Origin(msgspec.Struct):
@@ -82,7 +82,7 @@ class RowlockFormat:
     ) -> bytes:
         origin, position = self._routed.origin, place.position
         source = Source(
-            version=ENVELOPE_VERSION,
+            version=version_of(definition),
             connector=origin.connector,
             name=origin.source,
             ts_ms=place.ts_ms,

@@ -1,0 +1,28 @@
+"""Check of rows that versions before 0.1.0 wrote of ENUM and SET columns with an empty label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from consumer.ordering.model import ApplyUnit
+from consumer.tables.stored import decode_stored
+from rowlock.views.target import TargetView, known_topics
+from schemas.findings import Finding, copy_again
+from schemas.table.model import ambiguous_columns
+from schemas.table.names import table_text
+
+
+def ambiguous_rows(session: TargetView, pipeline: str) -> Iterator[Finding]:
+    """Yield a warning for each unit whose rows in the target were written as texts of labels that can mean two values."""
+    for topic in sorted(known_topics(session, pipeline)):
+        _, state = session.read(ApplyUnit(pipeline, topic))
+        if state is None or state.definition is None:
+            continue
+        table = decode_stored(state.definition).table
+        if columns := ambiguous_columns(table):
+            yield Finding(
+                "warning",
+                f"table {table_text(table.db, table.name)}",
+                f"column {', '.join(columns)} has an empty label, and the target's rows were written as labels, which can mean two values: some may be wrong",
+                f"start capture, which copies the table (repair: stop: {copy_again(table.db, table.name)})",
+            )

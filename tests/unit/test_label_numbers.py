@@ -1,0 +1,162 @@
+"""ENUM and SET columns with an empty label are carried as numbers, and readers that do not know this stop."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from consumer.tables.evolution.decisions import Adopt, NeedsCopy, decide
+from consumer.targets.checks.column_fit import fits
+from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.kafka.control_events import encode_definition
+from producer.stops import ambiguous_labels
+from schemas.io.mysql_columns import CatalogColumn, column
+from schemas.table.model import Column, ColumnType, Kind, Table, numbered
+from schemas.values.mysql import select_list, to_mysql
+from schemas.values.postgres import to_postgres
+from schemas.values.postgres_rows import row_from_postgres
+from schemas.wire.codec import decode_event
+from schemas.wire.debezium_values import CONVERSION, converter
+from schemas.wire.event import ColumnChanges
+from tests.apply_kit import FakeSource, account_table
+
+MEMBERS = ("", "a", "b", "c")
+SET = ColumnType(kind=Kind.SET, members=MEMBERS, charset="utf8mb4", collation="utf8mb4_bin")
+SET_NUMBER = numbered(SET)
+ENUM_NUMBER = replace(SET, kind=Kind.ENUM_NUMBER)
+
+
+def of_catalog(declared: str, default: str | None = None) -> Column:
+    kind = declared.partition("(")[0]
+    row = CatalogColumn(
+        "s", default, "YES", kind, declared, None, None, None, None, None, "utf8mb4", "utf8mb4_bin", "", None
+    )
+    return column(row, quoted_defaults=True)
+
+
+def with_column(type_: ColumnType) -> Table:
+    table = account_table()
+    return replace(table, columns=(*table.columns, Column(name="s", type=type_)))
+
+
+def defined(table: Table) -> bytes:
+    source = SourceContext(connector="mysql", name="north", epoch=0, gen=5)
+    transaction = TransactionContext(
+        id="t", gtid=None, file="binlog.000001", file_number=1, pos=4, ts_ms=1, server_id=7, made_ms=2
+    )
+    return encode_definition(table, source, TopicTail(), transaction, row=0)[1]
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind"),
+    [
+        ("set('','a','b','c')", Kind.SET_NUMBER),
+        ("set('a','')", Kind.SET_NUMBER),
+        ("set('a','b')", Kind.SET),
+        ("enum('x','')", Kind.ENUM_NUMBER),
+        ("enum('x',' ')", Kind.ENUM),
+    ],
+)
+def test_a_column_with_an_empty_label_is_one_of_numbers(declared: str, kind: Kind) -> None:
+    assert of_catalog(declared).type.kind is kind
+
+
+def test_the_default_of_a_column_of_numbers_is_not_taken_for_its_value() -> None:
+    found = of_catalog("set('','a')", "'a'")
+    assert (found.default, found.default_expression) == (None, "'a'")
+
+
+def test_readers_of_the_first_version_refuse_a_definition_with_numbers() -> None:
+    raw = defined(with_column(SET_NUMBER))
+    assert b'"version":"2.0"' in raw
+    assert b'"kind":"set_number"' in raw  # a stored definition has no version: its kind is what they refuse
+    assert decode_event(raw).definition == with_column(SET_NUMBER)
+
+
+def test_other_definitions_stay_readable_by_the_first_version() -> None:
+    assert b'"version":"1.0"' in defined(with_column(replace(SET, members=("a", "b"))))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(SET, SET_NUMBER), (replace(SET, members=("a", "b")), SET_NUMBER), (SET_NUMBER, SET)]
+)
+def test_rows_are_copied_when_labels_become_numbers_or_numbers_labels(
+    old: ColumnType, new: ColumnType
+) -> None:
+    event = FakeSource().definition("ALTER TABLE acct MODIFY s SET('', 'a')", with_column(new))
+    event.effect, event.columns = "kept", ColumnChanges(modified=("s",))
+    verdict = decide(with_column(old), event, "evolve")
+    assert isinstance(verdict, NeedsCopy)
+    assert "values of column s change with its type" in verdict.why
+
+
+def test_a_further_label_keeps_the_numbers() -> None:
+    wider = replace(SET_NUMBER, members=(*MEMBERS, "d"))
+    event = FakeSource().definition(
+        "ALTER TABLE acct MODIFY s SET('', 'a', 'b', 'c', 'd')", with_column(wider)
+    )
+    event.effect, event.columns = "kept", ColumnChanges(modified=("s",))
+    assert isinstance(decide(with_column(SET_NUMBER), event, "evolve"), Adopt)
+
+
+@pytest.mark.parametrize(
+    ("real", "fit"),
+    [
+        (SET_NUMBER, True),
+        (replace(SET_NUMBER, members=(*MEMBERS, "d")), True),
+        (replace(SET_NUMBER, members=("a", "", "b", "c")), False),
+        (replace(SET_NUMBER, members=("", "a")), False),
+        (replace(SET, members=("a", "b", "c")), False),
+        (ENUM_NUMBER, False),
+        (ColumnType(kind=Kind.TEXT), True),
+        (ColumnType(kind=Kind.VARCHAR, length=2), True),
+        (ColumnType(kind=Kind.VARCHAR, length=1), False),
+        (ColumnType(kind=Kind.INT, bits=64), False),
+    ],
+)
+def test_numbers_fit_columns_whose_labels_have_the_same_places(real: ColumnType, fit: bool) -> None:
+    assert fits(SET_NUMBER, real) is fit
+
+
+def test_a_table_whose_topic_has_labels_is_stopped_for_a_copy() -> None:
+    error = ambiguous_labels(with_column(SET))
+    assert error is not None
+    assert error.cause == "definition"
+    assert "column s of bank.acct has an empty label" in error.reason
+    assert error.remedy == "rowlock copy bank.acct"
+    assert ambiguous_labels(with_column(SET_NUMBER)) is None
+    assert ambiguous_labels(with_column(replace(SET, members=("a", "b")))) is None
+
+
+@pytest.mark.parametrize("number", [0, 14, 15, str(2**63), str(2**64 - 1)])
+def test_numbers_are_written_and_read_as_they_are(number: int | str) -> None:
+    many = replace(SET_NUMBER, members=tuple(f"{n or ''}" for n in range(64)))
+    table = Table(db="d", name="t", columns=(Column(name="s", type=many),), key=account_table().key)
+    assert to_mysql(table)((number,)) == (int(number),)
+    written = to_postgres(table)((number,))
+    assert written == (str(number),)
+    assert row_from_postgres(table)(written) == (number,)
+    assert select_list(table) == ["CAST(`s` AS UNSIGNED)"]
+
+
+@pytest.mark.parametrize(("text", "number"), [("a,b,c", 14), (",a,b,c", 15), (",a", 3), ("c", 8)])
+def test_labels_of_debezium_become_numbers(text: str, number: int) -> None:
+    assert converter(SET_NUMBER, decimal_strings=False)(text) == number
+
+
+@pytest.mark.parametrize("type_", [SET_NUMBER, ENUM_NUMBER])
+def test_an_empty_text_of_debezium_could_be_two_values(type_: ColumnType) -> None:
+    with pytest.raises(CONVERSION, match="it is either the empty label or"):
+        converter(type_, decimal_strings=False)("")
+
+
+def test_a_label_of_debezium_that_the_definition_lacks_is_refused() -> None:
+    for type_ in (SET_NUMBER, ENUM_NUMBER):
+        with pytest.raises(CONVERSION):
+            converter(type_, decimal_strings=False)("x")
+
+
+def test_a_definition_with_numbers_round_trips() -> None:
+    raw = msgspec.json.encode(SET_NUMBER)
+    assert msgspec.json.decode(raw, type=ColumnType) == SET_NUMBER
