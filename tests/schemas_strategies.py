@@ -14,7 +14,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table,
 
 UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 LATIN1 = {"charset": "latin1", "collation": "latin1_swedish_ci"}
-MEMBERS = ("open", "it's", "b\\c", "d\ne", 'q"r', "ü", "")
+MEMBERS = ("open", "it's", "b\\c", "d\ne", 'q"r', "ü")
 SET_MEMBERS = ("vip", "it's", "b\\c", "ü")
 
 TYPES: dict[str, ColumnType] = {

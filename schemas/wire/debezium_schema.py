@@ -12,9 +12,9 @@ import msgspec
 from schemas.table.model import Column, Kind, Table
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
-_TEXTS = frozenset(
-    {Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
-)
+_TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET})
+_LABELS = frozenset({Kind.ENUM_NUMBER, Kind.SET_NUMBER})
+"""Labels in Debezium's topics, numbers in those that rowlock writes in its format."""
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 _INTEGERS = ("int8", "int16", "int32", "int64", "boolean")
 _TIMES = {
@@ -76,6 +76,8 @@ def _fits(column: Column, field: _Field, *, decimal_strings: bool, binaries: str
         return field.name == _TIMES[kind]
     if kind in _TEXTS:
         return field.type == "string"
+    if kind in _LABELS:
+        return field.type == "string" or field.type in _INTEGERS
     if kind in _BYTES:
         return field.type == ("bytes" if binaries in (None, "bytes") else "string")
     return True

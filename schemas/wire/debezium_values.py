@@ -184,9 +184,11 @@ def _enum_number(type_: ColumnType) -> Convert:
     places: dict[Any, int] = {label: place for place, label in enumerate(type_.members, 1) if label}
 
     def convert(value: Any) -> Value:
-        if value == "":
+        if not isinstance(value, str):
+            return operator.index(value)
+        if not value:
             raise ValueError("it is either the empty label or the error value")
-        return places[value] if isinstance(value, str) else operator.index(value)
+        return places[value]
 
     return convert
 

@@ -71,6 +71,8 @@ def _read(type_: str) -> Callable[[str], object]:
         return int
     if word in ("enum", "set"):
         labels = [_unquoted(each) for each in _LABEL.findall(type_)]
+        if "" in labels:  # a text of labels would be ambiguous: the source's values are numbers, too
+            return _integer
         return _enum(labels) if word == "enum" else _set(labels)
     if word == "geometry":
         return _geometry
