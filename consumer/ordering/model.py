@@ -179,8 +179,7 @@ class ApplyUnit:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaneProgress:
+class LaneProgress(msgspec.Struct, frozen=True):
     """A row of `rowlock_progress`. `offset`: last applied Kafka offset (-1: none). `layout`: JSON of consumer.ordering.layout."""
 
     lane: int
@@ -194,8 +193,7 @@ class LaneProgress:
     commit_ts_ms: int = 0  # source commit time of the last applied event
 
 
-@dataclass(frozen=True, slots=True)
-class UnitState:
+class UnitState(msgspec.Struct, frozen=True):
     """A row of `rowlock_unit`: what holds for the unit as a whole.
 
     `definition`: JSON of the source's schemas.table.model.Table in force (None before the first). `ddl`: None, or
@@ -206,11 +204,10 @@ class UnitState:
     definition: str | None
     ddl: str | None
     stopped: str | None
-    since_ms: int | None = field(default=None, compare=False)
+    since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
     later for a held key. `key`: JSON of the exact target key; `folded`: the folded key as text, by which later
     changes of the key are recognised. `part`: which half of a key move."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from schemas.backoff import Backoff
 
@@ -10,8 +11,7 @@ TROUBLE = Backoff(first=0.5, longest=20.0, quiet=60.0)
 """Of a unit, and of a pipeline's queries: a target that is down costs a line every 20 seconds and no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True):
     """A unit as the apply process sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
 
     offset: int

@@ -32,8 +32,7 @@ Change = tuple[str, Record | None]
 """A key and its new record; None deletes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A coordinator that can lead. `address`, `rest`: "host:port" of its gRPC and its REST, as others reach it."""
 
     name: str

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from coordinator.core.progress import PipelineProgress
 
 
-@dataclass(frozen=True, slots=True)
-class CounterRecord:
+class CounterRecord(msgspec.Struct, frozen=True):
     """The highest number ever given, as a unit's assignment or an agent's epoch."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRecord:
+class AgentRecord(msgspec.Struct, frozen=True):
     agent: str
     incarnation: str
     agent_epoch: int
     draining: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRecord:
+class UnitRecord(msgspec.Struct, frozen=True):
     """Every (agent, agent_epoch, assignment) that can hold the unit; `uid` of the catalogue's unit they were given for."""
 
     unit: str
@@ -31,27 +28,23 @@ class UnitRecord:
     holders: tuple[tuple[str, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PausedRecord:
+class PausedRecord(msgspec.Struct, frozen=True):
     unit: str
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRecord:
+class MoveRecord(msgspec.Struct, frozen=True):
     """Somebody has asked for this move, and it has not begun."""
 
     unit: str
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRecord:
+class PipelineRecord(msgspec.Struct, frozen=True):
     pipeline: str
     progress: PipelineProgress
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(msgspec.Struct, frozen=True):
     """The configuration in force. `revision`: number of the reload that it came with. `parts`: (part, its digest, since which number it is as it
     is): a unit of the part whose assignment is lower was placed under what was before."""
 

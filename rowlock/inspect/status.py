@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from consumer.ordering.model import UnitState
 from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
@@ -39,8 +41,7 @@ VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyUnitStatus:
+class ApplyUnitStatus(msgspec.Struct, frozen=True):
     """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer)."""
 
     pipeline: str
@@ -66,13 +67,12 @@ class ApplyUnitStatus:
     outdated: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     version: int
     time_ms: int
     sources: tuple[SourceStatus, ...] = ()
     units: tuple[ApplyUnitStatus, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -82,7 +82,8 @@ class Status:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the documented JSON object."""
-        return asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
 
 def unit_standing(
@@ -198,7 +199,7 @@ class StatusReader:
         except CommandError:
             return found  # it does not answer, or not to this user: capture's own state says so
         self._alarms += backlog.alarms()
-        return replace(found, headroom_seconds=backlog.headroom_s)
+        return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
     def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics are not applied that have several partitions."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class CopyAsked:
@@ -20,8 +22,7 @@ class CopyAsked:
     rate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
+class CopyRow(msgspec.Struct, frozen=True):
     """State of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
     its rate so far; None: not known. Times in ms since 1970."""
 

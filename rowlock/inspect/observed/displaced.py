@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Protocol
+
+import msgspec
 
 from rowlock.views.target import known_topics, target_session
 from schemas.config.model import Config
 
 
-@dataclass(frozen=True, slots=True)
-class DisplacedRows:
+class DisplacedRows(msgspec.Struct, frozen=True):
     """Number of rows in `rowlock_displaced` that events of a topic displaced. `superseded`: those more that a copy has brought since, as the source
     has them."""
 
@@ -23,7 +23,8 @@ class DisplacedRows:
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
-        return asdict(self)
+        found: dict[str, object] = msgspec.to_builtins(self)
+        return found
 
 
 class Documented(Protocol):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import Placement, Row
 from rowlock.views.copy_desk import copy_rows
@@ -31,8 +33,7 @@ class Why:
     since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(msgspec.Struct, frozen=True):
     """A table of which capture publishes nothing. `state`: stopped | left out (it never was captured).
 
     `at`: "file:pos" of the cause in the source's log; `since_ms`: when that was.
@@ -47,8 +48,7 @@ class TableStatus:
     since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
+class SourceStatus(msgspec.Struct, frozen=True):
     """state: running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all there was to do) |
     external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position. `copies`: of its tables, that
     are not complete."""

@@ -6,8 +6,10 @@ It is compared with what is stored (position records, topics, target tables, pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
 from rowlock.views.retention import in_bytes
@@ -66,8 +68,7 @@ class StoredTopic:
     debezium: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
+class PlannedTable(msgspec.Struct, frozen=True):
     """`what`: new, selected again, no more. `rows`, `bytes`: of the copy that follows, estimated; None: none follows."""
 
     source: str
@@ -80,8 +81,7 @@ class PlannedTable:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTarget:
+class PlannedTarget(msgspec.Struct, frozen=True):
     """`creates`: the table is made; else `columns` are what it lacks."""
 
     pipeline: str
@@ -91,8 +91,7 @@ class PlannedTarget:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTopic:
+class PlannedTopic(msgspec.Struct, frozen=True):
     """Of a topic of a target with records of the source table `table`. `stops`: the unit stops at its next change, with `why`; else rows stay as
     they are, by the route's options `outdated`, until what `remedy` says is done."""
 
@@ -106,8 +105,7 @@ class PlannedTopic:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLayout:
+class PlannedLayout(msgspec.Struct, frozen=True):
     """`why`: what is different of a unit that has been applied; it is switched at its next takeover."""
 
     pipeline: str
@@ -132,10 +130,10 @@ class RunPlan:
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
         return {
-            "tables": [asdict(each) for each in self.tables],
-            "targets": [asdict(each) for each in self.targets],
-            "layouts": [asdict(each) for each in self.layouts],
-            "topics": [asdict(each) for each in self.topics],
+            "tables": [msgspec.to_builtins(each) for each in self.tables],
+            "targets": [msgspec.to_builtins(each) for each in self.targets],
+            "layouts": [msgspec.to_builtins(each) for each in self.layouts],
+            "topics": [msgspec.to_builtins(each) for each in self.topics],
             "copies": {
                 "tables": len(self.copies),
                 "rows": sum(each.rows or 0 for each in self.copies),

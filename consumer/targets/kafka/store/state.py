@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -190,7 +190,9 @@ class ClosedEntry(msgspec.Struct, frozen=True):
 def closed_entries(unit: ApplyUnit, before: Known, after: Known, why: str, now_ms: int) -> list[ClosedEntry]:
     """Return what has left the quarantine between two states of a unit, in the order of events."""
     return [
-        ClosedEntry(unit.pipeline, unit.topic, **asdict(entry), closed=why, closed_at_ms=now_ms)
+        ClosedEntry(
+            unit.pipeline, unit.topic, **msgspec.structs.asdict(entry), closed=why, closed_at_ms=now_ms
+        )
         for each, entry in sorted(before.held.items())
         if each not in after.held
     ]
