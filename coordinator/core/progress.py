@@ -55,10 +55,10 @@ class PipelineProgress(msgspec.Struct, frozen=True):
     units), in order; it then stays where it was.
     """
 
-    checkpoint_ts: int | None = None
-    resolved_ts: int | None = None
-    by_source: Mapping[str, int] = {}
-    waits_for: tuple[str, ...] = ()
+    checkpoint_ts: int | None = msgspec.field(name="checkpoint_ts", default=None)
+    resolved_ts: int | None = msgspec.field(name="resolved_ts", default=None)
+    by_source: Mapping[str, int] = msgspec.field(name="by_source", default_factory=dict)
+    waits_for: tuple[str, ...] = msgspec.field(name="waits_for", default=())
 
     @property
     def cut_ts(self) -> int | None:

@@ -10,47 +10,47 @@ from coordinator.core.progress import PipelineProgress
 class CounterRecord(msgspec.Struct, frozen=True):
     """The highest number ever given, as a unit's assignment or an agent's epoch."""
 
-    epoch: int
+    epoch: int = msgspec.field(name="epoch")
 
 
 class AgentRecord(msgspec.Struct, frozen=True):
-    agent: str
-    incarnation: str
-    agent_epoch: int
-    draining: bool = False
+    agent: str = msgspec.field(name="agent")
+    incarnation: str = msgspec.field(name="incarnation")
+    agent_epoch: int = msgspec.field(name="agent_epoch")
+    draining: bool = msgspec.field(name="draining", default=False)
 
 
 class UnitRecord(msgspec.Struct, frozen=True):
     """Every (agent, agent_epoch, assignment) that can hold the unit; `uid` of the catalogue's unit they were given for."""
 
-    unit: str
-    uid: str
-    holders: tuple[tuple[str, int, int], ...]
+    unit: str = msgspec.field(name="unit")
+    uid: str = msgspec.field(name="uid")
+    holders: tuple[tuple[str, int, int], ...] = msgspec.field(name="holders")
 
 
 class PausedRecord(msgspec.Struct, frozen=True):
-    unit: str
+    unit: str = msgspec.field(name="unit")
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
     """Somebody has asked for this move, and it has not begun."""
 
-    unit: str
-    agent: str
+    unit: str = msgspec.field(name="unit")
+    agent: str = msgspec.field(name="agent")
 
 
 class PipelineRecord(msgspec.Struct, frozen=True):
-    pipeline: str
-    progress: PipelineProgress
+    pipeline: str = msgspec.field(name="pipeline")
+    progress: PipelineProgress = msgspec.field(name="progress")
 
 
 class ConfigRecord(msgspec.Struct, frozen=True):
     """The configuration in force. `revision`: number of the reload that it came with. `parts`: (part, its digest, since which number it is as it
     is): a unit of the part whose assignment is lower was placed under what was before."""
 
-    digest: str
-    revision: int
-    parts: tuple[tuple[str, str, int], ...]
+    digest: str = msgspec.field(name="digest")
+    revision: int = msgspec.field(name="revision")
+    parts: tuple[tuple[str, str, int], ...] = msgspec.field(name="parts")
 
 
 Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord

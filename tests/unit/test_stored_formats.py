@@ -101,7 +101,7 @@ def test_every_field_of_an_instance_has_another_value_than_its_default(
 
 @pytest.mark.parametrize("structure", STRUCTURES, ids=ids)
 def test_every_field_of_a_structure_is_in_a_golden_file(structure: Structure) -> None:
-    """Independent of the instances: the member's name stands in the bytes."""
+    """Independent of the instances: the member's name is in the bytes."""
     text = b"".join(golden(structure.files(case)[-1]) for case in structure.cases).replace(rb"\"", b'"')
     named = {
         each.wire
@@ -122,8 +122,8 @@ def test_partial_readers_read_every_member_that_they_name(view: View) -> None:
     seen: set[tuple[str, str]] = set()
     for document in view.documents:
         value = msgspec.json.decode(msgspec.json.encode(document), type=view.type)
-        for kind, name, found, said in _read(value, document):
-            assert json.loads(msgspec.json.encode(found)) == said, f"{kind}.{name}"
+        for kind, name, found, written in _read(value, document):
+            assert json.loads(msgspec.json.encode(found)) == written, f"{kind}.{name}"
             seen.add((kind, name))
     expected = {
         (kind.__name__, each.wire) for kind in structures_in(view.type) - REGISTERED for each in fields(kind)

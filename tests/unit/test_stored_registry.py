@@ -6,10 +6,12 @@ import ast
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pytest
 from pydantic import BaseModel
 
 from tests.formats import REGISTERED, STRUCTURES
@@ -81,6 +83,55 @@ def test_every_exemption_names_a_type() -> None:
         for each in EXEMPT
         if not any(name == each or name.startswith((f"{each}.", f"{each}:")) for name in names)
     ] == []
+
+
+def unnamed(kind: type) -> list[str]:
+    """Return the fields of a class statement that have no name of their own on the wire."""
+    tree = ast.parse(Path(sys.modules[kind.__module__].__file__ or "").read_text())
+    (body,) = (
+        each.body for each in tree.body if isinstance(each, ast.ClassDef) and each.name == kind.__qualname__
+    )
+    return [
+        f"{name_of(kind)}.{ast.unparse(each.target)}"
+        for each in body
+        if isinstance(each, ast.AnnAssign) and not _has_name(each.value)
+    ]
+
+
+def _has_name(value: ast.expr | None) -> bool:
+    """Return whether a field is written as `msgspec.field(name="…")`, or `Field(alias="…")` of a pydantic model."""
+    if not isinstance(value, ast.Call):
+        return False
+    words = {"msgspec.field": {"name"}, "Field": {"alias", "serialization_alias"}}[ast.unparse(value.func)]
+    return any(
+        each.arg in words and isinstance(each.value, ast.Constant) and each.value.value
+        for each in value.keywords
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(REGISTERED | VIEWED, key=name_of), ids=name_of)
+def test_every_field_names_its_member(kind: type) -> None:
+    """So that another name of the field cannot change the format."""
+    assert issubclass(kind, msgspec.Struct | BaseModel), "msgspec takes a dataclass's members from its fields"
+    bases = (each for each in kind.__mro__ if each.__module__.partition(".")[0] in PACKAGES)
+    assert [field for each in bases for field in unnamed(each)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('x: int = msgspec.field(name="x")', True),
+        ('x: int = Field(serialization_alias="x", ge=0)', True),
+        ("x: int", False),
+        ("x: int = 0", False),
+        ("x: int = msgspec.field(default=0)", False),
+        ("x: int = Field(default=0)", False),
+    ],
+)
+def test_a_field_without_a_name_is_found(line: str, expected: bool) -> None:
+    (statement,) = ast.parse(line).body
+    assert isinstance(statement, ast.AnnAssign)
+    assert _has_name(statement.value) is expected
 
 
 CODECS = re.compile(
