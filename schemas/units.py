@@ -45,38 +45,38 @@ class Op(Enum):
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """Progress of a unit. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
 
-    checkpoint_ts: Int64
-    resolved_ts: Int64
-    position: tuple[Int64, Int64, Int64, Int64] | None = None
+    checkpoint_ts: Int64 = msgspec.field(name="checkpoint_ts")
+    resolved_ts: Int64 = msgspec.field(name="resolved_ts")
+    position: tuple[Int64, Int64, Int64, Int64] | None = msgspec.field(name="position", default=None)
 
 
 class Prepared(msgspec.Struct, frozen=True, tag_field="event", tag="prepared"):
     """The worker is ready to start, and has written nothing."""
 
-    assignment: int
+    assignment: int = msgspec.field(name="assignment")
 
 
 class GettingOn(msgspec.Struct, frozen=True, tag_field="event", tag="getting on"):
     """The worker is not ready yet, and has done something for it since it last said so."""
 
-    assignment: int
+    assignment: int = msgspec.field(name="assignment")
 
 
 class Progressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
     """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
 
-    assignment: int
-    mark: Mark
-    rows_per_s: int = 0
-    error: str | None = None
+    assignment: int = msgspec.field(name="assignment")
+    mark: Mark = msgspec.field(name="mark")
+    rows_per_s: int = msgspec.field(name="rows_per_s", default=0)
+    error: str | None = msgspec.field(name="error", default=None)
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """The worker has ended: nothing of it can write any more. `error` if it ended by itself."""
 
-    assignment: int
-    mark: Mark | None = None
-    error: str | None = None
+    assignment: int = msgspec.field(name="assignment")
+    mark: Mark | None = msgspec.field(name="mark", default=None)
+    error: str | None = msgspec.field(name="error", default=None)
 
 
 WorkerEvent = Prepared | GettingOn | Progressed | Ended
@@ -85,14 +85,14 @@ WorkerEvent = Prepared | GettingOn | Progressed | Ended
 class UnitCommand(msgspec.Struct, frozen=True):
     """A line on the stdin of a worker's process. `mark`: how far the unit was, as far as the owner knows."""
 
-    do: Op
-    unit: str
-    assignment: int
-    mark: Mark | None = None
+    do: Op = msgspec.field(name="do")
+    unit: str = msgspec.field(name="unit")
+    assignment: int = msgspec.field(name="assignment")
+    mark: Mark | None = msgspec.field(name="mark", default=None)
 
 
 class UnitLine(msgspec.Struct, frozen=True, tag_field="kind", tag="unit"):
     """A line on its stdout; lines of other kinds are about the process."""
 
-    unit: str
-    event: WorkerEvent
+    unit: str = msgspec.field(name="unit")
+    event: WorkerEvent = msgspec.field(name="event")

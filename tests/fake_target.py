@@ -10,10 +10,12 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
 from typing import Any
+
+from msgspec import structs
 
 from consumer.errors import (
     CommitUnknownError,
@@ -160,8 +162,8 @@ class FakeSession:
             for lane in range(lanes):
                 state.lanes[lane] = LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout)
         epoch = max(row.epoch for row in state.lanes.values()) + 1
-        state.lanes = {lane: replace(row, epoch=epoch) for lane, row in state.lanes.items()}
-        before, state.unit = state.unit, replace(state.unit, stopped=None)
+        state.lanes = {lane: structs.replace(row, epoch=epoch) for lane, row in state.lanes.items()}
+        before, state.unit = state.unit, structs.replace(state.unit, stopped=None)
         return epoch, list(state.lanes.values()), before
 
     def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
@@ -171,7 +173,9 @@ class FakeSession:
             state = self._target.state
             if not state.lanes or any(row.epoch != epoch for row in state.lanes.values()):
                 raise FencedError("another epoch")
-            state.lanes = {lane: replace(row, attempt=row.attempt + 1) for lane, row in state.lanes.items()}
+            state.lanes = {
+                lane: structs.replace(row, attempt=row.attempt + 1) for lane, row in state.lanes.items()
+            }
             return list(state.lanes.values()), state.unit, list(state.held.values())
 
     @contextmanager
@@ -217,7 +221,7 @@ class FakeSession:
         return list(self._target.state.held.values())
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
-        self._target.state.unit = replace(self._target.state.unit, stopped=message)
+        self._target.state.unit = structs.replace(self._target.state.unit, stopped=message)
 
     def ensure_bookkeeping(self) -> None: ...
 

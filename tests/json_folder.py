@@ -17,10 +17,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from consumer.errors import FencedError, RefusedError, TransientError
 from consumer.ordering.fencing_tokens import next_epoch
@@ -83,7 +83,7 @@ class Commits:
             wanted = change(last)
             if wanted is last:
                 return last
-            made = msgspec.structs.replace(wanted, number=last.number + 1)
+            made = replace(wanted, number=last.number + 1)
             try:
                 self.make(made)
             except LostError:
@@ -139,7 +139,7 @@ class FolderProgress:
             )
             highest = max(row.epoch for row in rows)
             epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
-            return msgspec.structs.replace(
+            return replace(
                 last,
                 lanes=tuple(replace(row, epoch=epoch) for row in rows),
                 state=replace(before, stopped=None),
@@ -152,9 +152,7 @@ class FolderProgress:
         def begun(last: Commit) -> Commit:
             if not last.lanes or any(row.epoch != epoch for row in last.lanes):
                 raise FencedError(f"expected epoch {epoch}, there is {last.lanes}")
-            return msgspec.structs.replace(
-                last, lanes=tuple(replace(row, attempt=row.attempt + 1) for row in last.lanes)
-            )
+            return replace(last, lanes=tuple(replace(row, attempt=row.attempt + 1) for row in last.lanes))
 
         made = self.of(unit).change(begun)
         return list(made.lanes), made.state, list(made.held)
@@ -166,7 +164,7 @@ class FolderProgress:
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         def stopped(last: Commit) -> Commit:
             ours = all(row.epoch == epoch for row in last.lanes)
-            return msgspec.structs.replace(last, state=replace(last.state, stopped=message)) if ours else last
+            return replace(last, state=replace(last.state, stopped=message)) if ours else last
 
         self.of(unit).change(stopped)
 
@@ -254,7 +252,7 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
     def create_table(self, table: Table) -> None:
         """Without unique indexes: nothing here compares other values than keys."""
         self.ensure_bookkeeping()
-        plain = msgspec.structs.replace(table, unique=())
+        plain = replace(table, unique=())
         write_durably(self._definition(table.db, table.name), encode_table(plain))
 
     def keys(self, unit: ApplyUnit, table: TargetTable, where: object) -> Iterable[Sequence[Key]]:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
@@ -102,7 +103,7 @@ class KafkaStand:
         self._write(
             unit,
             lambda record: msgspec.structs.replace(
-                record, lanes=tuple(replace(row, epoch=epoch) for row in record.lanes)
+                record, lanes=tuple(structs.replace(row, epoch=epoch) for row in record.lanes)
             ),
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pydantic import SecretStr
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable
@@ -295,7 +296,7 @@ class Lane:
 
     def apply(self, *nets: NetChange, displacing: str | None = None) -> int:
         """Returns how many rows were displaced."""
-        after = replace(self.row, offset=self.row.offset + 1)
+        after = structs.replace(self.row, offset=self.row.offset + 1)
         with self.session.transaction(self.unit, [self.row]) as tx:
             displaced = sum(tx.apply(net, displacing=displacing) for net in nets)
             tx.write_progress([after])

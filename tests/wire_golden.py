@@ -1,7 +1,8 @@
 """One message of every kind as the golden files of the wire have it (tests/golden/wire): the bytes, and the same to be read by people.
 
-Within a version of the protocol a file may change only by a field that is added at the end and has a default. Anything else raises `VERSION`, and
-the files of the new version are written beside the old ones: python -m tests.wire_golden
+A golden file never changes. Within a version of the protocol a message may get a field at its end that has a default: its bytes then go into
+a new file (heartbeat.2.json beside heartbeat.json). Anything else raises `VERSION`, and the files of the new version get a folder of their own.
+`python -m tests.wire_golden` writes the files that are missing.
 """
 
 from __future__ import annotations
@@ -73,9 +74,22 @@ def encoded() -> dict[str, bytes]:
     return {**frames, "question": wire.put_question(), "leader": wire.put_leader(LEADER)}
 
 
+def files(name: str) -> list[Path]:
+    """Return the golden files of a message, the oldest first."""
+    first = FOLDER / f"{name}.json"
+    later = sorted(FOLDER.glob(f"{name}.[0-9]*.json"), key=lambda path: int(path.suffixes[-2][1:]))
+    return [first, *later] if first.exists() else later
+
+
 def golden(name: str) -> bytes:
-    """Return the bytes of a golden file, whose other half says the same."""
-    kept = json.loads((FOLDER / f"{name}.json").read_text())
+    """Return the bytes of the newest golden file."""
+    return content(files(name)[-1])
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a golden file, whose other half has the same in plain text."""
+    name = path.name
+    kept = json.loads(path.read_text())
     data = bytes.fromhex(kept["bytes"])
     assert msgspec.msgpack.decode(data) == kept["says"], name
     return data
@@ -89,8 +103,12 @@ def plain(data: bytes) -> Any:
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, data in encoded().items():
+        there = files(name)
+        if there and content(there[-1]) == data:
+            continue
+        new = FOLDER / (f"{name}.{len(there) + 1}.json" if there else f"{name}.json")
         says = json.dumps(plain(data), ensure_ascii=False)
-        (FOLDER / f"{name}.json").write_text(f'{{"says": {says},\n "bytes": "{data.hex()}"}}\n')
+        new.write_text(f'{{"says": {says},\n "bytes": "{data.hex()}"}}\n')
 
 
 if __name__ == "__main__":

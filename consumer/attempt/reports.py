@@ -28,8 +28,8 @@ State = Literal["ok", "behind", "stopped", "fenced"]
 class CopyNeed(msgspec.Struct, frozen=True):
     """See consumer.errors.CopyNeededError. `after`: a copy that begins behind this offset of the topic will do."""
 
-    after: int
-    cause: str
+    after: int = msgspec.field(name="after")
+    cause: str = msgspec.field(name="cause")
 
 
 class Report(msgspec.Struct, omit_defaults=True):
@@ -43,20 +43,20 @@ class Report(msgspec.Struct, omit_defaults=True):
     table heals it; `long`: it is behind because what comes next takes long, and would keep other units waiting.
     """
 
-    topic: str
-    state: State
-    epoch: int
-    offset: int
-    applied: int = 0
-    dropped: int = 0
-    held: int = 0
-    displaced: int = 0
-    commit_ts_ms: int = 0
-    position: Position | None = None
-    query: str = ""
-    message: str = ""
-    copy: CopyNeed | None = None
-    long: bool = False
+    topic: str = msgspec.field(name="topic")
+    state: State = msgspec.field(name="state")
+    epoch: int = msgspec.field(name="epoch")
+    offset: int = msgspec.field(name="offset")
+    applied: int = msgspec.field(name="applied", default=0)
+    dropped: int = msgspec.field(name="dropped", default=0)
+    held: int = msgspec.field(name="held", default=0)
+    displaced: int = msgspec.field(name="displaced", default=0)
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms", default=0)
+    position: Position | None = msgspec.field(name="position", default=None)
+    query: str = msgspec.field(name="query", default="")
+    message: str = msgspec.field(name="message", default="")
+    copy: CopyNeed | None = msgspec.field(name="copy", default=None)
+    long: bool = msgspec.field(name="long", default=False)
 
 
 def said_again(report: Report) -> Report:
@@ -65,8 +65,8 @@ def said_again(report: Report) -> Report:
 
 
 class _Datagram(msgspec.Struct):
-    token: str
-    reports: list[Report]
+    token: str = msgspec.field(name="token")
+    reports: list[Report] = msgspec.field(name="reports")
 
 
 _ENCODE = msgspec.json.Encoder().encode

@@ -111,8 +111,8 @@ def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
 
 
 class _KnownTable(msgspec.Struct):
-    of: str | None
-    table: Table
+    of: str | None = msgspec.field(name="of")
+    table: Table = msgspec.field(name="table")
 
 
 def known_table(text: str | None, table: Table) -> bytes:

@@ -19,11 +19,11 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from consumer.ordering.collations import FOLD_DATA_VERSION, text_fold
 from consumer.ordering.model import Held, TargetTable

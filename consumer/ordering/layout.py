@@ -24,12 +24,12 @@ SEED = 0x726F776C6F636B  # "rowlock"
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """`routes` and `keys` are fingerprints of the pipeline's routes and of the target tables' keys."""
 
-    lanes: int
-    hash: str = HASH
-    seed: int = SEED
-    fold: int = FOLD_VERSION
-    routes: str = ""
-    keys: str = ""
+    lanes: int = msgspec.field(name="lanes")
+    hash: str = msgspec.field(name="hash", default=HASH)
+    seed: int = msgspec.field(name="seed", default=SEED)
+    fold: int = msgspec.field(name="fold", default=FOLD_VERSION)
+    routes: str = msgspec.field(name="routes", default="")
+    keys: str = msgspec.field(name="keys", default="")
 
     def encode(self) -> str:
         """Return the JSON that is stored in `LaneProgress.layout`; equal layouts give equal text."""

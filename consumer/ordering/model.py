@@ -179,23 +179,22 @@ class ApplyUnit:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaneProgress:
+class LaneProgress(msgspec.Struct, frozen=True):
     """A row of `rowlock_progress`. `offset`: last applied Kafka offset (-1: none). `layout`: JSON of consumer.ordering.layout."""
 
-    lane: int
-    epoch: int
-    attempt: int
-    topic_id: str
-    offset: int
-    position: Position
-    gen: int
-    layout: str
-    commit_ts_ms: int = 0  # source commit time of the last applied event
+    lane: int = msgspec.field(name="lane")
+    epoch: int = msgspec.field(name="epoch")
+    attempt: int = msgspec.field(name="attempt")
+    topic_id: str = msgspec.field(name="topic_id")
+    offset: int = msgspec.field(name="offset")
+    position: Position = msgspec.field(name="position")
+    gen: int = msgspec.field(name="gen")
+    layout: str = msgspec.field(name="layout")
+    #: source commit time of the last applied event
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms", default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitState:
+class UnitState(msgspec.Struct, frozen=True):
     """A row of `rowlock_unit`: what holds for the unit as a whole.
 
     `definition`: JSON of the source's schemas.table.model.Table in force (None before the first). `ddl`: None, or
@@ -203,23 +202,22 @@ class UnitState:
     `since_ms` since when.
     """
 
-    definition: str | None
-    ddl: str | None
-    stopped: str | None
-    since_ms: int | None = field(default=None, compare=False)
+    definition: str | None = msgspec.field(name="definition")
+    ddl: str | None = msgspec.field(name="ddl")
+    stopped: str | None = msgspec.field(name="stopped")
+    since_ms: int | None = msgspec.field(name="since_ms", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
     later for a held key. `key`: JSON of the exact target key; `folded`: the folded key as text, by which later
     changes of the key are recognised. `part`: which half of a key move."""
 
-    offset: int
-    part: int
-    table: str  # "schema.name" in the target
-    key: str
-    folded: str
-    event: str
-    error: str  # why; for entries queued behind another: "held behind offset N"
-    commit_ts_ms: int
+    offset: int = msgspec.field(name="offset")
+    part: int = msgspec.field(name="part")
+    table: str = msgspec.field(name="table")  # "schema.name" in the target
+    key: str = msgspec.field(name="key")
+    folded: str = msgspec.field(name="folded")
+    event: str = msgspec.field(name="event")
+    error: str = msgspec.field(name="error")  # why; for entries queued behind another: "held behind offset N"
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms")

@@ -6,7 +6,9 @@ The rows of `rowlock_progress` are the truth; these functions only say what foll
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from consumer.errors import FencedError, UnitStoppedError
 from consumer.ordering.layout import Layout

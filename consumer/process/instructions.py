@@ -83,7 +83,7 @@ class AssignedProcess:
         """Let the shells that are here, and those to come, have Spark; and keep it warm. In Spark's thread."""
         with fault_ends_process(""):
             end_with_java(spark.java, stop, os._exit)
-            self._lines.write(json.dumps({"kind": "ready", "seconds": round(seconds, 2)}) + "\n")
+            self._lines.write(_ready(seconds))
             self._shells.spark_up(spark)
             idle = lambda: self._shells.idle  # noqa: E731
             spark.warm_up(self._config, self._slots, after=self._warm_after, idle=idle, ended=stop)
@@ -136,6 +136,10 @@ class AssignedProcess:
         self._times.follow(captured_sources(config))
         changed = self._shells.configure(self._config)
         log.info("configuration taken", pipelines=sorted(changed))
+
+
+def _ready(seconds: float) -> str:
+    return json.dumps({"kind": "ready", "seconds": round(seconds, 2)}) + "\n"
 
 
 def _slow(seconds: float) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
+
+import msgspec
 
 from consumer.units.supervision import Watched
 
@@ -73,4 +74,6 @@ class _Nowhere:
 
 
 def _facts(unit: Watched) -> dict[str, Any]:
-    return {name: value for name, value in asdict(unit).items() if value != "" or name != "message"}
+    return {
+        name: value for name, value in msgspec.to_builtins(unit).items() if value != "" or name != "message"
+    }

@@ -27,23 +27,23 @@ ROW_OPS = frozenset("cud" + SNAPSHOT_READ)
 class SlimSource(msgspec.Struct, gc=False):
     """The fields of an event's `source` that apply reads."""
 
-    version: str
-    ts_ms: int
-    db: str
-    table: str
-    position: Position
-    prev: Position | None
-    gen: int
+    version: str = msgspec.field(name="version")
+    ts_ms: int = msgspec.field(name="ts_ms")
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
+    position: Position = msgspec.field(name="position")
+    prev: Position | None = msgspec.field(name="prev")
+    gen: int = msgspec.field(name="gen")
 
 
 class SlimEvent(msgspec.Struct):
     """Any event, as far as it can be read without a definition."""
 
-    op: str
-    source: SlimSource
-    before: Any = None
-    after: Any = None
-    undecodable: Undecodable | None = None
+    op: str = msgspec.field(name="op")
+    source: SlimSource = msgspec.field(name="source")
+    before: Any = msgspec.field(name="before", default=None)
+    after: Any = msgspec.field(name="after", default=None)
+    undecodable: Undecodable | None = msgspec.field(name="undecodable", default=None)
 
 
 Decode = Callable[[bytes], Any]

@@ -15,13 +15,13 @@ from schemas.wire.event import ColumnChanges
 class _Beside(msgspec.Struct, omit_defaults=True):
     """Fields beside the table's own, which readers of tables ignore."""
 
-    written_as: dict[str, str] = {}
-    left: tuple[str, ...] = ()
-    lost: bool = False
-    since: int | None = None
-    emptied: int | None = None
-    unwritten: tuple[str, ...] = ()
-    snapshot: tuple[int, int] | None = None
+    written_as: dict[str, str] = msgspec.field(name="written_as", default_factory=dict)
+    left: tuple[str, ...] = msgspec.field(name="left", default=())
+    lost: bool = msgspec.field(name="lost", default=False)
+    since: int | None = msgspec.field(name="since", default=None)
+    emptied: int | None = msgspec.field(name="emptied", default=None)
+    unwritten: tuple[str, ...] = msgspec.field(name="unwritten", default=())
+    snapshot: tuple[int, int] | None = msgspec.field(name="snapshot", default=None)
 
 
 _SAME = tuple(name for name in _Beside.__struct_fields__ if name != "written_as")

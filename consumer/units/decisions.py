@@ -6,7 +6,9 @@ target and Kafka), from workers' reports and from looks at Spark's progress; han
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.units.looks import SMALL, arrived, left_behind

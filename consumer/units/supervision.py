@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from schemas.backoff import Backoff
 
@@ -10,18 +11,17 @@ TROUBLE = Backoff(first=0.5, longest=20.0, quiet=60.0)
 """Of a unit, and of a pipeline's queries: a target that is down costs a line every 20 seconds and no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(msgspec.Struct, frozen=True):
     """A unit as the apply process sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
 
-    offset: int
-    state: str = "ok"
-    message: str = ""
-    commit_ts_ms: int = 0
-    applied: int = 0
-    dropped: int = 0
-    held: int = 0
-    displaced: int = 0
+    offset: int = msgspec.field(name="offset")
+    state: str = msgspec.field(name="state", default="ok")
+    message: str = msgspec.field(name="message", default="")
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms", default=0)
+    applied: int = msgspec.field(name="applied", default=0)
+    dropped: int = msgspec.field(name="dropped", default=0)
+    held: int = msgspec.field(name="held", default=0)
+    displaced: int = msgspec.field(name="displaced", default=0)
 
 
 FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message")

@@ -32,13 +32,12 @@ Change = tuple[str, Record | None]
 """A key and its new record; None deletes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A coordinator that can lead. `address`, `rest`: "host:port" of its gRPC and its REST, as others reach it."""
 
-    name: str
-    address: str
-    rest: str = ""
+    name: str = msgspec.field(name="name")
+    address: str = msgspec.field(name="address")
+    rest: str = msgspec.field(name="rest", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +89,12 @@ class NewerVersionError(ValueError):
 
 
 class _Wire(msgspec.Struct, omit_defaults=True):
-    v: str
-    kind: str
-    rev: int = 0
-    nonce: str = ""
-    candidate: Candidate | None = None
-    records: list[tuple[str, msgspec.Raw]] = []
+    v: str = msgspec.field(name="v")
+    kind: str = msgspec.field(name="kind")
+    rev: int = msgspec.field(name="rev", default=0)
+    nonce: str = msgspec.field(name="nonce", default="")
+    candidate: Candidate | None = msgspec.field(name="candidate", default=None)
+    records: list[tuple[str, msgspec.Raw]] = msgspec.field(name="records", default_factory=list)
 
 
 _RECORDS: dict[str, type[Record]] = {

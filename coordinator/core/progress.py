@@ -6,7 +6,9 @@ Pure, over values the caller keeps. All times are source commit times in ms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from schemas.units import Mark
 
@@ -46,18 +48,17 @@ class PipelineUnits:
     by_source: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineProgress:
+class PipelineProgress(msgspec.Struct, frozen=True):
     """`checkpoint_ts`, `resolved_ts`: minimum over all units; `cut_ts`: up to where *all* sources are applied.
 
     None: not known yet. `waits_for`: what keeps it from being computed anew (units without a mark, sources without
     units), in order; it then stays where it was.
     """
 
-    checkpoint_ts: int | None = None
-    resolved_ts: int | None = None
-    by_source: Mapping[str, int] = field(default_factory=dict)
-    waits_for: tuple[str, ...] = ()
+    checkpoint_ts: int | None = msgspec.field(name="checkpoint_ts", default=None)
+    resolved_ts: int | None = msgspec.field(name="resolved_ts", default=None)
+    by_source: Mapping[str, int] = msgspec.field(name="by_source", default_factory=dict)
+    waits_for: tuple[str, ...] = msgspec.field(name="waits_for", default=())
 
     @property
     def cut_ts(self) -> int | None:

@@ -2,62 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from coordinator.core.progress import PipelineProgress
 
 
-@dataclass(frozen=True, slots=True)
-class CounterRecord:
+class CounterRecord(msgspec.Struct, frozen=True):
     """The highest number ever given, as a unit's assignment or an agent's epoch."""
 
-    epoch: int
+    epoch: int = msgspec.field(name="epoch")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRecord:
-    agent: str
-    incarnation: str
-    agent_epoch: int
-    draining: bool = False
+class AgentRecord(msgspec.Struct, frozen=True):
+    agent: str = msgspec.field(name="agent")
+    incarnation: str = msgspec.field(name="incarnation")
+    agent_epoch: int = msgspec.field(name="agent_epoch")
+    draining: bool = msgspec.field(name="draining", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitRecord:
+class UnitRecord(msgspec.Struct, frozen=True):
     """Every (agent, agent_epoch, assignment) that can hold the unit; `uid` of the catalogue's unit they were given for."""
 
-    unit: str
-    uid: str
-    holders: tuple[tuple[str, int, int], ...]
+    unit: str = msgspec.field(name="unit")
+    uid: str = msgspec.field(name="uid")
+    holders: tuple[tuple[str, int, int], ...] = msgspec.field(name="holders")
 
 
-@dataclass(frozen=True, slots=True)
-class PausedRecord:
-    unit: str
+class PausedRecord(msgspec.Struct, frozen=True):
+    unit: str = msgspec.field(name="unit")
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRecord:
+class MoveRecord(msgspec.Struct, frozen=True):
     """Somebody has asked for this move, and it has not begun."""
 
-    unit: str
-    agent: str
+    unit: str = msgspec.field(name="unit")
+    agent: str = msgspec.field(name="agent")
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRecord:
-    pipeline: str
-    progress: PipelineProgress
+class PipelineRecord(msgspec.Struct, frozen=True):
+    pipeline: str = msgspec.field(name="pipeline")
+    progress: PipelineProgress = msgspec.field(name="progress")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRecord:
+class ConfigRecord(msgspec.Struct, frozen=True):
     """The configuration in force. `revision`: number of the reload that it came with. `parts`: (part, its digest, since which number it is as it
     is): a unit of the part whose assignment is lower was placed under what was before."""
 
-    digest: str
-    revision: int
-    parts: tuple[tuple[str, str, int], ...]
+    digest: str = msgspec.field(name="digest")
+    revision: int = msgspec.field(name="revision")
+    parts: tuple[tuple[str, str, int], ...] = msgspec.field(name="parts")
 
 
 Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord

@@ -14,9 +14,13 @@ from coordinator.server.operators.copies import CopyAsked, CopyOrders, CopyRefus
 class _NamedTable(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    table: str = Field(min_length=3, description="`database.table` at the source; odd names in backticks.")
+    table: str = Field(
+        alias="table", min_length=3, description="`database.table` at the source; odd names in backticks."
+    )
     source: str | None = Field(
-        default=None, description="Name of the source; not needed where one source has such a table."
+        alias="source",
+        default=None,
+        description="Name of the source; not needed where one source has such a table.",
     )
 
 
@@ -24,11 +28,13 @@ class CopyTable(_NamedTable):
     """The table to copy again."""
 
     where: str | None = Field(
+        alias="where",
         default=None,
         min_length=1,
         description="An SQL condition of the source: only rows that match are copied, and nothing is deleted for it.",
     )
     max_rows_per_second: int | None = Field(
+        alias="max_rows_per_second",
         default=None,
         ge=0,
         description="Most rows a second that are read; 0: as many as the source gives; null: the source's `copy_rows_per_second`.",
@@ -43,6 +49,7 @@ class CopyRate(_NamedTable):
     """The rate of a copy that waits or runs."""
 
     max_rows_per_second: int | None = Field(
+        alias="max_rows_per_second",
         ge=0,
         description="Most rows a second that are read from now on; null or 0: as many as the source gives.",
     )
@@ -51,40 +58,67 @@ class CopyRate(_NamedTable):
 class CopyAccepted(Answer):
     """The request is durable; the listing shows what becomes of it."""
 
-    id: str = Field(description="Of the request.")
-    source: str = Field(description="The source that copies.")
-    table: str = Field(description="The table.")
+    id: str = Field(serialization_alias="id", description="Of the request.")
+    source: str = Field(serialization_alias="source", description="The source that copies.")
+    table: str = Field(serialization_alias="table", description="The table.")
 
 
 class Copy(Answer):
     """State of the last request to copy a table again."""
 
-    source: str = Field(description="The source.")
-    table: str = Field(description="The table.")
-    id: str = Field(description="Of the request.")
-    phase: str = Field(description="`waiting`, `running`, `done`, `refused` (see `reason`) or `cancelled`.")
+    source: str = Field(serialization_alias="source", description="The source.")
+    table: str = Field(serialization_alias="table", description="The table.")
+    id: str = Field(serialization_alias="id", description="Of the request.")
+    phase: str = Field(
+        serialization_alias="phase",
+        description="`waiting`, `running`, `done`, `refused` (see `reason`) or `cancelled`.",
+    )
     by: str = Field(
-        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`."
+        serialization_alias="by",
+        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`.",
     )
-    cause: str = Field(description="Reason for which a unit needs it; empty for an operator's.")
-    where: str | None = Field(description="The condition of its rows; null: all.")
-    rows: int = Field(description="Rows published so far.")
-    estimate: int | None = Field(description="About how many there are; null: not known.")
+    cause: str = Field(
+        serialization_alias="cause", description="Reason for which a unit needs it; empty for an operator's."
+    )
+    where: str | None = Field(
+        serialization_alias="where", description="The condition of its rows; null: all."
+    )
+    rows: int = Field(serialization_alias="rows", description="Rows published so far.")
+    estimate: int | None = Field(
+        serialization_alias="estimate", description="About how many there are; null: not known."
+    )
     eta_s: float | None = Field(
-        description="Seconds until all are read, by the rate so far; null: not known."
+        serialization_alias="eta_s",
+        description="Seconds until all are read, by the rate so far; null: not known.",
     )
-    max_rows_per_second: int | None = Field(description="Most rows a second that it reads; null: no limit.")
-    requested_ms: int = Field(description="Time of the request, in ms since 1970.")
-    began_ms: int | None = Field(description="Time of its beginning; null: not yet.")
-    ended_ms: int | None = Field(description="Time of its end; null: not yet.")
-    restarts: int = Field(description="Times that it began anew because the table was altered.")
-    reason: str = Field(description="Of one that is refused or cancelled: what was seen, and what to do.")
+    max_rows_per_second: int | None = Field(
+        serialization_alias="max_rows_per_second",
+        description="Most rows a second that it reads; null: no limit.",
+    )
+    requested_ms: int = Field(
+        serialization_alias="requested_ms", description="Time of the request, in ms since 1970."
+    )
+    began_ms: int | None = Field(
+        serialization_alias="began_ms", description="Time of its beginning; null: not yet."
+    )
+    ended_ms: int | None = Field(
+        serialization_alias="ended_ms", description="Time of its end; null: not yet."
+    )
+    restarts: int = Field(
+        serialization_alias="restarts", description="Times that it began anew because the table was altered."
+    )
+    reason: str = Field(
+        serialization_alias="reason",
+        description="Of one that is refused or cancelled: what was seen, and what to do.",
+    )
 
 
 class CopyList(Answer):
     """Copies, by source and table."""
 
-    copies: list[Copy] = Field(description="The last request of each table, for a day after its end.")
+    copies: list[Copy] = Field(
+        serialization_alias="copies", description="The last request of each table, for a day after its end."
+    )
 
 
 def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:

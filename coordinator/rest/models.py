@@ -24,138 +24,204 @@ class Answer(BaseModel):
 class Leader(Answer):
     """The leading coordinator."""
 
-    rev: int = Field(description="Its term; grows with every election.")
-    name: str = Field(description="Its name.")
-    address: str = Field(description="`host:port` where agents reach it.")
-    rest: str = Field(description="`host:port` of its REST interface.")
-    since_s: float = Field(description="Seconds since the coordinator that was asked saw its claim.")
-    am_i: bool = Field(description="Whether the coordinator that was asked is it.")
+    rev: int = Field(serialization_alias="rev", description="Its term; grows with every election.")
+    name: str = Field(serialization_alias="name", description="Its name.")
+    address: str = Field(serialization_alias="address", description="`host:port` where agents reach it.")
+    rest: str = Field(serialization_alias="rest", description="`host:port` of its REST interface.")
+    since_s: float = Field(
+        serialization_alias="since_s",
+        description="Seconds since the coordinator that was asked saw its claim.",
+    )
+    am_i: bool = Field(
+        serialization_alias="am_i", description="Whether the coordinator that was asked is it."
+    )
 
 
 class Agent(Answer):
     """A process that runs units."""
 
-    name: str = Field(description="Its name.")
-    incarnation: str = Field(description="Names this start of it.")
-    agent_epoch: int = Field(description="Number of this start; a restarted agent has a higher one.")
+    name: str = Field(serialization_alias="name", description="Its name.")
+    incarnation: str = Field(serialization_alias="incarnation", description="Names this start of it.")
+    agent_epoch: int = Field(
+        serialization_alias="agent_epoch",
+        description="Number of this start; a restarted agent has a higher one.",
+    )
     state: str = Field(
-        description="`registered`: not heard in this term yet; `synced`; `expired`: silent for longer than its lease."
+        serialization_alias="state",
+        description="`registered`: not heard in this term yet; `synced`; `expired`: silent for longer than its lease.",
     )
-    liveness: str = Field(description="Its own word: `alive` or `stopping`.")
-    draining: bool = Field(description="Whether it was asked to give its units away.")
-    connected: bool = Field(description="Whether a stream of it is open.")
-    last_heard_s: float = Field(description="Seconds since its last message.")
-    units: int = Field(description="Units that it holds, in whatever state.")
-    rows_per_s: int = Field(description="Rows a second over the units that it runs.")
-    failures: int = Field(description="Preparations that failed there since a unit last got to work.")
+    liveness: str = Field(serialization_alias="liveness", description="Its own word: `alive` or `stopping`.")
+    draining: bool = Field(
+        serialization_alias="draining", description="Whether it was asked to give its units away."
+    )
+    connected: bool = Field(serialization_alias="connected", description="Whether a stream of it is open.")
+    last_heard_s: float = Field(
+        serialization_alias="last_heard_s", description="Seconds since its last message."
+    )
+    units: int = Field(serialization_alias="units", description="Units that it holds, in whatever state.")
+    rows_per_s: int = Field(
+        serialization_alias="rows_per_s", description="Rows a second over the units that it runs."
+    )
+    failures: int = Field(
+        serialization_alias="failures",
+        description="Preparations that failed there since a unit last got to work.",
+    )
     backs_off_s: float | None = Field(
+        serialization_alias="backs_off_s",
         description="Seconds for which it is still given no units because of them (0: it is tried with one); null: it is "
-        "given units like any other."
+        "given units like any other.",
     )
-    counters: dict[str, int] = Field(description="Statistics of its messages, by name.")
+    counters: dict[str, int] = Field(
+        serialization_alias="counters", description="Statistics of its messages, by name."
+    )
     configuration: str = Field(
+        serialization_alias="configuration",
         description="Digest of the configuration that it runs new units under (without secrets and paths); empty: "
-        "it does not say."
+        "it does not say.",
     )
     in_force: bool = Field(
+        serialization_alias="in_force",
         description="Whether that is the configuration in force. Where not, it keeps what it has and is given no units: bring the file to its "
-        "machine; it looks again every few seconds."
+        "machine; it looks again every few seconds.",
     )
 
 
 class Unit(Answer):
     """A unit of scheduling: a capture unit (one source) or an apply unit (one topic of one pipeline)."""
 
-    unit: str = Field(description="Its name: `capture/SOURCE` or `apply/PIPELINE/TOPIC`.")
-    kind: str = Field(description="`capture` or `apply`.")
-    source: str = Field(description="The source its rows come from.")
-    pipeline: str | None = Field(description="Its pipeline; null: a capture unit.")
-    state: str = Field(
-        description="`absent`, `recovering` (a new coordinator waits for its agents), `prepare`, `commit`, `replicating`, "
-        "`removing`."
+    unit: str = Field(
+        serialization_alias="unit", description="Its name: `capture/SOURCE` or `apply/PIPELINE/TOPIC`."
     )
-    agent: str | None = Field(description="The agent that runs it, or that gets ready to.")
-    moving_to: str | None = Field(description="The new agent of a move under way.")
-    epoch: int = Field(description="Number of its assignment: the fencing token in the target.")
+    kind: str = Field(serialization_alias="kind", description="`capture` or `apply`.")
+    source: str = Field(serialization_alias="source", description="The source its rows come from.")
+    pipeline: str | None = Field(
+        serialization_alias="pipeline", description="Its pipeline; null: a capture unit."
+    )
+    state: str = Field(
+        serialization_alias="state",
+        description="`absent`, `recovering` (a new coordinator waits for its agents), `prepare`, `commit`, `replicating`, "
+        "`removing`.",
+    )
+    agent: str | None = Field(
+        serialization_alias="agent", description="The agent that runs it, or that gets ready to."
+    )
+    moving_to: str | None = Field(
+        serialization_alias="moving_to", description="The new agent of a move under way."
+    )
+    epoch: int = Field(
+        serialization_alias="epoch", description="Number of its assignment: the fencing token in the target."
+    )
     checkpoint_ts: Ts = Field(
-        description="Source commit time (ms) up to which it is applied; null: not known."
+        serialization_alias="checkpoint_ts",
+        description="Source commit time (ms) up to which it is applied; null: not known.",
     )
     resolved_ts: Ts = Field(
-        description="Source commit time (ms) up to which it is captured; null: not known."
+        serialization_alias="resolved_ts",
+        description="Source commit time (ms) up to which it is captured; null: not known.",
     )
-    position: str | None = Field(description="Position in the source's log up to which it is done.")
-    rows_per_s: int = Field(description="Measured rows a second.")
-    paused: bool = Field(description="Whether it shall not run until it is resumed.")
+    position: str | None = Field(
+        serialization_alias="position", description="Position in the source's log up to which it is done."
+    )
+    rows_per_s: int = Field(serialization_alias="rows_per_s", description="Measured rows a second.")
+    paused: bool = Field(
+        serialization_alias="paused", description="Whether it shall not run until it is resumed."
+    )
     health: str = Field(
+        serialization_alias="health",
         description="`running`; `starting`: it is being placed; `restarting`: it stopped by itself and is tried again; `stopped`: it "
-        "waits for a person."
+        "waits for a person.",
     )
-    reason: str | None = Field(description="Reason why it does not run; null where it does.")
-    remedy: str | None = Field(description="Remedy; null: nothing is to be done, or it is not known.")
+    reason: str | None = Field(
+        serialization_alias="reason", description="Reason why it does not run; null where it does."
+    )
+    remedy: str | None = Field(
+        serialization_alias="remedy", description="Remedy; null: nothing is to be done, or it is not known."
+    )
     error: str | None = Field(
-        description="Reason of its last stop by itself, until it replicates again; of one that replicates: why its worker does not go on."
+        serialization_alias="error",
+        description="Reason of its last stop by itself, until it replicates again; of one that replicates: why its worker does not go on.",
     )
-    failures: int = Field(description="Failures since it was last stable.")
-    since_s: float = Field(description="Seconds in this state.")
+    failures: int = Field(serialization_alias="failures", description="Failures since it was last stable.")
+    since_s: float = Field(serialization_alias="since_s", description="Seconds in this state.")
 
 
 class Pipeline(Answer):
     """Progress of a pipeline, as it is stored every few seconds. Source commit times in ms; null: not known yet."""
 
-    pipeline: str = Field(description="Its name.")
-    checkpoint_ts: Ts = Field(description="Everything up to here is applied, of every unit; never goes back.")
-    resolved_ts: Ts = Field(description="Everything up to here is captured.")
-    cut_ts: Ts = Field(description="Up to here all sources are applied: where the target is consistent.")
-    by_source: dict[str, int] = Field(description="The same for each source alone.")
+    pipeline: str = Field(serialization_alias="pipeline", description="Its name.")
+    checkpoint_ts: Ts = Field(
+        serialization_alias="checkpoint_ts",
+        description="Everything up to here is applied, of every unit; never goes back.",
+    )
+    resolved_ts: Ts = Field(
+        serialization_alias="resolved_ts", description="Everything up to here is captured."
+    )
+    cut_ts: Ts = Field(
+        serialization_alias="cut_ts",
+        description="Up to here all sources are applied: where the target is consistent.",
+    )
+    by_source: dict[str, int] = Field(
+        serialization_alias="by_source", description="The same for each source alone."
+    )
     waits_for: tuple[str, ...] = Field(
-        description="Units and sources that keep the checkpoint from going on."
+        serialization_alias="waits_for",
+        description="Units and sources that keep the checkpoint from going on.",
     )
 
 
 class AgentList(Answer):
     """All agents, by name."""
 
-    agents: list[Agent] = Field(description="The agents.")
+    agents: list[Agent] = Field(serialization_alias="agents", description="The agents.")
 
 
 class UnitList(Answer):
     """A page of units, by name."""
 
-    units: list[Unit] = Field(description="The units.")
-    next: str | None = Field(description="Give it as `after` for the next page; null: this is the last one.")
+    units: list[Unit] = Field(serialization_alias="units", description="The units.")
+    next: str | None = Field(
+        serialization_alias="next",
+        description="Give it as `after` for the next page; null: this is the last one.",
+    )
 
 
 class PipelineList(Answer):
     """All pipelines, by name."""
 
-    pipelines: list[Pipeline] = Field(description="The pipelines.")
+    pipelines: list[Pipeline] = Field(serialization_alias="pipelines", description="The pipelines.")
 
 
 class Counters(Answer):
     """Counters of the coordinator since its term began."""
 
-    counters: dict[str, int] = Field(description="Messages dropped by reason, queue lengths, refusals.")
+    counters: dict[str, int] = Field(
+        serialization_alias="counters", description="Messages dropped by reason, queue lengths, refusals."
+    )
 
 
 class ClusterEvent(Answer):
     """An event that the leader caused or saw."""
 
-    number: int = Field(description="Counts from 1 in the leader's process.")
-    ts_ms: int = Field(description="Time by the leader's wall clock, in ms since 1970.")
-    rev: int = Field(description="The leader's term.")
+    number: int = Field(serialization_alias="number", description="Counts from 1 in the leader's process.")
+    ts_ms: int = Field(
+        serialization_alias="ts_ms", description="Time by the leader's wall clock, in ms since 1970."
+    )
+    rev: int = Field(serialization_alias="rev", description="The leader's term.")
     what: str = Field(
+        serialization_alias="what",
         description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
-        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them."
+        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them.",
     )
     about: dict[str, Any] = Field(
-        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply."
+        serialization_alias="about",
+        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply.",
     )
 
 
 class EventList(Answer):
     """Events, oldest first."""
 
-    events: list[ClusterEvent] = Field(description="The events.")
+    events: list[ClusterEvent] = Field(serialization_alias="events", description="The events.")
 
 
 class EventQuery(BaseModel):
@@ -163,23 +229,24 @@ class EventQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    after: int = Field(default=0, ge=0, description="Only with a greater `number`.")
-    limit: int = Field(default=1000, ge=1, le=1000, description="At most so many, the newest.")
+    after: int = Field(alias="after", default=0, ge=0, description="Only with a greater `number`.")
+    limit: int = Field(alias="limit", default=1000, ge=1, le=1000, description="At most so many, the newest.")
 
 
 class Health(Answer):
     """Health: the process serves, and (readiness) a leader is known."""
 
-    status: str = Field(description="`ok`.")
-    leads: bool = Field(description="Whether this coordinator leads.")
+    status: str = Field(serialization_alias="status", description="`ok`.")
+    leads: bool = Field(serialization_alias="leads", description="Whether this coordinator leads.")
 
 
 class Accepted(Answer):
     """The command is accepted: the listings show how it goes on."""
 
-    status: str = Field(default="accepted", description="`accepted`.")
+    status: str = Field(serialization_alias="status", default="accepted", description="`accepted`.")
     durable: bool = Field(
-        description="Whether it is stored, so that a later coordinator carries it out as well; a rebalance is not: ask again."
+        serialization_alias="durable",
+        description="Whether it is stored, so that a later coordinator carries it out as well; a rebalance is not: ask again.",
     )
 
 
@@ -188,19 +255,30 @@ class ReloadQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    dry_run: bool = Field(default=False, description="Only read the file, and say what it would change.")
+    dry_run: bool = Field(
+        alias="dry_run", default=False, description="Only read the file, and say what it would change."
+    )
 
 
 class Reloaded(Answer):
     """Changes of the file against the configuration in force. Units of `changed` parts are placed anew, others go on."""
 
-    digest: str = Field(description="Digest of this configuration (without secrets and paths).")
-    changes: tuple[str, ...] = Field(description="Key by key: `place: before → after`, secrets hidden.")
-    changed: list[str] = Field(
-        description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units)."
+    digest: str = Field(
+        serialization_alias="digest", description="Digest of this configuration (without secrets and paths)."
     )
-    gone: list[str] = Field(description="Parts that are no more: their units are removed.")
-    in_force: bool = Field(description="Whether it is in force now; with `dry_run` it is not.")
+    changes: tuple[str, ...] = Field(
+        serialization_alias="changes", description="Key by key: `place: before → after`, secrets hidden."
+    )
+    changed: list[str] = Field(
+        serialization_alias="changed",
+        description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units).",
+    )
+    gone: list[str] = Field(
+        serialization_alias="gone", description="Parts that are no more: their units are removed."
+    )
+    in_force: bool = Field(
+        serialization_alias="in_force", description="Whether it is in force now; with `dry_run` it is not."
+    )
 
 
 class UnitQuery(BaseModel):
@@ -208,13 +286,19 @@ class UnitQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["capture", "apply"] | None = Field(default=None, description="Only units of this kind.")
-    source: str | None = Field(default=None, description="Only of this source.")
-    pipeline: str | None = Field(default=None, description="Only of this pipeline.")
-    agent: str | None = Field(default=None, description="Only on this agent, or on the way to it.")
-    state: str | None = Field(default=None, description="Only in this state.")
-    after: str = Field(default="", description="Only names greater than this: `next` of a page.")
-    limit: int = Field(default=1000, ge=1, le=10_000, description="Most units in the answer.")
+    kind: Literal["capture", "apply"] | None = Field(
+        alias="kind", default=None, description="Only units of this kind."
+    )
+    source: str | None = Field(alias="source", default=None, description="Only of this source.")
+    pipeline: str | None = Field(alias="pipeline", default=None, description="Only of this pipeline.")
+    agent: str | None = Field(
+        alias="agent", default=None, description="Only on this agent, or on the way to it."
+    )
+    state: str | None = Field(alias="state", default=None, description="Only in this state.")
+    after: str = Field(
+        alias="after", default="", description="Only names greater than this: `next` of a page."
+    )
+    limit: int = Field(alias="limit", default=1000, ge=1, le=10_000, description="Most units in the answer.")
 
     def fits(self, row: UnitRow) -> bool:
         """Tell whether a unit is asked for."""
@@ -231,21 +315,28 @@ class MoveTo(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    agent: str = Field(min_length=1, description="Name of the agent.")
+    agent: str = Field(alias="agent", min_length=1, description="Name of the agent.")
 
 
 class Problem(BaseModel):
     """Every error, as `application/problem+json` (RFC 9457)."""
 
-    type: str = Field(description="Kind of error, stable: `urn:rowlock:problem:…`.")
-    title: str = Field(description="The kind of error in words.")
-    status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="The message: who is to blame, what was seen, what to do.")
-    instance: str = Field(description="The path that was asked.")
+    type: str = Field(
+        serialization_alias="type", description="Kind of error, stable: `urn:rowlock:problem:…`."
+    )
+    title: str = Field(serialization_alias="title", description="The kind of error in words.")
+    status: int = Field(serialization_alias="status", description="The HTTP status.")
+    detail: str = Field(
+        serialization_alias="detail", description="The message: who is to blame, what was seen, what to do."
+    )
+    instance: str = Field(serialization_alias="instance", description="The path that was asked.")
     leader: Leader | None = Field(
-        default=None, description="With `not-leader`: who leads; null: nobody just now, ask again."
+        serialization_alias="leader",
+        default=None,
+        description="With `not-leader`: who leads; null: nobody just now, ask again.",
     )
     errors: list[str] | None = Field(
+        serialization_alias="errors",
         default=None,
         description="With `invalid`: each thing that is wrong with the request; with `refused`: each reason, where there are several.",
     )

@@ -71,7 +71,7 @@ def answer(
     left_out = {name for name in ("leader", "errors") if getattr(problem, name) is None}
     if kind == "not-leader":
         left_out.discard("leader")  # null says that nobody leads
-    content = problem.model_dump(exclude=left_out)
+    content = problem.model_dump(by_alias=True, exclude=left_out)
     return JSONResponse(content, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 

@@ -23,23 +23,23 @@ TableName = tuple[str, str]
 
 
 class _Source(msgspec.Struct):
-    db: str
-    table: str
-    row: int
-    position: Position
-    prev: Position | None
-    gen: int
-    name: str = ""
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
+    row: int = msgspec.field(name="row")
+    position: Position = msgspec.field(name="position")
+    prev: Position | None = msgspec.field(name="prev")
+    gen: int = msgspec.field(name="gen")
+    name: str = msgspec.field(name="name", default="")
 
 
 class _Event(msgspec.Struct):
-    op: str
-    source: _Source
-    definition: Table | None = None
-    chunk: Chunk | None = None
-    stop: TableStop | None = None
-    copy: CopyMark | None = None
-    log: LogRows | None = None
+    op: str = msgspec.field(name="op")
+    source: _Source = msgspec.field(name="source")
+    definition: Table | None = msgspec.field(name="definition", default=None)
+    chunk: Chunk | None = msgspec.field(name="chunk", default=None)
+    stop: TableStop | None = msgspec.field(name="stop", default=None)
+    copy: CopyMark | None = msgspec.field(name="copy", default=None)
+    log: LogRows | None = msgspec.field(name="log", default=None)
 
 
 _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from consumer.ordering.model import UnitState
 from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
@@ -39,40 +41,38 @@ VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyUnitStatus:
+class ApplyUnitStatus(msgspec.Struct, frozen=True):
     """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer)."""
 
-    pipeline: str
-    source: str
-    topic: str
-    target: str
-    state: str
-    position: tuple[int, int, int, int] | None = None
-    offset: int | None = None
-    end_offset: int | None = None
-    lag_events: int | None = None
-    lag_seconds: float | None = None
-    epoch: int | None = None
-    quarantined: int = 0
-    displaced: int = 0
-    stopped: str | None = None
-    at: str | None = None
-    cause: str | None = None
-    reason: str | None = None
-    remedy: str | None = None
-    since_ms: int | None = None
-    headroom_seconds: float | None = None
-    outdated: tuple[str, ...] = ()
+    pipeline: str = msgspec.field(name="pipeline")
+    source: str = msgspec.field(name="source")
+    topic: str = msgspec.field(name="topic")
+    target: str = msgspec.field(name="target")
+    state: str = msgspec.field(name="state")
+    position: tuple[int, int, int, int] | None = msgspec.field(name="position", default=None)
+    offset: int | None = msgspec.field(name="offset", default=None)
+    end_offset: int | None = msgspec.field(name="end_offset", default=None)
+    lag_events: int | None = msgspec.field(name="lag_events", default=None)
+    lag_seconds: float | None = msgspec.field(name="lag_seconds", default=None)
+    epoch: int | None = msgspec.field(name="epoch", default=None)
+    quarantined: int = msgspec.field(name="quarantined", default=0)
+    displaced: int = msgspec.field(name="displaced", default=0)
+    stopped: str | None = msgspec.field(name="stopped", default=None)
+    at: str | None = msgspec.field(name="at", default=None)
+    cause: str | None = msgspec.field(name="cause", default=None)
+    reason: str | None = msgspec.field(name="reason", default=None)
+    remedy: str | None = msgspec.field(name="remedy", default=None)
+    since_ms: int | None = msgspec.field(name="since_ms", default=None)
+    headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
+    outdated: tuple[str, ...] = msgspec.field(name="outdated", default=())
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    version: int
-    time_ms: int
-    sources: tuple[SourceStatus, ...] = ()
-    units: tuple[ApplyUnitStatus, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+class Status(msgspec.Struct, frozen=True):
+    version: int = msgspec.field(name="version")
+    time_ms: int = msgspec.field(name="time_ms")
+    sources: tuple[SourceStatus, ...] = msgspec.field(name="sources", default=())
+    units: tuple[ApplyUnitStatus, ...] = msgspec.field(name="units", default=())
+    problems: tuple[str, ...] = msgspec.field(name="problems", default=())
 
     @property
     def healthy(self) -> bool:
@@ -82,7 +82,8 @@ class Status:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the documented JSON object."""
-        return asdict(self)
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
 
 def unit_standing(
@@ -198,7 +199,7 @@ class StatusReader:
         except CommandError:
             return found  # it does not answer, or not to this user: capture's own state says so
         self._alarms += backlog.alarms()
-        return replace(found, headroom_seconds=backlog.headroom_s)
+        return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
     def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics are not applied that have several partitions."""

@@ -73,17 +73,18 @@ NUMBERED: Mapping[Kind, Kind] = {Kind.ENUM: Kind.ENUM_NUMBER, Kind.SET: Kind.SET
 class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A neutral column type; only the fields that its kind needs are set."""
 
-    kind: Kind
-    bits: int = 0  # int: 8, 16, 24, 32 or 64
-    unsigned: bool = False  # int, decimal, float, double
-    precision: int = 0  # decimal; 0: any, with any scale
-    scale: int = 0  # decimal
-    length: int = 0  # char/varchar: characters; binary/varbinary: bytes; text/blob: maximal bytes; bit: bits
-    fsp: int = 0  # time, datetime, timestamp: digits of the fraction
-    members: tuple[str, ...] = ()  # enum, set, enum_number, set_number
-    charset: str | None = None  # text kinds, enum, set
-    collation: str | None = None
-    srid: int | None = None  # geometry
+    kind: Kind = msgspec.field(name="kind")
+    bits: int = msgspec.field(name="bits", default=0)  # int: 8, 16, 24, 32 or 64
+    unsigned: bool = msgspec.field(name="unsigned", default=False)  # int, decimal, float, double
+    precision: int = msgspec.field(name="precision", default=0)  # decimal; 0: any, with any scale
+    scale: int = msgspec.field(name="scale", default=0)  # decimal
+    #: char/varchar: characters; binary/varbinary: bytes; text/blob: maximal bytes; bit: bits
+    length: int = msgspec.field(name="length", default=0)
+    fsp: int = msgspec.field(name="fsp", default=0)  # time, datetime, timestamp: digits of the fraction
+    members: tuple[str, ...] = msgspec.field(name="members", default=())  # enum, set, enum_number, set_number
+    charset: str | None = msgspec.field(name="charset", default=None)  # text kinds, enum, set
+    collation: str | None = msgspec.field(name="collation", default=None)
+    srid: int | None = msgspec.field(name="srid", default=None)  # geometry
 
 
 def numbered(type_: ColumnType) -> ColumnType:
@@ -98,28 +99,30 @@ def ambiguous_columns(table: Table) -> list[str]:
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    name: str
-    type: ColumnType
-    nullable: bool = True
-    default: str | None = None  # a literal, as text; None: no default
-    auto_increment: bool = False
-    generated: bool = False
-    expression: str | None = None  # of a generated column, as its server writes it; None also in older topics
+    name: str = msgspec.field(name="name")
+    type: ColumnType = msgspec.field(name="type")
+    nullable: bool = msgspec.field(name="nullable", default=True)
+    default: str | None = msgspec.field(name="default", default=None)  # a literal, as text; None: no default
+    auto_increment: bool = msgspec.field(name="auto_increment", default=False)
+    generated: bool = msgspec.field(name="generated", default=False)
+    #: of a generated column, as its server writes it; None also in older topics
+    expression: str | None = msgspec.field(name="expression", default=None)
     #: A default that is no literal, as its server writes it: UUID(), CURRENT_TIMESTAMP, (a + b), and any of a binary kind. None also
     #: in older topics.
-    default_expression: str | None = None
+    default_expression: str | None = msgspec.field(name="default_expression", default=None)
 
 
 class IndexPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    column: str
-    prefix: int | None = None  # characters (bytes for binary kinds); None: the whole value
-    collation: str | None = None  # None: the column's
+    column: str = msgspec.field(name="column")
+    #: characters (bytes for binary kinds); None: the whole value
+    prefix: int | None = msgspec.field(name="prefix", default=None)
+    collation: str | None = msgspec.field(name="collation", default=None)  # None: the column's
 
 
 class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    name: str
-    parts: tuple[IndexPart, ...]
-    nulls_distinct: bool = True  # False: NULLS NOT DISTINCT
+    name: str = msgspec.field(name="name")
+    parts: tuple[IndexPart, ...] = msgspec.field(name="parts")
+    nulls_distinct: bool = msgspec.field(name="nulls_distinct", default=True)  # False: NULLS NOT DISTINCT
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -138,13 +141,13 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     then name). `unique` holds all *other* unique indexes.
     """
 
-    db: str
-    name: str
-    columns: tuple[Column, ...]
-    key: UniqueIndex
-    unique: tuple[UniqueIndex, ...] = ()
-    charset: str | None = None
-    collation: str | None = None
+    db: str = msgspec.field(name="db")
+    name: str = msgspec.field(name="name")
+    columns: tuple[Column, ...] = msgspec.field(name="columns")
+    key: UniqueIndex = msgspec.field(name="key")
+    unique: tuple[UniqueIndex, ...] = msgspec.field(name="unique", default=())
+    charset: str | None = msgspec.field(name="charset", default=None)
+    collation: str | None = msgspec.field(name="collation", default=None)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -43,11 +43,11 @@ _NO_LOG = b',"log":null}'
 
 
 class _Version(msgspec.Struct):
-    version: str
+    version: str = msgspec.field(name="version")
 
 
 class _Versioned(msgspec.Struct):
-    source: _Version
+    source: _Version = msgspec.field(name="source")
 
 
 _VERSIONED = msgspec.json.Decoder(_Versioned)

@@ -25,8 +25,8 @@ def copy_topic(prefix: str, source: str) -> str:
 class RepairLimits(msgspec.Struct, kw_only=True, frozen=True):
     """Of copies that nobody has asked for by hand (`repair:` of a pipeline); `max_per_day`: of one table."""
 
-    max_rows: int
-    max_per_day: int
+    max_rows: int = msgspec.field(name="max_rows")
+    max_per_day: int = msgspec.field(name="max_per_day")
 
 
 class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -39,18 +39,18 @@ class CopyRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     gives them. `rate_only`: the copy that waits or runs goes on, with this `max_rows_per_second` (None: no limit); nothing else of it changes.
     """
 
-    id: str
-    db: str
-    table: str
-    by: str
-    requested_ms: int
-    where: str | None = None
-    cause: str = ""
-    limits: RepairLimits | None = None
-    after: int | None = None
-    cancel: bool = False
-    max_rows_per_second: int | None = None
-    rate_only: bool = False
+    id: str = msgspec.field(name="id")
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
+    by: str = msgspec.field(name="by")
+    requested_ms: int = msgspec.field(name="requested_ms")
+    where: str | None = msgspec.field(name="where", default=None)
+    cause: str = msgspec.field(name="cause", default="")
+    limits: RepairLimits | None = msgspec.field(name="limits", default=None)
+    after: int | None = msgspec.field(name="after", default=None)
+    cancel: bool = msgspec.field(name="cancel", default=False)
+    max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
+    rate_only: bool = msgspec.field(name="rate_only", default=False)
 
 
 class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -63,26 +63,26 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     is stopped again if the copy is given up. `behind`: asked meanwhile by no person; judged once this copy has ended.
     """
 
-    id: str
-    db: str
-    table: str
-    by: str
-    phase: CopyPhase
-    requested_ms: int
-    where: str | None = None
-    cause: str = ""
-    began_ms: int | None = None
-    ended_ms: int | None = None
-    begin: Position | None = None
-    offset: int | None = None
-    rows: int = 0
-    estimate: int | None = None
-    restarts: int = 0
-    max_rows_per_second: int | None = None
-    reason: str = ""
-    ended: tuple[tuple[int, str], ...] = ()
-    ended_stop: str = ""
-    behind: CopyRequest | None = None
+    id: str = msgspec.field(name="id")
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
+    by: str = msgspec.field(name="by")
+    phase: CopyPhase = msgspec.field(name="phase")
+    requested_ms: int = msgspec.field(name="requested_ms")
+    where: str | None = msgspec.field(name="where", default=None)
+    cause: str = msgspec.field(name="cause", default="")
+    began_ms: int | None = msgspec.field(name="began_ms", default=None)
+    ended_ms: int | None = msgspec.field(name="ended_ms", default=None)
+    begin: Position | None = msgspec.field(name="begin", default=None)
+    offset: int | None = msgspec.field(name="offset", default=None)
+    rows: int = msgspec.field(name="rows", default=0)
+    estimate: int | None = msgspec.field(name="estimate", default=None)
+    restarts: int = msgspec.field(name="restarts", default=0)
+    max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
+    reason: str = msgspec.field(name="reason", default="")
+    ended: tuple[tuple[int, str], ...] = msgspec.field(name="ended", default=())
+    ended_stop: str = msgspec.field(name="ended_stop", default="")
+    behind: CopyRequest | None = msgspec.field(name="behind", default=None)
 
 
 def copy_of(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
@@ -98,7 +98,7 @@ class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     the copy begins; `since`: offset of an event of the copy behind which every event stands that concerns the chunk's window.
     """
 
-    id: str
-    partial: bool = False
-    begins: int | None = None
-    since: int | None = None
+    id: str = msgspec.field(name="id")
+    partial: bool = msgspec.field(name="partial", default=False)
+    begins: int | None = msgspec.field(name="begins", default=None)
+    since: int | None = msgspec.field(name="since", default=None)

@@ -63,25 +63,25 @@ class Change(msgspec.Struct, gc=False):
 
 
 class _Source(msgspec.Struct, gc=False):
-    db: str
-    ts_ms: int
-    table: str | None = None
-    file: str = ""
-    pos: int = 0
-    row: int = 0
+    db: str = msgspec.field(name="db")
+    ts_ms: int = msgspec.field(name="ts_ms")
+    table: str | None = msgspec.field(name="table", default=None)
+    file: str = msgspec.field(name="file", default="")
+    pos: int = msgspec.field(name="pos", default=0)
+    row: int = msgspec.field(name="row", default=0)
 
 
 class _Loose(msgspec.Struct):
     """An event as far as it can be read without a table, to say what is wrong with it."""
 
-    op: str
-    source: _Source
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
+    op: str = msgspec.field(name="op")
+    source: _Source = msgspec.field(name="source")
+    before: dict[str, Any] | None = msgspec.field(name="before", default=None)
+    after: dict[str, Any] | None = msgspec.field(name="after", default=None)
 
 
 class _LooseWithSchema(msgspec.Struct):
-    payload: _Loose
+    payload: _Loose = msgspec.field(name="payload")
 
 
 _LOOSE = msgspec.json.Decoder(_Loose)

@@ -33,11 +33,11 @@ _MODES = {
 
 
 class _Field(msgspec.Struct):
-    type: str
-    field: str = ""
-    name: str | None = None
-    parameters: dict[str, str] = {}
-    fields: list[_Field] = []
+    type: str = msgspec.field(name="type")
+    field: str = msgspec.field(name="field", default="")
+    name: str | None = msgspec.field(name="name", default=None)
+    parameters: dict[str, str] = msgspec.field(name="parameters", default_factory=dict)
+    fields: list[_Field] = msgspec.field(name="fields", default_factory=list)
 
 
 _SCHEMA = msgspec.json.Decoder(_Field)

@@ -41,20 +41,20 @@ _MARKS = {
 
 
 class _Source(msgspec.Struct, gc=False):
-    snapshot: str | bool | None = None
+    snapshot: str | bool | None = msgspec.field(name="snapshot", default=None)
 
 
 class _Row(msgspec.Struct, gc=False):
-    op: str
-    source: _Source
+    op: str = msgspec.field(name="op")
+    source: _Source = msgspec.field(name="source")
 
 
 class _Record(msgspec.Struct, gc=False):
     """With schemas on, the event is `payload`."""
 
-    op: str | None = None
-    source: _Source | None = None
-    payload: _Row | None = None
+    op: str | None = msgspec.field(name="op", default=None)
+    source: _Source | None = msgspec.field(name="source", default=None)
+    payload: _Row | None = msgspec.field(name="payload", default=None)
 
 
 _decode = msgspec.json.Decoder(_Record).decode

@@ -35,29 +35,30 @@ Op = Literal["c", "u", "d", "r", "t", "m"]
 class Source(msgspec.Struct, omit_defaults=False):
     """The origin of an event. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
 
-    version: str
-    connector: str  # mysql | mariadb | oracle
-    name: str  # the source's name in the configuration
-    ts_ms: int
-    snapshot: str  # "true" for snapshot rows and chunk markers, else "false"
-    db: str
-    table: str
-    server_id: int
-    gtid: str | None
-    file: str
-    pos: int
-    row: int
-    position: Position
-    prev: Position | None  # highest position before it in this topic; None: none known
-    gen: int
+    version: str = msgspec.field(name="version")
+    connector: str = msgspec.field(name="connector")  # mysql | mariadb | oracle
+    name: str = msgspec.field(name="name")  # the source's name in the configuration
+    ts_ms: int = msgspec.field(name="ts_ms")
+    snapshot: str = msgspec.field(name="snapshot")  # "true" for snapshot rows and chunk markers, else "false"
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
+    server_id: int = msgspec.field(name="server_id")
+    gtid: str | None = msgspec.field(name="gtid")
+    file: str = msgspec.field(name="file")
+    pos: int = msgspec.field(name="pos")
+    row: int = msgspec.field(name="row")
+    position: Position = msgspec.field(name="position")
+    #: highest position before it in this topic; None: none known
+    prev: Position | None = msgspec.field(name="prev")
+    gen: int = msgspec.field(name="gen")
 
 
 class Transaction(msgspec.Struct):
     """`total_order` counts from 1 over the captured rows of the source transaction; `last` marks its last captured row."""
 
-    id: str
-    total_order: int
-    last: bool
+    id: str = msgspec.field(name="id")
+    total_order: int = msgspec.field(name="total_order")
+    last: bool = msgspec.field(name="last")
 
 
 class Chunk(msgspec.Struct, kw_only=True):
@@ -68,27 +69,28 @@ class Chunk(msgspec.Struct, kw_only=True):
     are to be deleted. `last`: the table's snapshot is complete with this chunk.
     """
 
-    number: int
-    after: tuple[Value, ...] | None
-    upto: tuple[Value, ...] | None
-    first_row: int  # `row` of the chunk's first position: its rows have rows in [first_row, the marker's row)
-    rows: int
-    last: bool
-    repeated: bool = False
+    number: int = msgspec.field(name="number")
+    after: tuple[Value, ...] | None = msgspec.field(name="after")
+    upto: tuple[Value, ...] | None = msgspec.field(name="upto")
+    #: `row` of the chunk's first position: its rows have rows in [first_row, the marker's row)
+    first_row: int = msgspec.field(name="first_row")
+    rows: int = msgspec.field(name="rows")
+    last: bool = msgspec.field(name="last")
+    repeated: bool = msgspec.field(name="repeated", default=False)
 
 
 class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Columns whose value in the image is `{"undecodable": base64}`: the bytes as the source stores them. Never of the key."""
 
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = msgspec.field(name="before", default=())
+    after: tuple[str, ...] = msgspec.field(name="after", default=())
 
 
 class LogRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Rows of a materialized view log that the event was made of: (ROWID, SEQUENCE$$) of each, and their XID$$ where the log has it."""
 
-    rows: tuple[tuple[str, int], ...]
-    xid: str | None = None
+    rows: tuple[tuple[str, int], ...] = msgspec.field(name="rows")
+    xid: str | None = msgspec.field(name="xid", default=None)
 
 
 class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -97,11 +99,11 @@ class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     `renamed`: old name → new name. `modified`: columns that it defines anew, by their new names. `converted`: CONVERT TO CHARACTER SET.
     """
 
-    renamed: dict[str, str] = {}
-    added: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    modified: tuple[str, ...] = ()
-    converted: bool = False
+    renamed: dict[str, str] = msgspec.field(name="renamed", default_factory=dict)
+    added: tuple[str, ...] = msgspec.field(name="added", default=())
+    dropped: tuple[str, ...] = msgspec.field(name="dropped", default=())
+    modified: tuple[str, ...] = msgspec.field(name="modified", default=())
+    converted: bool = msgspec.field(name="converted", default=False)
 
 
 class Event(msgspec.Struct, kw_only=True):
@@ -114,18 +116,18 @@ class Event(msgspec.Struct, kw_only=True):
     `log`: of a source whose log is deleted once it is read: by which rows of it the event is known again.
     """
 
-    op: Op
-    before: dict[str, Value] | None = None
-    after: dict[str, Value] | None = None
-    source: Source
-    transaction: Transaction | None = None
-    ts_ms: int  # when capture made the event
-    definition: Table | None = None
-    ddl: str | None = None
-    chunk: Chunk | None = None
-    effect: str | None = None
-    stop: TableStop | None = None
-    copy: CopyMark | None = None
-    columns: ColumnChanges | None = None
-    undecodable: Undecodable | None = None
-    log: LogRows | None = None
+    op: Op = msgspec.field(name="op")
+    before: dict[str, Value] | None = msgspec.field(name="before", default=None)
+    after: dict[str, Value] | None = msgspec.field(name="after", default=None)
+    source: Source = msgspec.field(name="source")
+    transaction: Transaction | None = msgspec.field(name="transaction", default=None)
+    ts_ms: int = msgspec.field(name="ts_ms")  # when capture made the event
+    definition: Table | None = msgspec.field(name="definition", default=None)
+    ddl: str | None = msgspec.field(name="ddl", default=None)
+    chunk: Chunk | None = msgspec.field(name="chunk", default=None)
+    effect: str | None = msgspec.field(name="effect", default=None)
+    stop: TableStop | None = msgspec.field(name="stop", default=None)
+    copy: CopyMark | None = msgspec.field(name="copy", default=None)
+    columns: ColumnChanges | None = msgspec.field(name="columns", default=None)
+    undecodable: Undecodable | None = msgspec.field(name="undecodable", default=None)
+    log: LogRows | None = msgspec.field(name="log", default=None)

@@ -77,10 +77,10 @@ def place_of_topic(topic: str) -> tuple[str, str]:
 class Identity(msgspec.Struct, kw_only=True):
     """The server that a position belongs to. `server_uuid` is None on MariaDB."""
 
-    server_uuid: str | None
-    server_id: int
-    version: str
-    gtid_set: str | None
+    server_uuid: str | None = msgspec.field(name="server_uuid")
+    server_id: int = msgspec.field(name="server_id")
+    version: str = msgspec.field(name="version")
+    gtid_set: str | None = msgspec.field(name="gtid_set")
 
 
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -90,12 +90,12 @@ class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
     `highest`: the highest position in the topic up to `end`.
     """
 
-    definition: int | None = None
-    marker: int | None = None
-    end: int
-    highest: Position | None = None
-    stop: int | None = None
-    begin: int | None = None
+    definition: int | None = msgspec.field(name="definition", default=None)
+    marker: int | None = msgspec.field(name="marker", default=None)
+    end: int = msgspec.field(name="end")
+    highest: Position | None = msgspec.field(name="highest", default=None)
+    stop: int | None = msgspec.field(name="stop", default=None)
+    begin: int | None = msgspec.field(name="begin", default=None)
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -105,22 +105,23 @@ class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
     """
 
-    cause: str
-    at: Position
-    file: str
-    pos: int
-    reason: str
-    remedy: str
-    since_ms: int
+    cause: str = msgspec.field(name="cause")
+    at: Position = msgspec.field(name="at")
+    file: str = msgspec.field(name="file")
+    pos: int = msgspec.field(name="pos")
+    reason: str = msgspec.field(name="reason")
+    remedy: str = msgspec.field(name="remedy")
+    since_ms: int = msgspec.field(name="since_ms")
 
 
 class LogProof(msgspec.Struct, kw_only=True, frozen=True):
     """An event of the source's log, by which the log is known again: `start`, `end` are its offsets in `file`."""
 
-    file: str
-    start: int
-    end: int
-    digest: str  # of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
+    file: str = msgspec.field(name="file")
+    start: int = msgspec.field(name="start")
+    end: int = msgspec.field(name="end")
+    #: of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
+    digest: str = msgspec.field(name="digest")
 
 
 class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -132,42 +133,46 @@ class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     yet. `over`: the shadow is gone, or has taken the place.
     """
 
-    db: str
-    name: str
-    table: str
-    at: tuple[int, int]
-    statements: tuple[str, ...] = ()
-    triggers: tuple[str, ...] = ()
-    unknown: str = ""
-    away: bool = False
-    over: bool = False
+    db: str = msgspec.field(name="db")
+    name: str = msgspec.field(name="name")
+    table: str = msgspec.field(name="table")
+    at: tuple[int, int] = msgspec.field(name="at")
+    statements: tuple[str, ...] = msgspec.field(name="statements", default=())
+    triggers: tuple[str, ...] = msgspec.field(name="triggers", default=())
+    unknown: str = msgspec.field(name="unknown", default="")
+    away: bool = msgspec.field(name="away", default=False)
+    over: bool = msgspec.field(name="over", default=False)
 
 
 class StoredPosition(msgspec.Struct, kw_only=True):
     """The position from which capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
 
-    source: str
-    gen: int
-    epoch: int
-    file: str
-    pos: int
-    identity: Identity
-    ts_ms: int
+    source: str = msgspec.field(name="source")
+    gen: int = msgspec.field(name="gen")
+    epoch: int = msgspec.field(name="epoch")
+    file: str = msgspec.field(name="file")
+    pos: int = msgspec.field(name="pos")
+    identity: Identity = msgspec.field(name="identity")
+    ts_ms: int = msgspec.field(name="ts_ms")
     #: "db.table" whose snapshot is complete (a hint; markers in the topics decide)
-    snapshot_done: tuple[str, ...] = ()
-    anchors: dict[str, Anchor] = {}  # "db.table" → where its definition and markers are (a hint, too)
-    assigned: int = (
-        0  # the highest assignment of a coordinator under which the source was captured; 0: never under one
-    )
-    stops: dict[str, TableStop] = {}  # "db.table" → why nothing of it is published, whatever happens
+    snapshot_done: tuple[str, ...] = msgspec.field(name="snapshot_done", default=())
+    #: "db.table" → where its definition and markers are (a hint, too)
+    anchors: dict[str, Anchor] = msgspec.field(name="anchors", default_factory=dict)
+    #: the highest assignment of a coordinator under which the source was captured; 0: never under one
+    assigned: int = msgspec.field(name="assigned", default=0)
+    #: "db.table" → why nothing of it is published, whatever happens
+    stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
     #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes
-    prepared: dict[str, tuple[tuple[str, str], ...]] = {}
+    prepared: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(name="prepared", default_factory=dict)
     #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the file before.
     #: Empty: written by a version that did not keep it. `identity.gtid_set` is of this position, too.
-    proof: tuple[LogProof, ...] = ()
-    copies: dict[str, CopyState] = {}  # "db.table" → what became of the last request to copy it
-    copy_requests: int = 0  # offset of the next request to read in `<prefix>.<source>.copy`
-    shadows: tuple[Shadow, ...] = ()  # of captured tables that a tool alters just now
+    proof: tuple[LogProof, ...] = msgspec.field(name="proof", default=())
+    #: "db.table" → what became of the last request to copy it
+    copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)
+    #: offset of the next request to read in `<prefix>.<source>.copy`
+    copy_requests: int = msgspec.field(name="copy_requests", default=0)
+    #: of captured tables that a tool alters just now
+    shadows: tuple[Shadow, ...] = msgspec.field(name="shadows", default=())
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.
@@ -177,21 +182,26 @@ SNAPSHOT_COMPLETE = "its snapshot is complete, as `snapshot: only` asked for"
 class Watermark(msgspec.Struct, kw_only=True):
     """Captured up to: `commit_ts_ms` is the source's commit time at `position` (its clock's now when idle)."""
 
-    source: str
-    gen: int
-    position: Position
-    file: str
-    commit_ts_ms: int
-    ts_ms: int
-    idle: bool  # True: nothing was in the log behind `position` when this was written
-    snapshot_pending: tuple[str, ...] = ()  # "db.table" not yet completely snapshotted
-    topics: dict[str, int] = {}  # topic → its last offset, for those written since the previous watermark
-    events: int = 0  # captured since capture started (this gen)
-    error: str | None = None  # which tables are left out, and why
-    left_out: dict[
-        str, str
-    ] = {}  # the same: "db.table" → why ("…seen…: remedy"); nothing of it was ever published
-    ended: str | None = None  # the last one of a process that ends, or begins anew: why
-    restarts: bool = False  # with `ended`: it begins anew by itself
-    stops: dict[str, TableStop] = {}  # "db.table" → of the tables that are to be captured now
-    copies: dict[str, CopyState] = {}  # "db.table" → copies that wait or run, or came to an end within a day
+    source: str = msgspec.field(name="source")
+    gen: int = msgspec.field(name="gen")
+    position: Position = msgspec.field(name="position")
+    file: str = msgspec.field(name="file")
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
+    ts_ms: int = msgspec.field(name="ts_ms")
+    #: True: nothing was in the log behind `position` when this was written
+    idle: bool = msgspec.field(name="idle")
+    #: "db.table" not yet completely snapshotted
+    snapshot_pending: tuple[str, ...] = msgspec.field(name="snapshot_pending", default=())
+    #: topic → its last offset, for those written since the previous watermark
+    topics: dict[str, int] = msgspec.field(name="topics", default_factory=dict)
+    events: int = msgspec.field(name="events", default=0)  # captured since capture started (this gen)
+    error: str | None = msgspec.field(name="error", default=None)  # which tables are left out, and why
+    #: the same: "db.table" → why ("…seen…: remedy"); nothing of it was ever published
+    left_out: dict[str, str] = msgspec.field(name="left_out", default_factory=dict)
+    #: the last one of a process that ends, or begins anew: why
+    ended: str | None = msgspec.field(name="ended", default=None)
+    restarts: bool = msgspec.field(name="restarts", default=False)  # with `ended`: it begins anew by itself
+    #: "db.table" → of the tables that are to be captured now
+    stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
+    #: "db.table" → copies that wait or run, or came to an end within a day
+    copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)

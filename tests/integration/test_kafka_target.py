@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
+from msgspec import structs
 from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
@@ -527,8 +528,8 @@ def test_what_stopped_a_unit_stands_there_until_it_is_taken_over(
     assert state is not None
     assert (state.stopped, bool(state.since_ms)) == ("a person must look", True)
     second = Owner(config, owner.table)
-    assert second.state == replace(state, since_ms=None)
-    assert second.target.read(UNIT)[1] == replace(state, stopped=None)
+    assert second.state == structs.replace(state, since_ms=None)
+    assert second.target.read(UNIT)[1] == structs.replace(state, stopped=None)
 
 
 def test_a_progress_topic_that_forgets_is_refused(

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace as changed
 
 from consumer.errors import LockWaitError, MissingGrantError, TransientError
@@ -280,7 +280,7 @@ def test_a_change_is_part_of_its_transaction(target: Target, made: Altered) -> N
     with pytest.raises(TransientError), made.session.transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
         tx.alter(change)
         tx.apply(NetChange(as_target(altered(change)), replaces=with_value(5)))
-        tx.write_progress([replace(lane.row, offset=9)])
+        tx.write_progress([structs.replace(lane.row, offset=9)])
         target.sql(f"SELECT pg_terminate_backend({made.session.connection()})")
     assert made.real == before
     assert made.rows(before) == ROWS
@@ -288,9 +288,9 @@ def test_a_change_is_part_of_its_transaction(target: Target, made: Altered) -> N
         tx.apply(NetChange(as_target(before), updates=ROWS))
         tx.alter(change)
         tx.apply(NetChange(as_target(altered(change)), updates=with_value(6)))
-        tx.write_progress([replace(lane.row, offset=9)])
+        tx.write_progress([structs.replace(lane.row, offset=9)])
     assert made.rows(altered(change)) == with_value(6)
-    assert made.session.read(lane.unit)[0] == [replace(lane.row, offset=9)]
+    assert made.session.read(lane.unit)[0] == [structs.replace(lane.row, offset=9)]
 
 
 def test_a_session_writes_the_table_in_its_new_form(target: Target, made: Altered) -> None:

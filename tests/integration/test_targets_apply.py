@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from msgspec.structs import replace as replace_struct
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
@@ -386,7 +386,7 @@ def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
                             tx.apply(
                                 NetChange(table, replaces=mine[turn::2], updates=mine[(turn + 1) % 2 :: 2])
                             )
-                            after = replace(row, offset=row.offset + 1)
+                            after = structs.replace(row, offset=row.offset + 1)
                             tx.write_progress([after])
                         row = after
                         break

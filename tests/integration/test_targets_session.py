@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, Held, NetChange, UnitState
@@ -89,10 +89,10 @@ def test_a_guard_that_does_not_hold_exactly_is_fenced(target: Target, changed: d
     session.ensure_bookkeeping()
     session.take_over(UNIT, "id", LAYOUT, 1)
     [row], _, _ = session.begin(UNIT, 1)
-    with pytest.raises(FencedError), session.transaction(UNIT, [replace(row, **changed)]):
+    with pytest.raises(FencedError), session.transaction(UNIT, [structs.replace(row, **changed)]):
         pytest.fail("the guard passed")
     with session.transaction(UNIT, [row]) as tx:
-        tx.write_progress([replace(row, offset=1)])
+        tx.write_progress([structs.replace(row, offset=1)])
     with pytest.raises(FencedError), session.transaction(UNIT, [row]):
         pytest.fail("an offset that was left behind passed")
 
@@ -111,8 +111,10 @@ def test_progress_is_written_whole_for_busy_and_idle_lanes(target: Target) -> No
     session.ensure_bookkeeping()
     session.take_over(UNIT, "id", LAYOUT, 4)
     rows, _, _ = session.begin(UNIT, 1)
-    wrote = [replace(row, offset=9, position=(1, 2, 3, -(2**53)), gen=4, commit_ts_ms=5) for row in rows]
-    wrote[2] = replace(wrote[2], offset=7, position=(1, 2, 2, 0))
+    wrote = [
+        structs.replace(row, offset=9, position=(1, 2, 3, -(2**53)), gen=4, commit_ts_ms=5) for row in rows
+    ]
+    wrote[2] = structs.replace(wrote[2], offset=7, position=(1, 2, 2, 0))
     with session.transaction(UNIT, rows) as tx:
         tx.write_progress(wrote)
     assert session.read(UNIT)[0] == wrote
@@ -122,7 +124,7 @@ def test_a_row_is_never_written_for_another_attempt(target: Target) -> None:
     session = target.open()
     lane = Lane.start(session)
     with pytest.raises(FencedError), session.transaction(UNIT, [lane.row]) as tx:
-        tx.write_progress([replace(lane.row, attempt=99, offset=10)])
+        tx.write_progress([structs.replace(lane.row, attempt=99, offset=10)])
     assert session.read(UNIT)[0] == [lane.row]
 
 
@@ -133,7 +135,7 @@ def test_an_error_inside_rolls_everything_back(target: Target) -> None:
     lane = Lane.start(session)
     with pytest.raises(ZeroDivisionError), session.transaction(UNIT, [lane.row]) as tx:  # noqa: PT012
         tx.apply(NetChange(as_target(table), replaces=[(1, "a", None, None, None)]))
-        tx.write_progress([replace(lane.row, offset=3)])
+        tx.write_progress([structs.replace(lane.row, offset=3)])
         raise ZeroDivisionError
     assert rows_of(session, as_target(table)) == []
     assert session.read(UNIT)[0] == [lane.row]
@@ -154,7 +156,7 @@ def test_unit_state_and_stop(target: Target) -> None:
     since = stopped_since(session, "a gap")
     assert abs(since - began) < 60_000, "since now, by whatever clock and time zone"
     epoch, _, before = session.take_over(UNIT, "id", LAYOUT, 1)
-    assert before == replace(state, stopped="a gap")
+    assert before == structs.replace(state, stopped="a gap", since_ms=since)
     assert session.read(UNIT)[1] == state
     time.sleep(0.01)
     session.stop_unit(UNIT, epoch, "a gap", was=before.stopped)
@@ -195,7 +197,7 @@ def test_relayout_replaces_all_lanes(target: Target) -> None:
     session.ensure_bookkeeping()
     session.take_over(UNIT, "id", LAYOUT, 2)
     rows, _, _ = session.begin(UNIT, 1)
-    new = [replace(rows[0], lane=lane, layout="new", offset=8) for lane in range(5)]
+    new = [structs.replace(rows[0], lane=lane, layout="new", offset=8) for lane in range(5)]
     with session.transaction(UNIT, rows) as tx:
         tx.relayout(new)
     assert session.read(UNIT)[0] == new
@@ -205,7 +207,7 @@ def test_units_do_not_touch_each_other(target: Target) -> None:
     session = target.open()
     one, other = Lane.start(session, "a"), Lane.start(session, "A")
     with session.transaction(one.unit, [one.row]) as tx:
-        tx.write_progress([replace(one.row, offset=5)])
+        tx.write_progress([structs.replace(one.row, offset=5)])
     assert session.read(other.unit)[0] == [other.row]
 
 
@@ -215,7 +217,7 @@ def test_a_commit_of_unknown_outcome_says_so(target: Target) -> None:
         session = target.open(port=proxy.port)
         rows, _, _ = session.begin(UNIT, 1)
         with pytest.raises(CommitUnknownError), session.transaction(UNIT, rows) as tx:  # noqa: PT012
-            tx.write_progress([replace(rows[0], offset=1)])
+            tx.write_progress([structs.replace(rows[0], offset=1)])
             proxy.armed = True  # COMMIT comes next
         proxy.armed = False
         assert session.read(UNIT)[0][0].offset == 1  # a new connection; the row decides
@@ -231,7 +233,7 @@ def test_a_lost_connection_is_transient_and_the_session_recovers(target: Target)
     assert not session.ping()
     target.start_again()
     with session.transaction(UNIT, [lane.row]) as tx:
-        tx.write_progress([replace(lane.row, offset=1)])
+        tx.write_progress([structs.replace(lane.row, offset=1)])
     assert session.ping()
 
 

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit, NetChange
@@ -22,7 +22,7 @@ from tests.targets_kit import target as target
 
 ZOMBIE = """
 import json, sys
-from dataclasses import replace
+from msgspec.structs import replace
 from consumer.errors import ConsumerError
 from consumer.ordering.model import NetChange, ApplyUnit
 from tests.targets_kit import as_target, opened_again, people
@@ -91,7 +91,7 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
         rows, _, _ = session.begin(unit, epoch)
         with session.transaction(unit, rows) as tx:
             tx.apply(NetChange(table, updates=[(1, None, None, None, "heir")]))
-            wrote = [replace(row, offset=5) for row in rows]
+            wrote = [structs.replace(row, offset=5) for row in rows]
             tx.write_progress(wrote)
         process.send_signal(signal.SIGCONT)
         assert process.stdin is not None

@@ -382,7 +382,7 @@ MUTANTS = [
         ('    if asked.how == "end" and planned.alter is not None:', "    if False:"),
         ("        if units[topic].ddl is not None:", "        if False:"),
         ("    if not found or session.read_table(routed.schema, routed.table) is not None:\n", "    if not found:\n"),
-        ("definition=replace(stored, lost=True).encode()", "definition=stored.encode()"),
+        ("text = replace(stored, lost=True).encode()", "text = stored.encode()"),
         tests=_EVOLVING,
     ),
     *_of(

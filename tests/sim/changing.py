@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
 from msgspec.structs import replace as altered_struct
 
 from consumer.attempt import effects as fx
@@ -142,16 +143,18 @@ class Database:
             n: LaneProgress(n, 0, 0, "id", -1, ZERO, 0, layout) for n in range(lanes)
         }
         epoch = max(row.epoch for row in rows.values()) + 1
-        self.state.lanes[topic] = {n: replace(row, epoch=epoch) for n, row in rows.items()}
+        self.state.lanes[topic] = {n: structs.replace(row, epoch=epoch) for n, row in rows.items()}
         unit = self.state.units.setdefault(topic, UnitState(None, None, None))
-        self.state.units[topic] = replace(unit, stopped=None)
+        self.state.units[topic] = structs.replace(unit, stopped=None)
         return epoch
 
     def begin(self, topic: str, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
         rows = self.state.lanes[topic]
         if any(row.epoch != epoch for row in rows.values()):
             raise FencedError("epoch")
-        self.state.lanes[topic] = {n: replace(row, attempt=row.attempt + 1) for n, row in rows.items()}
+        self.state.lanes[topic] = {
+            n: structs.replace(row, attempt=row.attempt + 1) for n, row in rows.items()
+        }
         return list(self.state.lanes[topic].values()), self.state.units[topic], []
 
     def transact(self, spec: UnitSpec, effect: fx.Transact) -> None:
@@ -544,7 +547,7 @@ class Run(AttemptActors):
             case fx.StopUnit():
                 if all(row.epoch == self.spec.epoch for row in database.state.lanes[topic].values()):
                     unit = database.state.units[topic]
-                    database.state.units[topic] = replace(unit, stopped=effect.why)
+                    database.state.units[topic] = structs.replace(unit, stopped=effect.why)
             case fx.Await():
                 while not effect.ready():
                     yield

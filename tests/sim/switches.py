@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import msgspec
+from msgspec import structs
 
 from consumer.attempt import attempt_state
 from consumer.attempt.applier import Applier
@@ -100,7 +100,7 @@ def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
 
 def _hasty_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
     text = wanted.encode()
-    return [replace(rows[lane % len(rows)], lane=lane, layout=text) for lane in range(wanted.lanes)]
+    return [structs.replace(rows[lane % len(rows)], lane=lane, layout=text) for lane in range(wanted.lanes)]
 
 
 def _moves_whole(self: Dispatcher, of: TablePlan, change: RowChange, old: bytes) -> None:

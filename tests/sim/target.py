@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
+
+from msgspec import structs
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
@@ -124,8 +126,8 @@ class Target:
                 yield from self.lock(txn, ("lane", unit, n))
             fresh = {n: LaneProgress(n, 0, 0, "id", -1, ZERO, 0, layout) for n in range(lanes)}
             rows = self.progress.get(unit) or fresh
-            self.progress[unit] = {n: replace(row, epoch=epoch) for n, row in rows.items()}
-            self.states[unit] = replace(self.states.get(unit, NEW), stopped=None)
+            self.progress[unit] = {n: structs.replace(row, epoch=epoch) for n, row in rows.items()}
+            self.states[unit] = structs.replace(self.states.get(unit, NEW), stopped=None)
             return self.lanes(unit)
         finally:
             self.close(txn)
@@ -142,7 +144,7 @@ class Target:
             if any(row.epoch != epoch for row in self.progress[unit].values()):
                 raise FencedError("epoch")
             self.progress[unit] = {
-                n: replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()
+                n: structs.replace(r, attempt=r.attempt + 1) for n, r in self.progress[unit].items()
             }
             held = [held for of, held in self.held if of == unit]
             return self.lanes(unit), self.states[unit], held
@@ -151,7 +153,7 @@ class Target:
 
     def stop_unit(self, unit: str, epoch: int, why: str) -> None:
         if all(row.epoch == epoch for row in self.progress[unit].values()):
-            self.states[unit] = replace(self.states[unit], stopped=why)
+            self.states[unit] = structs.replace(self.states[unit], stopped=why)
 
     def transact(self, owner: Any, unit: str, effect: fx.Transact) -> Steps:
         """Carry out a transaction of an attempt."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace as changed
 
 from consumer.attempt.drivers.threads import ThreadDriver, ThreadSignals
@@ -90,7 +91,7 @@ class TestOneTransaction:
         state = bench.target.state
         before = state.lanes[1]
         self.applied(bench, 2)
-        bench.target.state.lanes[1] = replace(
+        bench.target.state.lanes[1] = structs.replace(
             bench.target.state.lanes[1], offset=before.offset, position=before.position
         )
         assert opened == []
@@ -109,7 +110,7 @@ def test_behind_a_change_of_the_layout_every_record_is_read_once() -> None:
     bench.write([source.put(source.row(key, None, 2)) for key in range(4, 8)])
     assert bench.apply(5).state == "ok"
     there = bench.target.state.lanes[0]
-    bench.target.state.lanes[0] = replace(there, offset=behind.offset, position=behind.position)
+    bench.target.state.lanes[0] = structs.replace(there, offset=behind.offset, position=behind.position)
     bench.lanes = 2
     bench.take_over()
     bench.write([source.put(source.row(key, None, 3)) for key in range(8, 12)])

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 from click import Command, Group
@@ -68,8 +69,8 @@ def test_the_reference_names_every_command_and_option() -> None:
 def test_the_reference_names_every_field_of_the_json() -> None:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     for model in (SourceStatus, ApplyUnitStatus):
-        for field in model.__dataclass_fields__:
-            assert f"`{field}`" in page, field
+        for field in msgspec.structs.fields(model):
+            assert f"`{field.encode_name}`" in page, field
 
 
 @pytest.mark.parametrize(

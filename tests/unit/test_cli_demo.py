@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deploy.embedded.patience import Patience
 from rowlock.demo import world as demo_world
@@ -216,7 +216,7 @@ def test_the_demo_says_what_it_waits_for(
 
 
 def test_what_is_wrong_is_one_sentence_and_what_only_begins_is_not_wrong() -> None:
-    stopped = dataclasses.replace(unit("d.n.bank.acct", 4, 9, 1.0), stopped="x is missing: add it")
+    stopped = structs.replace(unit("d.n.bank.acct", 4, 9, 1.0), stopped="x is missing: add it")
     assert wrong(seen(stopped)[0]) == "d.n.bank.acct has stopped: x is missing: add it"
     both = wrong(seen(stopped, sources=(source("stopped", reason="log_bin is OFF"),))[0])
     assert both == "north is not captured: log_bin is OFF (and 1 more)"

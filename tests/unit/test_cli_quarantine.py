@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -84,8 +83,8 @@ def test_entries_of_a_key_belong_together_whichever_version_wrote_them() -> None
         held(4, 2, None, row(2, "c")),
     )
     table = f"{in_force().target.schema}.{in_force().target.name}"
-    first, last, other = (replace(each, table=table) for each in (first, last, other))
-    entries = [replace(first, folded="3f3f"), last, other]
+    first, last, other = (structs.replace(each, table=table) for each in (first, last, other))
+    entries = [structs.replace(first, folded="3f3f"), last, other]
     [found] = quarantine.grouped(in_force().target, [entries[0]], entries)
     assert [entry.offset for entry in found] == [1, 3]
 
@@ -112,14 +111,14 @@ def test_a_row_that_is_there_is_changed_in_place_unless_it_is_a_new_one() -> Non
     assert final_change(in_force(), again).replaces == [(1, "d", "b1")]
     back = [update, held(6, 1, row(1, "b"), row(2, "b")), held(7, 1, row(2, "b"), row(1, "e"), part=1)]
     assert final_change(in_force(), back).replaces == [(1, "e", "b1")]
-    old = replace(held(4, 1, row(1, "x"), row(1, "a")), event='{"op":"u","source":{}}')
+    old = structs.replace(held(4, 1, row(1, "x"), row(1, "a")), event='{"op":"u","source":{}}')
     assert final_change(in_force(), [old, update]).replaces == [(1, "b", "b1")], "nobody knows"
 
 
 def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_it() -> None:
     odd = held(5, 1, None, {"id": 1, "name": {"undecodable": "qqE="}})
     marked = json.loads(odd.event) | {"undecodable": {"after": ["name"]}}
-    odd = replace(odd, event=json.dumps(marked))
+    odd = structs.replace(odd, event=json.dumps(marked))
     with pytest.raises(RefusedError, match="column name: its bytes at the source are no"):
         final_change(in_force(), [odd])
     net = final_change(in_force(), [odd, held(9, 1, row(1, "?"), row(1, "mended"))])

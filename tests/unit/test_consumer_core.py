@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.attempt.transactions import Progress
 from consumer.errors import FencedError, UnitStoppedError
@@ -323,10 +323,15 @@ def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:
     wrote = advanced(guard, (5, at(5), 1, 0))
     assert committed(wrote, guard, wrote)
     assert not committed(guard, guard, wrote)
-    wider = replace(guard, layout=Layout(lanes=3).encode())  # a change of the layout moves no offset
+    wider = structs.replace(guard, layout=Layout(lanes=3).encode())  # a change of the layout moves no offset
     assert committed(wider, guard, wider)
     assert not committed(guard, guard, wider)
-    for other in (None, replace(guard, attempt=2), replace(guard, epoch=2), replace(guard, offset=4)):
+    for other in (
+        None,
+        structs.replace(guard, attempt=2),
+        structs.replace(guard, epoch=2),
+        structs.replace(guard, offset=4),
+    ):
         with pytest.raises(FencedError):
             committed(other, guard, wrote)
 

@@ -529,7 +529,7 @@ def test_a_held_key_is_met_again_by_a_version_that_folds_otherwise() -> None:
     lane.drain(END)
     first.fail(lane, RefusedError("no"))
     [entry] = first.commit(lane).held
-    stale = other(entry, folded=entry.folded + "00")
+    stale = altered(entry, folded=entry.folded + "00")
     for held, overtakes in (([stale], True), (refolded([stale], TABLE), False)):
         bench = Bench(held=held)
         bench.feed((altered_row, row(1)), (None, row(2)))
@@ -537,7 +537,7 @@ def test_a_held_key_is_met_again_by_a_version_that_folds_otherwise() -> None:
         batch = bench.commit(bench.lanes[0])
         assert (not batch.held) == overtakes
     assert [each.key for each in batch.held] == ["[1]"]
-    elsewhere = other(stale, table="another.table")
+    elsewhere = altered(stale, table="another.table")
     assert refolded([elsewhere], TABLE) == [elsewhere]
 
 

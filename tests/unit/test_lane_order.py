@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from consumer.attempt.drivers.batches import OneAtATime
 from consumer.attempt.effects import Await, DropSession, Effect, Machine, ReadProgress, Sleep, Transact
@@ -298,7 +298,7 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
     )
     assert target.state.unit.stopped == taken.refusal
     assert taken.lowest.offset == 4
-    assert target.state.lanes == {n: replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}
+    assert target.state.lanes == {n: structs.replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}
 
 
 def test_the_outcome_of_a_commit_is_asked_for_a_few_times_with_longer_and_longer_pauses() -> None:

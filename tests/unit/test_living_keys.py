@@ -246,9 +246,7 @@ def test_a_begin_behind_an_event_of_a_later_capture_is_none_to_go_on_at() -> Non
 
 
 def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
-    from dataclasses import replace as replaced
-
-    return replaced(lane, **changes)
+    return replace(lane, **changes)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
 from consumer.targets.bookkeeping.books import Books
@@ -156,7 +157,12 @@ def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
 
 def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
     row = LaneProgress(0, 1, 2, "id", 9, (0, 1, 2, 3), 4, "{}", 5)
-    rows = [row, replace(row, lane=1), replace(row, lane=2, offset=7), replace(row, lane=3)]
+    rows = [
+        row,
+        structs.replace(row, lane=1),
+        structs.replace(row, lane=2, offset=7),
+        structs.replace(row, lane=3),
+    ]
     updates = BOOKS.lanes.update(UNIT, rows)
     assert sorted(expected for _, expected in updates) == [1, 3]
     for (text, params), _ in updates:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
@@ -442,9 +442,9 @@ def test_a_key_that_an_older_version_holds_is_not_overtaken_after_an_upgrade() -
     bench.write([source.put(poison), source.put(source.row(8, None, 1))])
     assert bench.apply().held == 1
     state, offset = bench.target.state, len(bench.topic)
-    state.held = {at: replace(entry, folded="3f3f") for at, entry in state.held.items()}
+    state.held = {at: structs.replace(entry, folded="3f3f") for at, entry in state.held.items()}
     older = replaced(Layout.decode(state.lanes[0].layout), fold=1).encode()
-    state.lanes = {lane: replace(row, layout=older) for lane, row in state.lanes.items()}
+    state.lanes = {lane: structs.replace(row, layout=older) for lane, row in state.lanes.items()}
     bench.tables.clear()
     bench.write([source.put({**poison, "owner": "fine", "version": 2}), source.put(source.row(9, None, 1))])
     report = bench.apply(offset)

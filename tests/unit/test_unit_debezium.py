@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from msgspec.structs import replace as changed
 
 from consumer.attempt.drivers.run import apply_topic, define_topic
@@ -306,7 +307,7 @@ class TestWhatStops:
     def test_a_topic_that_rowlock_wrote_before(self) -> None:
         bench = Bench()
         lanes = bench.target.state.lanes
-        bench.target.state.lanes = {number: replace(lane, gen=7) for number, lane in lanes.items()}
+        bench.target.state.lanes = {number: structs.replace(lane, gen=7) for number, lane in lanes.items()}
         bench.connector.insert(row(1))
         assert "rowlock captured this source itself before" in self.stopped(bench)
 
@@ -322,7 +323,7 @@ def test_a_definition_in_force_stays() -> None:
 
 def test_without_a_definition_nothing_is_guessed() -> None:
     bench = Bench()
-    bench.target.state.unit = replace(bench.target.state.unit, definition=None)
+    bench.target.state.unit = structs.replace(bench.target.state.unit, definition=None)
     bench.connector.insert(row(1))
     assert "no definition of the table is in force" in bench.apply().message
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from consumer.attempt.operations import DropTarget, FollowDefinition, LoseOthers, StillAsRead
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import (
@@ -90,7 +92,8 @@ def lose_others(spec: UnitSpec, session: Reading, transaction: Changing, asked: 
         state = units[topic]
         stored = decode_stored(state.definition or "")
         if not stored.lost:
-            transaction.write_other(topic, replace(state, definition=replace(stored, lost=True).encode()))
+            text = replace(stored, lost=True).encode()
+            transaction.write_other(topic, msgspec.structs.replace(state, definition=text))
 
 
 def not_lost(spec: UnitSpec, transaction: Changing) -> None:

@@ -211,12 +211,12 @@ class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
     `at`: the event, (offset, position, gen, commit ms). `after`: what is stored when all is done; None: the table is dropped.
     """
 
-    connection: int
-    at: Mark
-    after: str | None
-    policy: Policy = "lenient"
-    columns: ColumnChanges = ColumnChanges()
-    rewrite: bool = False
+    connection: int = msgspec.field(name="connection")
+    at: Mark = msgspec.field(name="at")
+    after: str | None = msgspec.field(name="after")
+    policy: Policy = msgspec.field(name="policy", default="lenient")
+    columns: ColumnChanges = msgspec.field(name="columns", default=ColumnChanges())
+    rewrite: bool = msgspec.field(name="rewrite", default=False)
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
 from consumer.targets.bookkeeping.books import Books

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from consumer.errors import ConsumerError, TargetConfigError, TransientError, UniqueViolationError
 from consumer.ordering.fencing_tokens import next_epoch

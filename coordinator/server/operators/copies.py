@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class CopyAsked:
@@ -20,27 +22,26 @@ class CopyAsked:
     rate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
+class CopyRow(msgspec.Struct, frozen=True):
     """State of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
     its rate so far; None: not known. Times in ms since 1970."""
 
-    source: str
-    table: str
-    id: str
-    phase: str
-    by: str
-    cause: str
-    where: str | None
-    rows: int
-    estimate: int | None
-    requested_ms: int
-    began_ms: int | None
-    ended_ms: int | None
-    restarts: int
-    reason: str
-    eta_s: float | None = None
-    max_rows_per_second: int | None = None
+    source: str = msgspec.field(name="source")
+    table: str = msgspec.field(name="table")
+    id: str = msgspec.field(name="id")
+    phase: str = msgspec.field(name="phase")
+    by: str = msgspec.field(name="by")
+    cause: str = msgspec.field(name="cause")
+    where: str | None = msgspec.field(name="where")
+    rows: int = msgspec.field(name="rows")
+    estimate: int | None = msgspec.field(name="estimate")
+    requested_ms: int = msgspec.field(name="requested_ms")
+    began_ms: int | None = msgspec.field(name="began_ms")
+    ended_ms: int | None = msgspec.field(name="ended_ms")
+    restarts: int = msgspec.field(name="restarts")
+    reason: str = msgspec.field(name="reason")
+    eta_s: float | None = msgspec.field(name="eta_s", default=None)
+    max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
 
 
 @dataclass(frozen=True, slots=True)

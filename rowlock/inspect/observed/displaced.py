@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Protocol
+
+import msgspec
 
 from rowlock.views.target import known_topics, target_session
 from schemas.config.model import Config
 
 
-@dataclass(frozen=True, slots=True)
-class DisplacedRows:
+class DisplacedRows(msgspec.Struct, frozen=True):
     """Number of rows in `rowlock_displaced` that events of a topic displaced. `superseded`: those more that a copy has brought since, as the source
     has them."""
 
-    pipeline: str
-    target: str
-    topic: str
-    rows: int
-    superseded: int
+    pipeline: str = msgspec.field(name="pipeline")
+    target: str = msgspec.field(name="target")
+    topic: str = msgspec.field(name="topic")
+    rows: int = msgspec.field(name="rows")
+    superseded: int = msgspec.field(name="superseded")
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
-        return asdict(self)
+        found: dict[str, object] = msgspec.to_builtins(self)
+        return found
 
 
 class Documented(Protocol):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import Placement, Row
 from rowlock.views.copy_desk import copy_rows
@@ -31,43 +33,41 @@ class Why:
     since_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(msgspec.Struct, frozen=True):
     """A table of which capture publishes nothing. `state`: stopped | left out (it never was captured).
 
     `at`: "file:pos" of the cause in the source's log; `since_ms`: when that was.
     """
 
-    table: str
-    state: str
-    reason: str
-    remedy: str
-    cause: str | None = None
-    at: str | None = None
-    since_ms: int | None = None
+    table: str = msgspec.field(name="table")
+    state: str = msgspec.field(name="state")
+    reason: str = msgspec.field(name="reason")
+    remedy: str = msgspec.field(name="remedy")
+    cause: str | None = msgspec.field(name="cause", default=None)
+    at: str | None = msgspec.field(name="at", default=None)
+    since_ms: int | None = msgspec.field(name="since_ms", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
+class SourceStatus(msgspec.Struct, frozen=True):
     """state: running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all there was to do) |
     external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position. `copies`: of its tables, that
     are not complete."""
 
-    name: str
-    state: str
-    position: str | None = None
-    captured_to_ms: int | None = None
-    lag_seconds: float | None = None
-    watermark_age_seconds: float | None = None
-    snapshot_pending: tuple[str, ...] = ()
-    events: int = 0
-    error: str | None = None
-    idle: bool = False
-    reason: str | None = None
-    remedy: str | None = None
-    tables: tuple[TableStatus, ...] = ()
-    headroom_seconds: float | None = None
-    copies: tuple[CopyRow, ...] = ()
+    name: str = msgspec.field(name="name")
+    state: str = msgspec.field(name="state")
+    position: str | None = msgspec.field(name="position", default=None)
+    captured_to_ms: int | None = msgspec.field(name="captured_to_ms", default=None)
+    lag_seconds: float | None = msgspec.field(name="lag_seconds", default=None)
+    watermark_age_seconds: float | None = msgspec.field(name="watermark_age_seconds", default=None)
+    snapshot_pending: tuple[str, ...] = msgspec.field(name="snapshot_pending", default=())
+    events: int = msgspec.field(name="events", default=0)
+    error: str | None = msgspec.field(name="error", default=None)
+    idle: bool = msgspec.field(name="idle", default=False)
+    reason: str | None = msgspec.field(name="reason", default=None)
+    remedy: str | None = msgspec.field(name="remedy", default=None)
+    tables: tuple[TableStatus, ...] = msgspec.field(name="tables", default=())
+    headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
+    copies: tuple[CopyRow, ...] = msgspec.field(name="copies", default=())
 
 
 def source_status(

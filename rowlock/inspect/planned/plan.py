@@ -6,8 +6,10 @@ It is compared with what is stored (position records, topics, target tables, pro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
 from rowlock.views.retention import in_bytes
@@ -66,53 +68,49 @@ class StoredTopic:
     debezium: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
+class PlannedTable(msgspec.Struct, frozen=True):
     """`what`: new, selected again, no more. `rows`, `bytes`: of the copy that follows, estimated; None: none follows."""
 
-    source: str
-    table: str
-    what: str
-    topic: str
-    creates_topic: bool = False
-    rows: int | None = None
-    bytes: int | None = None
-    note: str = ""
+    source: str = msgspec.field(name="source")
+    table: str = msgspec.field(name="table")
+    what: str = msgspec.field(name="what")
+    topic: str = msgspec.field(name="topic")
+    creates_topic: bool = msgspec.field(name="creates_topic", default=False)
+    rows: int | None = msgspec.field(name="rows", default=None)
+    bytes: int | None = msgspec.field(name="bytes", default=None)
+    note: str = msgspec.field(name="note", default="")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTarget:
+class PlannedTarget(msgspec.Struct, frozen=True):
     """`creates`: the table is made; else `columns` are what it lacks."""
 
-    pipeline: str
-    target: str
-    table: str
-    creates: bool
-    columns: tuple[str, ...]
+    pipeline: str = msgspec.field(name="pipeline")
+    target: str = msgspec.field(name="target")
+    table: str = msgspec.field(name="table")
+    creates: bool = msgspec.field(name="creates")
+    columns: tuple[str, ...] = msgspec.field(name="columns")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTopic:
+class PlannedTopic(msgspec.Struct, frozen=True):
     """Of a topic of a target with records of the source table `table`. `stops`: the unit stops at its next change, with `why`; else rows stay as
     they are, by the route's options `outdated`, until what `remedy` says is done."""
 
-    pipeline: str
-    target: str
-    topic: str
-    table: str
-    stops: bool
-    outdated: tuple[str, ...]
-    why: str
-    remedy: str
+    pipeline: str = msgspec.field(name="pipeline")
+    target: str = msgspec.field(name="target")
+    topic: str = msgspec.field(name="topic")
+    table: str = msgspec.field(name="table")
+    stops: bool = msgspec.field(name="stops")
+    outdated: tuple[str, ...] = msgspec.field(name="outdated")
+    why: str = msgspec.field(name="why")
+    remedy: str = msgspec.field(name="remedy")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedLayout:
+class PlannedLayout(msgspec.Struct, frozen=True):
     """`why`: what is different of a unit that has been applied; it is switched at its next takeover."""
 
-    pipeline: str
-    table: str
-    why: str
+    pipeline: str = msgspec.field(name="pipeline")
+    table: str = msgspec.field(name="table")
+    why: str = msgspec.field(name="why")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +130,10 @@ class RunPlan:
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
         return {
-            "tables": [asdict(each) for each in self.tables],
-            "targets": [asdict(each) for each in self.targets],
-            "layouts": [asdict(each) for each in self.layouts],
-            "topics": [asdict(each) for each in self.topics],
+            "tables": [msgspec.to_builtins(each) for each in self.tables],
+            "targets": [msgspec.to_builtins(each) for each in self.targets],
+            "layouts": [msgspec.to_builtins(each) for each in self.layouts],
+            "topics": [msgspec.to_builtins(each) for each in self.topics],
             "copies": {
                 "tables": len(self.copies),
                 "rows": sum(each.rows or 0 for each in self.copies),

@@ -11,7 +11,7 @@ class ConfigText(msgspec.Struct, frozen=True, tag_field="kind", tag="configurati
     `changes`: values that the command line gave instead of the file's, by place. It holds secrets: never log it.
     """
 
-    file: str
-    text: str
-    secrets: dict[str, str] = {}
-    changes: tuple[tuple[tuple[str, ...], str], ...] = ()
+    file: str = msgspec.field(name="file")
+    text: str = msgspec.field(name="text")
+    secrets: dict[str, str] = msgspec.field(name="secrets", default_factory=dict)
+    changes: tuple[tuple[tuple[str, ...], str], ...] = msgspec.field(name="changes", default=())

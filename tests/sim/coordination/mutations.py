@@ -141,7 +141,7 @@ def _wait_for_dropped(state: Any) -> Any:
 
 def _shown_before_stored(state: Any) -> Any:
     """As it was once: what is computed is shown at once, and stored later."""
-    known = {pipeline: replace(now, waits_for=()) for pipeline, now in state.pipelines.items()}
+    known = {pipeline: structs.replace(now, waits_for=()) for pipeline, now in state.pipelines.items()}
     return _pipelines(replace(state, recorded_pipelines=known))
 
 

@@ -23,9 +23,9 @@ UNSIGNED = ", unsigned"
 class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
     """The form of a key's column. `labels`: those whose order or number is written; more of them may come, at the end."""
 
-    column: str
-    form: str
-    labels: tuple[str, ...] = ()
+    column: str = msgspec.field(name="column")
+    form: str = msgspec.field(name="form")
+    labels: tuple[str, ...] = msgspec.field(name="labels", default=())
 
     def said(self) -> str:
         return f"{self.form} {list(self.labels)}" if self.labels else self.form
@@ -40,10 +40,10 @@ class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
 class ValueForm(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The form of a column's values. `since`: of each partition, the offset from which on records have it; none: all of them do."""
 
-    column: str
-    form: str
-    labels: tuple[str, ...] = ()
-    since: tuple[int, ...] = ()
+    column: str = msgspec.field(name="column")
+    form: str = msgspec.field(name="form")
+    labels: tuple[str, ...] = msgspec.field(name="labels", default=())
+    since: tuple[int, ...] = msgspec.field(name="since", default=())
 
 
 def value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: str) -> tuple[ValueForm, ...]:

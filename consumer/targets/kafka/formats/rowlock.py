@@ -18,16 +18,16 @@ from schemas.wire.event import Event, Op, Source, version_of
 
 
 class _Origin(msgspec.Struct):
-    name: str
-    db: str
-    table: str
+    name: str = msgspec.field(name="name")
+    db: str = msgspec.field(name="db")
+    table: str = msgspec.field(name="table")
 
 
 class _Read(msgspec.Struct):
-    op: str
-    source: _Origin
-    before: dict[str, Any] | None = None
-    after: dict[str, Any] | None = None
+    op: str = msgspec.field(name="op")
+    source: _Origin = msgspec.field(name="source")
+    before: dict[str, Any] | None = msgspec.field(name="before", default=None)
+    after: dict[str, Any] | None = msgspec.field(name="after", default=None)
 
 
 _READ = msgspec.json.Decoder(_Read)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
 from consumer.errors import FencedError, TransientError
 from consumer.ordering.fencing_tokens import BITS, next_epoch
@@ -109,7 +108,7 @@ class KafkaProgress(UnitsInTopic):
                     f"{[row.epoch for row in known.lanes]}"
                 )
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
-            return Known(msgspec.structs.replace(record, lanes=rows), known.held)
+            return Known(replace(record, lanes=rows), known.held)
 
         known = self._changed(unit, begun, epoch)
         return list(known.lanes), known.state, _sorted(known)
@@ -130,7 +129,7 @@ class KafkaProgress(UnitsInTopic):
                 return known
             since = record.state.since_ms if message == was else None
             state = replace(record.state, stopped=message, since_ms=since or now)
-            return Known(msgspec.structs.replace(record, state=state), known.held)
+            return Known(replace(record, state=state), known.held)
 
         self._changed(unit, stopped, epoch)
 

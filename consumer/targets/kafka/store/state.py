@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,17 +24,17 @@ class Written(msgspec.Struct, frozen=True):
     the offset of the unit's own topic up to which rows were written as the option was before, until a copy from behind it has written all of them again.
     """
 
-    topic: str
-    format: str
-    key: tuple[str, ...]
-    partitions: int
-    partitioner: str
-    forms: tuple[KeyForm, ...] | None = None
-    added: tuple[tuple[str, str], ...] | None = None
-    topic_id: str = ""
-    values: tuple[ValueForm, ...] | None = None
-    shape: tuple[tuple[str, str], ...] | None = None
-    outdated: tuple[tuple[str, int], ...] = ()
+    topic: str = msgspec.field(name="topic")
+    format: str = msgspec.field(name="format")
+    key: tuple[str, ...] = msgspec.field(name="key")
+    partitions: int = msgspec.field(name="partitions")
+    partitioner: str = msgspec.field(name="partitioner")
+    forms: tuple[KeyForm, ...] | None = msgspec.field(name="forms", default=None)
+    added: tuple[tuple[str, str], ...] | None = msgspec.field(name="added", default=None)
+    topic_id: str = msgspec.field(name="topic_id", default="")
+    values: tuple[ValueForm, ...] | None = msgspec.field(name="values", default=None)
+    shape: tuple[tuple[str, str], ...] | None = msgspec.field(name="shape", default=None)
+    outdated: tuple[tuple[str, int], ...] = msgspec.field(name="outdated", default=())
 
     def changes(self, now: Written) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
@@ -69,11 +69,11 @@ class ProgressRecord(msgspec.Struct, frozen=True):
     """The record of a unit. `written`: None before its first row. `commits`: how many batches its owner has committed; by it he knows his own
     last one again, for not every one moves an offset."""
 
-    lanes: tuple[LaneProgress, ...]
-    state: UnitState
-    written: Written | None = None
-    version: int = VERSION
-    commits: int = 0
+    lanes: tuple[LaneProgress, ...] = msgspec.field(name="lanes")
+    state: UnitState = msgspec.field(name="state")
+    written: Written | None = msgspec.field(name="written", default=None)
+    version: int = msgspec.field(name="version", default=VERSION)
+    commits: int = msgspec.field(name="commits", default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,24 +173,26 @@ def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
 class ClosedEntry(msgspec.Struct, frozen=True):
     """An event that waited: the entry that has left the quarantine, why, and when."""
 
-    pipeline: str
-    topic: str
-    offset: int
-    part: int
-    table: str
-    key: str
-    folded: str
-    event: str
-    error: str
-    commit_ts_ms: int
-    closed: str
-    closed_at_ms: int
+    pipeline: str = msgspec.field(name="pipeline")
+    topic: str = msgspec.field(name="topic")
+    offset: int = msgspec.field(name="offset")
+    part: int = msgspec.field(name="part")
+    table: str = msgspec.field(name="table")
+    key: str = msgspec.field(name="key")
+    folded: str = msgspec.field(name="folded")
+    event: str = msgspec.field(name="event")
+    error: str = msgspec.field(name="error")
+    commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
+    closed: str = msgspec.field(name="closed")
+    closed_at_ms: int = msgspec.field(name="closed_at_ms")
 
 
 def closed_entries(unit: ApplyUnit, before: Known, after: Known, why: str, now_ms: int) -> list[ClosedEntry]:
     """Return what has left the quarantine between two states of a unit, in the order of events."""
     return [
-        ClosedEntry(unit.pipeline, unit.topic, **asdict(entry), closed=why, closed_at_ms=now_ms)
+        ClosedEntry(
+            unit.pipeline, unit.topic, **msgspec.structs.asdict(entry), closed=why, closed_at_ms=now_ms
+        )
         for each, entry in sorted(before.held.items())
         if each not in after.held
     ]

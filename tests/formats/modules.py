@@ -1,0 +1,154 @@
+"""Every type that is not in the registry, and every module that writes or reads JSON or msgpack: which structure, or why none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from consumer.tables.event_decoder import SlimEvent
+from consumer.targets.kafka.formats.rowlock import _Read
+from producer.resume.topic_recovery import _Event
+from schemas.wire.codec import _Versioned
+from schemas.wire.debezium import _Loose, _LooseWithSchema
+from schemas.wire.debezium_schema import _Field
+from schemas.wire.debezium_snapshot import _Record
+from tests.formats.structure import FOLDER, ROOT, View
+
+_MEMORY = "never leaves its process"
+_GRPC = "the order of its fields is the format: tests/wire_golden.py"
+_CONFIGURATION = (
+    "keys of the configuration file: docs/reference/configuration.md, and the examples that tests load"
+)
+
+#: Types in modules (or of a name in a module) that have no golden file in tests/golden/stored → the reason.
+EXEMPT = {
+    "consumer.ordering.model:RowChange": _MEMORY,
+    "consumer.targets.shared.displaced_rows:DisplacedRow": _MEMORY,
+    "coordinator.core.messages": _GRPC,
+    "coordinator.rest.copies:_NamedTable": "its fields are those of the models that inherit them",
+    "coordinator.rest.models:Answer": "it has no fields",
+    "coordinator.transport.events:LeaderInfo": _GRPC,
+    "coordinator.transport.wire": _GRPC,
+    "producer.binlog_format": _MEMORY,
+    "producer.decoders": _MEMORY,
+    "producer.snapshot.chunks:ChunkState": _MEMORY,
+    "schemas.config.base": _CONFIGURATION,
+    "schemas.config.coordination": _CONFIGURATION,
+    "schemas.config.kinds": _CONFIGURATION,
+    "schemas.config.model": _CONFIGURATION,
+    "schemas.config.online_ddl": _CONFIGURATION,
+    "schemas.config.servers": _CONFIGURATION,
+    "schemas.findings:Finding": "rowlock.commands.findings.as_dict names the members",
+    "schemas.wire.debezium:Change": _MEMORY,
+    "schemas.wire.debezium:EventOrigin": _MEMORY,
+    "schemas.wire.debezium:Modes": "pickled for Spark's workers, which run the same installation",
+}
+
+_KEYS = "bytes by which keys are compared within one process"
+_FOREIGN = "another product's document"
+_MARKED = "rows of Kafka topics that are compared within one process"
+
+#: Module → the structures whose bytes it writes or reads, or the reason why they are no structure of ours.
+MODULES = {
+    "consumer/attempt/copies/held.py": "rowlock_quarantine",
+    "consumer/attempt/copies/keys.py": _KEYS,
+    "consumer/attempt/copies/snapshots.py": _KEYS,
+    "consumer/attempt/copies/source_keys.py": "a key in a message for people",
+    "consumer/attempt/reports.py": "report-datagram",
+    "consumer/attempt/spec.py": "known-table",
+    "consumer/ordering/fold.py": "rowlock_quarantine",
+    "consumer/ordering/lanes/batches.py": "rowlock_displaced, rowlock_quarantine",
+    "consumer/ordering/layout.py": "layout",
+    "consumer/process/instructions.py": "apply-lines",
+    "consumer/reporting/protocol.py": "unit-command, unit-line",
+    "consumer/reporting/status_lines.py": "apply-lines",
+    "consumer/spark/active_units.py": "units-board",
+    "consumer/spark/query.py": "options of Spark's Kafka source",
+    "consumer/spark/query_handle.py": "offsets as Spark's progress has them",
+    "consumer/tables/event_decoder.py": "event",
+    "consumer/tables/evolution/plans.py": "change-mark",
+    "consumer/tables/stored.py": "stored-definition",
+    "consumer/targets/bookkeeping/lanes.py": "rowlock_progress",
+    "consumer/targets/kafka/compacted/topic_contents.py": _MARKED,
+    "consumer/targets/kafka/compacted/topic_rows.py": _MARKED,
+    "consumer/targets/kafka/formats/canal_json.py": "topic-canal-json",
+    "consumer/targets/kafka/formats/debezium.py": "topic-debezium, topic-debezium-schemas",
+    "consumer/targets/kafka/formats/key_forms.py": "progress-topic",
+    "consumer/targets/kafka/formats/plain.py": "topic-plain",
+    "consumer/targets/kafka/formats/rowlock.py": "topic-rowlock",
+    "consumer/targets/kafka/store/state.py": "progress-topic, closed-topic",
+    "consumer/targets/kafka/verifying/canal.py": "topic-canal-json",
+    "consumer/targets/kafka/verifying/reading.py": "topic-canal-json, topic-debezium, topic-plain, topic-rowlock",
+    "consumer/targets/kafka/verifying/topic_reading.py": _MARKED,
+    "consumer/targets/mysql/apply.py": "rowlock_displaced",
+    "consumer/targets/oracle/apply.py": "rowlock_displaced",
+    "consumer/targets/oracle/values.py": "values of JSON columns",
+    "consumer/targets/shared/displaced_rows.py": "rowlock_displaced",
+    "coordinator/control/codec.py": "control-topic",
+    "coordinator/rest/app.py": "rest-answers",
+    "coordinator/rest/copies.py": "rest-answers, rest-questions",
+    "coordinator/rest/problems.py": "rest-answers",
+    "coordinator/transport/wire.py": "grpc",
+    "deploy/embedded/__main__.py": "addresses of the demo's services, for people",
+    "deploy/embedded/fetch/ivy.py": "checksums of downloads, a file of this repository",
+    "producer/decoders/row_codec.py": "event",
+    "producer/kafka/control_events.py": "event",
+    "producer/main.py": "capture-lines",
+    "producer/oracle/rows.py": "event",
+    "producer/resume/topic_recovery.py": "event",
+    "rowlock/agent/apply.py": "unit-command, unit-line",
+    "rowlock/cli.py": "cli-status, cli-check, cli-verify, cli-quarantine",
+    "rowlock/commands/cluster.py": "rest-answers",
+    "rowlock/commands/copying.py": "rest-answers",
+    "rowlock/coordinator/leader_client.py": "rest-answers",
+    "rowlock/demo/waits.py": "cli-verify",
+    "rowlock/inspect/observed/displaced.py": "cli-quarantine",
+    "rowlock/inspect/planned/plan.py": "cli-check",
+    "rowlock/inspect/quarantine.py": "rowlock_quarantine",
+    "rowlock/inspect/status.py": "cli-status",
+    "rowlock/processes/log_relay.py": "log lines of child processes, which are shown only",
+    "schemas/config/changes/handed.py": "configuration-line",
+    "schemas/config/changes/parts.py": "digests that are compared between processes of one version",
+    "schemas/config/load.py": _CONFIGURATION,
+    "schemas/config/model.py": _CONFIGURATION,
+    "schemas/config/online_ddl.py": _CONFIGURATION,
+    "schemas/config/servers.py": _CONFIGURATION,
+    "schemas/table/equality.py": "values of JSON columns, compared within one process",
+    "schemas/table/filters.py": "literals of SQL",
+    "schemas/wire/codec.py": "event, position-record, watermark, copy-request, stored-definition",
+    "schemas/wire/debezium.py": _FOREIGN,
+    "schemas/wire/debezium_schema.py": _FOREIGN,
+    "schemas/wire/debezium_snapshot.py": "debezium-signal",
+    "schemas/wire/images.py": "names of columns, compared within one process",
+}  # fmt: skip
+
+
+def _lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _views() -> tuple[View, ...]:
+    events = tuple(
+        json.loads(path.read_text()) for path in (ROOT / "schemas" / "golden" / "v1").glob("*.json")
+    )
+    events = tuple(each for each in events if "op" in each) + tuple(
+        _lines(FOLDER / "event" / "all-fields.v1.json")
+    )
+    values = [value for _, value in _lines(FOLDER / "topic-debezium" / "records.v1.json") if value]
+    whole = [value for _, value in _lines(FOLDER / "topic-debezium-schemas" / "records.v1.json") if value]
+    return (
+        View(_Event, events),
+        View(SlimEvent, events),
+        View(_Versioned, events),
+        View(
+            _Read, tuple(value for _, value in _lines(FOLDER / "topic-rowlock" / "records.v1.json") if value)
+        ),
+        View(_Loose, tuple(values)),
+        View(_LooseWithSchema, tuple(whole)),
+        View(_Field, tuple(each["schema"] for each in whole)),
+        View(_Record, (*values, *whole)),
+    )
+
+
+VIEWS = _views()

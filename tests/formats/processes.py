@@ -1,0 +1,135 @@
+"""What the processes of an agent exchange: lines on pipes, a file that workers look at, datagrams."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from consumer.attempt import reports
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import _KnownTable
+from consumer.process.instructions import _ready, _slow
+from consumer.reporting.protocol import decode_command, encode_event
+from consumer.reporting.status_lines import StatusWriter
+from consumer.spark import active_units
+from consumer.units.supervision import Watched
+from producer.main import _captured, _failed
+from schemas.config.changes.text import ConfigText
+from schemas.units import UnitCommand, UnitLine, WorkerEvent
+from schemas.wire.records import Watermark
+from tests.formats.samples import sample
+from tests.formats.structure import Case, Structure
+
+UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
+
+
+def _event(event: WorkerEvent) -> bytes:
+    return encode_event(UNIT, event).encode()
+
+
+def _of_event(data: bytes) -> WorkerEvent:
+    """As the agent reads the lines of its apply process."""
+    return msgspec.convert(json.loads(data), UnitLine).event
+
+
+def _datagram(report: Report) -> bytes:
+    return reports._ENCODE(reports._Datagram("secret", [report]))
+
+
+def _of_datagram(data: bytes) -> Report:
+    datagram = reports._DECODE(data)
+    assert datagram.token == "secret"
+    return datagram.reports[0]
+
+
+def _board(epochs: dict[str, int]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        active_units.post(Path(folder) / "board", epochs)
+        return (Path(folder) / "board").read_bytes()
+
+
+def _status(unit: Watched) -> bytes:
+    out = io.StringIO()
+    writer = StatusWriter("to-hq", out)
+    writer.write("running", {"rowlock.branch1.bank.acct": unit})
+    writer.problem("what", "why")
+    return out.getvalue().strip().encode()
+
+
+def _printed(write: Callable[[Any], object]) -> Callable[[Any], bytes]:
+    """Return the function that gives what `write` prints on stdout."""
+
+    def written(value: Any) -> bytes:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            write(value)
+        return out.getvalue().strip().encode()
+
+    return written
+
+
+STRUCTURES = (
+    Structure(
+        "unit-command",
+        (Case("command", sample(UnitCommand), msgspec.json.encode, decode_command),),
+        (UnitCommand,),
+    ),
+    Structure(
+        "unit-line",
+        tuple(Case(kind.__name__, sample(kind), _event, _of_event) for kind in WorkerEvent.__args__),
+        (UnitLine,),
+    ),
+    Structure(
+        "report-datagram", (Case("datagram", sample(Report), _datagram, _of_datagram),), (reports._Datagram,)
+    ),
+    Structure(
+        "units-board", (Case("board", {"rowlock.b1.bank.acct": 7}, _board, active_units._EPOCHS.decode),)
+    ),
+    Structure(
+        "known-table",
+        (
+            Case(
+                "table",
+                sample(_KnownTable),
+                msgspec.json.encode,
+                lambda data: msgspec.json.decode(data, type=_KnownTable),
+            ),
+        ),
+        (_KnownTable,),
+    ),
+    Structure(
+        "configuration-line",
+        (
+            Case(
+                "line",
+                sample(ConfigText),
+                msgspec.json.encode,
+                lambda data: msgspec.json.decode(data, type=ConfigText),
+            ),
+        ),
+        (ConfigText,),
+    ),
+    Structure(
+        "apply-lines",
+        (
+            Case("status", sample(Watched), _status, None),
+            Case("ready", 12.345, lambda seconds: _ready(seconds).strip().encode(), None),
+            Case("slow", 12.3, lambda seconds: _slow(seconds).strip().encode(), None),
+        ),
+        (Watched,),
+    ),
+    Structure(
+        "capture-lines",
+        (
+            Case("captured", sample(Watermark), _printed(_captured), None),
+            Case("failed", "why", _printed(lambda why: _failed("branch1", why)), None),
+        ),
+    ),
+)

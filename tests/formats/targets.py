@@ -1,0 +1,269 @@
+"""What apply keeps in a target, and the records of a Kafka target."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from consumer.ordering.lanes.batches import _describe
+from consumer.ordering.layout import Layout, fingerprint, keys_fingerprint
+from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
+from consumer.tables.evolution.plans import ChangeMark, decode_mark
+from consumer.tables.router import TableRoute
+from consumer.tables.router import fingerprint as routes_fingerprint
+from consumer.tables.stored import Stored, _Beside, decode_stored
+from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.lanes import lane_from
+from consumer.targets.bookkeeping.quarantine import held_from
+from consumer.targets.bookkeeping.units import unit_from
+from consumer.targets.kafka.formats import FORMATS
+from consumer.targets.kafka.store.state import (
+    ClosedEntry,
+    Known,
+    ProgressRecord,
+    Units,
+    closed_pair,
+    pairs,
+)
+from consumer.targets.mysql.dialect import SYNTAX as MYSQL
+from consumer.targets.oracle.dialect import SYNTAX as ORACLE
+from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
+from consumer.targets.shared.displaced_rows import DisplacedRow, marks
+from consumer.targets.sql import Fragment
+from schemas.table.model import Table
+from tests.formats.samples import sample
+from tests.formats.structure import Case, Structure
+from tests.kafka_formats_kit import LUCY, PLACE, READ, routed
+
+UNIT = ApplyUnit("to-hq", "rowlock.branch1.bank.acct")
+#: Statements in a plain syntax, from which the columns are taken.
+BOOKS = Books(
+    "hq",
+    replace(
+        POSTGRES,
+        insert=lambda table, columns, rows: f"{table} ({', '.join(columns)}) {rows}",
+        millis=lambda column: column,
+    ),
+)
+
+
+def compact(document: Any) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _stored() -> Stored:
+    return Stored(
+        table=sample(Table),
+        names={"age": "age_"},
+        left=("old",),
+        lost=True,
+        since=4711,
+        emptied=4712,
+        unwritten=("extra",),
+        snapshot=(17, 18),
+    )
+
+
+def _mark() -> ChangeMark:
+    """The plan of an ALTER that has begun, with the definition that it leads to."""
+    return ChangeMark(
+        connection=81,
+        at=(4711, (0, 3, 4711, 2), 12, 1_790_000_000_123),
+        after=_stored().encode(),
+        policy="evolve",
+        columns=sample(ChangeMark).columns,
+        rewrite=True,
+    )
+
+
+# rows of the bookkeeping tables, as JSON objects from column to value
+
+
+def _row(columns: Sequence[str], values: Sequence[object]) -> bytes:
+    return compact(dict(zip(columns, values, strict=True)))
+
+
+def _inserted(statement: Fragment) -> bytes:
+    text, values = statement
+    return _row(text[text.index("(") + 1 : text.index(")")].split(", "), values)
+
+
+def _selected(text: str, row: dict[str, Any]) -> list[Any]:
+    """Return the values of a row in the order in which a SELECT asks for them."""
+    found = re.match(r"SELECT (.*?) FROM", text)
+    assert found is not None
+    return [row[name] for name in found[1].split(", ")]
+
+
+def _reader(select: Fragment, build: Callable[[list[Any]], Any]) -> Callable[[bytes], Any]:
+    return lambda data: build(_selected(select[0], json.loads(data)))
+
+
+def _unit_row(state: UnitState) -> bytes:
+    text, values = BOOKS.units.update(UNIT, state)
+    names = re.findall(r"(\w+) = %s", text)
+    return _row([*names, "updated_at"], [*values, state.since_ms])
+
+
+def _closed_row(held: Held) -> bytes:
+    """The history copies whole rows: its columns are those of the INSERT … SELECT."""
+    (copy, values), _ = BOOKS.quarantine.close(UNIT, [(held.offset, held.part)], "retried")
+    found = re.match(r"INSERT INTO \S+ \((.*?)\) SELECT (.*), %s FROM", copy)
+    assert found is not None
+    return compact({"columns": found[1].split(", "), "copied": found[2].split(", "), "closed": values[0]})
+
+
+def _displaced_by(lane: int) -> bytes:
+    """The text in `displaced_by`, and the same once a copy has superseded it."""
+    by = _describe(lane, (4711, 0), (4713, 1))
+    ((marked, _),) = marks([DisplacedRow(1, "public.acct", by)], "public.acct", 5000, "a copy")
+    return by.encode() + b"\n" + marked.encode()
+
+
+def _displaced_row(row: tuple[str, str, str]) -> bytes:
+    text = BOOKS.displaced.insert(1)
+    return _inserted((text, [UNIT.pipeline, UNIT.topic, *row]))
+
+
+def _tables(_: object) -> bytes:
+    texts = {
+        name: {table: Books("hq", syntax).tables.create(table) for table in BOOKS.tables.names()}
+        for name, syntax in (("mysql", MYSQL), ("oracle", ORACLE), ("postgres", POSTGRES))
+    }
+    return compact(texts)
+
+
+# the topics of a Kafka target
+
+
+def _pairs(known: Known) -> bytes:
+    """The records of a unit, a line each: key and value."""
+    return b"\n".join(
+        b"[%b,%b]" % (key, b"null" if value is None else value) for key, value in pairs(UNIT, Known(), known)
+    )
+
+
+def _known(data: bytes) -> Known:
+    units = Units()
+    for line in data.split(b"\n"):
+        key, value = json.loads(line)
+        units.take(compact(key), compact(value))
+    return units.unit(UNIT)
+
+
+def _progress() -> Known:
+    held = sample(Held)
+    return Known(replace_version(sample(ProgressRecord)), {(held.offset, held.part): held})
+
+
+def replace_version(record: ProgressRecord) -> ProgressRecord:
+    """Return the record in a version that can be read: another one than the present is newer."""
+    return ProgressRecord(record.lanes, record.state, record.written, 1, record.commits)
+
+
+def _closed(entry: ClosedEntry) -> bytes:
+    return b"[%b,%b]" % closed_pair(entry)  # type: ignore[str-bytes-safe]
+
+
+def _records(word: str) -> bytes:
+    """Every kind of record that a format writes, a line each: key and value."""
+    form = FORMATS[word](routed())
+    moved = (1, "lucy", "10.50", "b2")
+    found = [
+        *form.change(None, LUCY, READ),
+        *form.change(None, LUCY, PLACE),
+        *form.change(LUCY, (1, "lucy", None, "b1"), PLACE),
+        *form.change(LUCY, moved, PLACE),
+        *form.change(LUCY, None, PLACE),
+        *form.cleared({"branch": "b1"}, PLACE),
+        *form.cleared(None, PLACE),
+        *form.defined(routed().table, PLACE),
+    ]
+    parts = [(b"null" if each is None else each) for record in found for each in (record.key, record.value)]
+    return b"\n".join(b"[%b,%b]" % pair for pair in dict.fromkeys(zip(parts[::2], parts[1::2], strict=True)))
+
+
+def _digests(_: object) -> bytes:
+    """Digests that are stored and compared: another one makes a layout, or rows of a topic, count as outdated."""
+    table = sample(Table)
+    route = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
+    layout = Layout(lanes=4, routes="r", keys="k")
+    lane = layout.lane_hash("public.acct")
+    return compact(
+        {
+            "routes": routes_fingerprint([route]),
+            "keys": keys_fingerprint([TargetTable(table, (0,), ())]),
+            "value": fingerprint({"b": 1, "a": [None]}),
+            "lanes": [lane(folded) for folded in (b"", b"1", b"lucy", bytes(range(256)))],
+        }
+    )
+
+
+STRUCTURES = (
+    Structure(
+        "layout",
+        (
+            Case("layout", sample(Layout), lambda it: it.encode().encode(), lambda it: Layout.decode(it.decode())),
+            Case("digests", None, _digests, None),
+        ),
+        (Layout,),
+    ),
+    Structure(
+        "stored-definition",
+        (Case("definition", _stored(), lambda it: it.encode().encode(), lambda it: decode_stored(it.decode())),),
+        (_Beside, Table),
+    ),
+    Structure(
+        "change-mark",
+        (Case("alter", _mark(), lambda it: it.encode().encode(), lambda it: decode_mark(it.decode())),),
+        (ChangeMark,),
+    ),
+    Structure("bookkeeping-tables", (Case("create", None, _tables, None),)),
+    Structure(
+        "rowlock_progress",
+        (
+            Case(
+                "row",
+                sample(LaneProgress),
+                lambda it: _inserted(BOOKS.lanes.insert(UNIT, [it])),
+                _reader(BOOKS.lanes.select(UNIT), lane_from),
+            ),
+        ),
+    ),
+    Structure(
+        "rowlock_unit",
+        (
+            Case(
+                "row",
+                sample(UnitState),
+                _unit_row,
+                _reader(BOOKS.units.select(UNIT), lambda row: unit_from([row])),
+            ),
+        ),
+    ),
+    Structure(
+        "rowlock_quarantine",
+        (
+            Case(
+                "row",
+                sample(Held),
+                lambda it: _inserted(BOOKS.quarantine.insert(UNIT, [it])),
+                _reader(BOOKS.quarantine.select(UNIT), held_from),
+            ),
+        ),
+    ),
+    Structure("rowlock_quarantine_closed", (Case("row", sample(Held), _closed_row, None),)),
+    Structure(
+        "rowlock_displaced",
+        (
+            Case("row", ("public.acct", "{}", "{}"), _displaced_row, None),
+            Case("displaced_by", 2, _displaced_by, None),
+        ),
+    ),
+    Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),), (ProgressRecord, Held)),
+    Structure("closed-topic", (Case("entry", sample(ClosedEntry), _closed, None),), (ClosedEntry,)),
+    *(Structure(f"topic-{word}", (Case("records", word, _records, None),)) for word in FORMATS),
+)  # fmt: skip
