@@ -30,6 +30,7 @@ class Leader(Answer):
     rest: str = Field(description="`host:port` of its REST interface.")
     since_s: float = Field(description="Seconds since the coordinator that was asked saw its claim.")
     am_i: bool = Field(description="Whether the coordinator that was asked is it.")
+    version: str = Field(description="Its version of rowlock; empty where another coordinator was asked.")
 
 
 class Agent(Answer):
@@ -60,6 +61,10 @@ class Agent(Answer):
     in_force: bool = Field(
         description="Whether that is the configuration in force. Where not, it keeps what it has and is given no units: bring the file to its "
         "machine; it looks again every few seconds."
+    )
+    version: str = Field(
+        description="Its version of rowlock, which its capture and apply processes have as well; empty: not heard in this term yet, or older than "
+        "0.1.0."
     )
 
 
