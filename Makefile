@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle lint bench release clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle test-upgrade lint bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,12 +35,12 @@ demo: $(STAMP) ## two branch databases flow into a head office (KEEP=1: leave it
 test: $(STAMP) ## the tests that take less than ten seconds, with real services; of tests on services some cases
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
-	@$(BIN)/python -m pytest -m "not slow" --cases few -n 4 $(ARGS)  # in four processes: most of their time they wait
+	@$(BIN)/python -m pytest -m "not slow and not upgrade" --cases few -n 4 $(ARGS)  # in four processes: most of their time they wait
 
 test-all: $(STAMP) ## every case of all tests but the slow ones (ARGS="--turn N": what make test leaves out, cases in turn)
 	@$(BIN)/python -m deploy.embedded fetch
 	@$(BIN)/python -m consumer.spark.class_archive
-	@$(BIN)/python -m pytest -m "not slow" -n 4 $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow and not upgrade" -n 4 $(ARGS)
 
 test-slow: $(STAMP) ## the slow tests, which `make test` leaves out (ARGS="--turn N": those of one turn)
 	@$(BIN)/python -m deploy.embedded fetch
@@ -52,6 +52,10 @@ test-sim: $(STAMP) ## the simulations, 2,000 seeds each
 
 test-mutants: $(STAMP) ## small wrong changes of the product: does a test find each? (ARGS=--sample: a few)
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+test-upgrade: $(STAMP) ## systems of the last released versions, stopped within their work and continued by this one, and back
+	@$(BIN)/python -m deploy.embedded fetch
+	@$(BIN)/python -m pytest -m upgrade tests/upgrade $(ARGS)
 
 test-oracle: $(STAMP) ## the tests of Oracle on a server of yours (DSN=rowlock_test/password@host:port/service; its user's tables are dropped)
 	@ROWLOCK_ORACLE_DSN="$(DSN)" $(BIN)/python -m tests.real_oracle

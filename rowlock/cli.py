@@ -153,6 +153,7 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 def _show_status(reader: Any, output: str) -> bool:
     from rowlock.commands.tables import console, running_copies, sources_table, stops_table, units_table
+    from rowlock.inspect.observed.versions import version_lines
 
     seen = reader.read()
     healthy: bool = seen.healthy
@@ -167,6 +168,8 @@ def _show_status(reader: Any, output: str) -> bool:
     for table in (stops_table(seen), running_copies(seen)):
         if table is not None:
             out.print(table)
+    for line in version_lines(seen.versions):
+        click.echo(line)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
     return healthy

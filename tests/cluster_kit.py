@@ -19,10 +19,9 @@ from typing import Any
 import psutil
 
 from deploy.embedded import ports
-from deploy.embedded.fetch.downloads import spark_kafka_jars
-from deploy.embedded.guard.processes import spawn
 from tests.families import family, send, standing_still
 from tests.proxy import TcpProxy
+from tests.running import HERE, Program
 
 Unit = dict[str, Any]
 
@@ -55,21 +54,16 @@ class Processes:
         self.config, self.addresses = config, addresses
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def coordinator(self, number: int) -> subprocess.Popen[bytes]:
+    def coordinator(self, number: int, program: Program = HERE) -> subprocess.Popen[bytes]:
         at = self.addresses
         addresses = ["--listen", at.grpc[number], "--rest", at.rest[number]]
-        return self._start(f"c{number}", "coordinator", "--name", f"c{number}", *addresses)
+        return self._start(program, f"c{number}", "coordinator", "--name", f"c{number}", *addresses)
 
-    def agent(self, name: str) -> subprocess.Popen[bytes]:
-        return self._start(name, "agent", "--name", name)
+    def agent(self, name: str, program: Program = HERE) -> subprocess.Popen[bytes]:
+        return self._start(program, name, "agent", "--name", name)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        with self.log(name).open("ab") as log:
-            self._running[name] = process = spawn(
-                [sys.executable, "-m", "rowlock.cli", *words, "-c", str(self.config)],
-                output=log,
-                env={"ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))},
-            )
+    def _start(self, program: Program, name: str, *words: str) -> subprocess.Popen[bytes]:
+        self._running[name] = process = program.spawn(*words, "-c", str(self.config), log=self.log(name))
         return process
 
     def log(self, name: str) -> Path:

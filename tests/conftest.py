@@ -16,7 +16,7 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 """On a loaded machine an example may be slow, never red."""
 
-_MARKED_FOLDERS = {"integration": "integration", "faults": "faults"}
+_MARKED_FOLDERS = {"integration": "integration", "faults": "faults", "upgrade": "upgrade"}
 
 
 def pytest_configure() -> None:

@@ -1,7 +1,8 @@
 """A TCP proxy for fault tests: cuts one direction or both without closing anything, as a broken network does.
 
 `up` is from the client to the server. A cut direction swallows nothing: what was on the way arrives when it heals, as with
-TCP's retransmissions. `close_connections` resets what there is.
+TCP's retransmissions. `close_connections` resets what there is. With `stall` a connection stops once a text has come down so many
+times, until `go_on`: a reader of a table whose rows hold the text is stopped within it, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -14,13 +15,32 @@ import threading
 from types import TracebackType
 
 _CHUNK = 65536
+_DRIP_S = 5.0
+
+
+class Stall:
+    """A limit of each connection: it stops before `text` comes down for more than about `times` times.
+
+    A byte gets through now and then, so that the reader does not take the server for dead.
+    """
+
+    def __init__(self, text: bytes, times: int) -> None:
+        self.text, self.times = text, times
+        self.over = threading.Event()
 
 
 class _Pipe:
     """One direction of one connection: a thread that copies while it may."""
 
-    def __init__(self, origin: socket.socket, to: socket.socket, gate: threading.Event, name: str) -> None:
-        self._origin, self._to, self._gate = origin, to, gate
+    def __init__(
+        self,
+        origin: socket.socket,
+        to: socket.socket,
+        gate: threading.Event,
+        name: str,
+        stall: Stall | None = None,
+    ) -> None:
+        self._origin, self._to, self._gate, self._stall, self._seen = origin, to, gate, stall, 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -32,8 +52,17 @@ class _Pipe:
                 self._gate.wait()
                 if not data:
                     break
-                self._to.sendall(data)
+                self._to.sendall(self._after_stall(data))
             self._to.shutdown(socket.SHUT_WR)
+
+    def _after_stall(self, data: bytes) -> bytes:
+        """Wait while the connection is stalled; return what is left to pass on."""
+        if (stall := self._stall) is not None:
+            self._seen += data.count(stall.text)
+            while self._seen > stall.times and len(data) > 1 and not stall.over.wait(_DRIP_S):
+                self._to.sendall(data[:1])
+                data = data[1:]
+        return data
 
     def join(self) -> None:
         self._thread.join(5)
@@ -43,9 +72,15 @@ class TcpProxy:
     """Listens on `listen` (port 0: a free one, see `port`) and passes on to `host`:`target_port` until `close`."""
 
     def __init__(
-        self, target_port: int, *, host: str = "127.0.0.1", listen: tuple[str, int] = ("127.0.0.1", 0)
+        self,
+        target_port: int,
+        *,
+        host: str = "127.0.0.1",
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        stall: Stall | None = None,
     ) -> None:
         self._target = (host, target_port)
+        self._stall = stall
         self._up, self._down = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -73,6 +108,11 @@ class TcpProxy:
         self._up.set()
         self._down.set()
 
+    def go_on(self) -> None:
+        """End `stall` for all connections."""
+        if self._stall is not None:
+            self._stall.over.set()
+
     def close_connections(self) -> None:
         """Reset every connection."""
         with self._lock:
@@ -86,6 +126,7 @@ class TcpProxy:
     def close(self) -> None:
         self._closing = True
         self.heal()
+        self.go_on()
         self._thread.join(5)
         self._listener.close()
         self.close_connections()
@@ -120,5 +161,5 @@ class TcpProxy:
         name = f"proxy-{self.port}-{self.accepted}"
         self._pipes += [
             _Pipe(client, server, self._up, f"{name}-up"),
-            _Pipe(server, client, self._down, f"{name}-down"),
+            _Pipe(server, client, self._down, f"{name}-down", self._stall),
         ]

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,8 +75,10 @@ def _rows(connection: Any, table: str, extra: str = "") -> list[tuple[Any, ...]]
 class Load(threading.Thread):
     """The writer. `count`: transactions committed; an exception of it is raised by `finish`."""
 
-    def __init__(self, server: Server, database: str, seed: int = 1) -> None:
+    def __init__(self, server: Server, database: str, seed: int = 1, pause_s: float = 0.002) -> None:
+        """`pause_s`: between two transactions; it leaves the two cores something for everybody else."""
         super().__init__(name="load", daemon=True)
+        self._pause_s = pause_s
         self._server, self._database, self._random = server, database, random.Random(seed)
         self._ending = threading.Event()
         self._error: BaseException | None = None
@@ -90,7 +92,7 @@ class Load(threading.Thread):
                 while not self._ending.is_set():
                     self._transaction(cursor)
                     self.count += 1
-                    self._ending.wait(0.002)  # leaves the two cores something for everybody else
+                    self._ending.wait(self._pause_s)
         except BaseException as error:  # noqa: BLE001
             self._error = error
 
@@ -163,6 +165,46 @@ class Witness(threading.Thread):
         self.join(30)
 
 
+@dataclass(frozen=True)
+class Program:
+    """An installed rowlock: the `python` of its environment, what its processes find in `env`, and their working directory."""
+
+    python: str = sys.executable
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+
+    def command(self, *words: str) -> list[str]:
+        return [self.python, "-m", "rowlock.cli", *words]
+
+    def spawn(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command that ends with the tests, also where these are killed; it finds the jars of Spark."""
+        jars = ",".join(map(str, spark_kafka_jars()))
+        with log.open("ab") as output:
+            return spawn(
+                self.command(*words),
+                output=output,
+                env={**self.env, "ROWLOCK_SPARK_JARS": jars},
+                cwd=self.cwd,
+            )
+
+    def call(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        env = {**os.environ, **self.env, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+        return subprocess.run(
+            self.command(*words),
+            env=env,
+            cwd=self.cwd,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+
+HERE = Program()
+"""The rowlock of this tree."""
+
+
 @dataclass
 class Run:
     """A `rowlock run` process tree over `config`; it ends with the tests, also where these are killed."""
@@ -170,12 +212,10 @@ class Run:
     config: Path
     log: Path
     process: subprocess.Popen[bytes] | None = field(default=None)
+    program: Program = HERE
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(self.config)]
-        jars = ",".join(map(str, spark_kafka_jars()))
-        with self.log.open("ab") as log:
-            self.process = spawn(command, output=log, env={"ROWLOCK_SPARK_JARS": jars})
+        self.process = self.program.spawn("run", "-c", str(self.config), log=self.log)
 
     def stop(self) -> int:
         """Stop cleanly and return the exit code."""

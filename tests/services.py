@@ -25,7 +25,7 @@ _started: list[Service] = []
 #: The fixtures that start them.
 SERVICES = frozenset({"kafka", "mariadb", "mariadb2", "mysql", "postgres", "oracle"})
 #: The markers of tests on services (conftest gives them by folder).
-_MARKERS = ("integration", "faults")
+_MARKERS = ("integration", "faults", "upgrade")
 #: How the reason begins for which a test is skipped that needs one.
 NO_MYSQL = "no MySQL here: "
 

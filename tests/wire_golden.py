@@ -37,7 +37,7 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
     "opening": wire.Opening("agent-1", "5f0c"),
     "hello": core.Hello(HEADER, "agent-1", "host-7:1"),
     "sync": core.Sync(
-        HEADER, "agent-1", 1.5, STATUSES[:1], STATUSES[1:2], STATUSES[2:3], Liveness.STOPPING, CONFIG
+        HEADER, "agent-1", 1.5, STATUSES[:1], STATUSES[1:2], STATUSES[2:3], Liveness.STOPPING, CONFIG, "0.1.0"
     ),
     "heartbeat": core.Heartbeat(
         HEADER,

@@ -93,7 +93,7 @@ class Client(Protocol):
 
 class AgentShell:
     """One incarnation of an agent. The client has to give `receive` what comes down, and should call `opened` when it has
-    a new stream. `patience`: seconds that workers have to end after a shutdown; then they are closed."""
+    a new stream. `patience`: seconds that workers have to end after a shutdown; then they are closed. `version`: of rowlock."""
 
     def __init__(
         self,
@@ -105,10 +105,11 @@ class AgentShell:
         incarnation: str | None = None,
         patience: float = 30.0,
         file: FileOf | None = None,
+        version: str = "",
     ) -> None:
         self._client, self._clock, self._patience, self._file = client, clock, patience, file
         held = None if file is None else ConfigVersion(file.digest)
-        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held)
+        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held, version=version)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
         self._workers = _CalledWorkers(f"workers-of-{name}", workers, self._worker_said)
         self._ending_since: float | None = None
@@ -125,6 +126,7 @@ class AgentShell:
         system: str = "",
         token: str = "",
         file: FileOf | None = None,
+        version: str = "",
     ) -> AgentShell:
         """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
         what it proves itself with, where that is not its certificate. `file`: its configuration; None: it does not say what it has."""
@@ -136,7 +138,7 @@ class AgentShell:
             system=system,
             token=token,
         )
-        agent = cls(name, client, workers, file=file)
+        agent = cls(name, client, workers, file=file, version=version)
         client.on_open = agent.opened
         return agent
 

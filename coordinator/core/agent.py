@@ -43,7 +43,7 @@ class AgentState:
     """`dropped`: messages that were not obeyed, by reason. `moved`: units whose mark changed since it was last sent.
 
     `config`: what units that it is given now run under; `taking`: what it has been told to have instead, `take_at`: when to try. `asked`: the last
-    question about its file, `file`: the last answer.
+    question about its file, `file`: the last answer. `version`: the agent's version of rowlock.
     """
 
     name: str
@@ -66,6 +66,7 @@ class AgentState:
     take_at: float = float("-inf")
     asked: int = 0
     file: FileAnswer | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,9 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
         else:
             kinds["removing"].append(status)
     running, adding, removing = (tuple(found) for found in kinds.values())
-    header = _header(state)
-    out.append(SendUp(Sync(header, state.name, now, running, adding, removing, state.liveness, state.config)))
+    held = (running, adding, removing)
+    sync = Sync(_header(state), state.name, now, *held, state.liveness, state.config, state.version)
+    out.append(SendUp(sync))
 
 
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:

@@ -16,6 +16,9 @@ from enum import Enum
 
 from coordinator.core.messages import ConfigVersion, FileAnswer, Heartbeat, Liveness, Sync
 
+LONGEST_VERSION = 64
+"""Characters of an agent's version that are kept: what an agent reports is not trusted to be short."""
+
 
 class MemberState(Enum):
     REGISTERED = "registered"  # durable, not yet synced in this term
@@ -28,7 +31,8 @@ class Member:
     """`seq`: op_seq of the last message applied. `echo`: agent's time of it. `heard_at`: ours. `durable`: registered.
 
     `draining`: somebody wants its units gone; `liveness` is what it says itself. `config`: what it runs new units under, None: it is of a
-    version that does not say; `file`: what its file held when it was last asked.
+    version that does not say; `file`: what its file held when it was last asked. `version`: its version of rowlock, "": not heard yet, or
+    older than 0.1.0.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Member:
     draining: bool = False
     config: ConfigVersion | None = None
     file: FileAnswer | None = None
+    version: str = ""
 
     @property
     def leaving(self) -> bool:
@@ -80,9 +85,11 @@ def hear(
 def told(member: Member, message: Sync | Heartbeat) -> Member:
     """Return the member with what its heartbeat says; liveness never becomes better."""
     worse = message.liveness if member.liveness is Liveness.ALIVE else member.liveness
-    file = message.file if isinstance(message, Heartbeat) else member.file
     echo = max(message.sent, member.echo)
-    return replace(member, echo=echo, liveness=worse, config=message.config, file=file)
+    member = replace(member, echo=echo, liveness=worse, config=message.config)
+    if isinstance(message, Heartbeat):
+        return replace(member, file=message.file)
+    return replace(member, version=message.version[:LONGEST_VERSION])
 
 
 def expire(member: Member, now: float, silence: float) -> Member | None:

@@ -97,7 +97,9 @@ class Announce(WireMessage, frozen=True):
 
 
 class Sync(WireMessage, frozen=True):
-    """The answer to an Announce: everything the agent holds, so that the owner can rebuild its sets."""
+    """The answer to an Announce: everything the agent holds, so that the owner can rebuild its sets.
+
+    `version`: the agent's version of rowlock; "": it is older than 0.1.0. Each owner learns it before it gives the agent units."""
 
     header: Header
     agent: str
@@ -107,6 +109,7 @@ class Sync(WireMessage, frozen=True):
     removing: tuple[UnitStatus, ...] = ()
     liveness: Liveness = Liveness.ALIVE
     config: ConfigVersion | None = None
+    version: str = ""
 
     @property
     def statuses(self) -> tuple[UnitStatus, ...]:

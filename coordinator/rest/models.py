@@ -35,6 +35,10 @@ class Leader(Answer):
     am_i: bool = Field(
         serialization_alias="am_i", description="Whether the coordinator that was asked is it."
     )
+    version: str = Field(
+        serialization_alias="version",
+        description="Its version of rowlock; empty where another coordinator was asked.",
+    )
 
 
 class Agent(Answer):
@@ -83,6 +87,11 @@ class Agent(Answer):
         serialization_alias="in_force",
         description="Whether that is the configuration in force. Where not, it keeps what it has and is given no units: bring the file to its "
         "machine; it looks again every few seconds.",
+    )
+    version: str = Field(
+        serialization_alias="version",
+        description="Its version of rowlock, which its capture and apply processes have as well; empty: not heard in this term yet, or older than "
+        "0.1.0.",
     )
 
 

@@ -16,7 +16,7 @@ class ServerConfig:
     `token`: what agents must bear; "": nothing. `streams`: of agents, and questions, at once at most. `advertise`: host under which others reach `listen`, if it is another.
 
     Seconds: `tick` between the owner's looks at the time (longer when a look takes long), `catalogue_every`, `view_for`: how
-    long a view is good. `fences`: fences at once. `outbox`: messages of one agent that wait for the owner at most.
+    long a view is good. `fences`: fences at once. `outbox`: messages of one agent that wait for the owner at most. `version`: of rowlock.
     """
 
     name: str
@@ -34,3 +34,4 @@ class ServerConfig:
     view_for: float = 1.0
     fences: int = 4
     outbox: int = 10_000
+    version: str = ""

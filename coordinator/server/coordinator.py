@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -154,7 +155,8 @@ class Coordinator:
     # Control
 
     def leader(self) -> LeaderView | None:
-        return self._machine.leadership.named(time.monotonic())
+        leader = self._machine.leadership.named(time.monotonic())
+        return replace(leader, version=self._config.version) if leader is not None and leader.am_i else leader
 
     def view(self, timeout: float = 5.0) -> View:
         with self._view_lock:

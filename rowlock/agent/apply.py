@@ -52,6 +52,7 @@ class ApplyWorker:
         self._number = 0
         self._backoff = RESTARTS
         self._readied = 0
+        self._error: str | None = None
 
     def warm_up(self) -> None:
         """Start the process if there is anything that it could apply."""
@@ -116,7 +117,7 @@ class ApplyWorker:
                 return
             self._backoff = self._backoff.started(monotonic())
             self._number += 1
-            self._readied = 0
+            self._readied, self._error = 0, None
             number = self._number
             command = child_command("consumer.main", self._config.path)
             try:
@@ -138,7 +139,7 @@ class ApplyWorker:
             self._process = None
             if self._closing.is_set() and code == 0:
                 return
-            self._gone(f"the apply process ended with code {code}")
+            self._gone(self._error or f"the apply process ended with code {code}")
 
     def _gone(self, error: str) -> None:
         """All its units have ended with it; a new one comes after a while."""
@@ -162,6 +163,8 @@ class ApplyWorker:
     def _said(self, line: dict[str, Any]) -> None:
         if line.get("kind") == "ready":
             _LOG.info("Spark has started", seconds=line.get("seconds"))
+        if line.get("kind") == "failed":
+            self._error = str(line.get("error"))
         if line.get("kind") == "unit":
             said = msgspec.convert(line, UnitLine)
             self._readied += isinstance(said.event, Prepared)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import structlog
 
 from coordinator.agent.shell import SUPERSEDED, AgentShell
+from rowlock import __version__
 from rowlock.agent.configuration import AgentConfiguration
 from rowlock.agent.workers import LocalWorkers
 from rowlock.credentials import agent_token, security_of
@@ -38,8 +39,9 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
         token = agent_token(config.coordination)
         file = AgentConfiguration(config, workers.take)
         agent = AgentShell.connect(
-            name, peers, workers, security=security, system=config.kafka.prefix, token=token, file=file
-        )
+            name, peers, workers,
+            security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
+        )  # fmt: skip
         code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from rowlock.commands.tables import plain, seconds
+from rowlock.inspect.observed.versions import UNKNOWN, agent_version
 
 Row = dict[str, Any]
 
@@ -44,16 +45,16 @@ def _agent(unit: Row) -> str:
 
 
 def agents_table(agents: Sequence[Row]) -> Table:
-    table = Table("agent", "state", "units", "rows/s", "last heard", "epoch")
+    table = Table("agent", "state", "units", "rows/s", "last heard", "epoch", "version")
     for agent in agents:
         state = "draining" if agent["draining"] else agent["liveness"]
         shown = state if agent["state"] == "synced" and agent["connected"] else f"{state}, {_away(agent)}"
         shown += _backing_off(agent)
         shown += "" if agent["in_force"] else f", another configuration ({agent['configuration']}): no units"
         cells = (agent["name"], shown, str(agent["units"]), f"{agent['rows_per_s']:,}")
-        table.add_row(
-            *map(plain, (*cells, f"{seconds(agent['last_heard_s'])} ago", str(agent["agent_epoch"])))
-        )
+        version = agent_version(agent) or UNKNOWN
+        more = (f"{seconds(agent['last_heard_s'])} ago", str(agent["agent_epoch"]), version)
+        table.add_row(*map(plain, (*cells, *more)))
     return table
 
 

@@ -18,6 +18,7 @@ from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
 from coordinator.server.operators.copies import CopyOrders
+from rowlock import __version__
 from rowlock.coordinator.configuration import FollowingDesk, HeldConfiguration
 from rowlock.coordinator.fences import Fences
 from rowlock.coordinator.unit_catalogue import CatalogueReader
@@ -49,6 +50,7 @@ def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
         token=agent_token(config),
         streams=2 * config.agents + 100,
         owner=owner_config(config),
+        version=__version__,
     )
 
 

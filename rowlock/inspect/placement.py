@@ -5,7 +5,7 @@ The control topic names who leads and where its REST listens (of `rowlock run` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from rowlock.coordinator.control_view import ControlView, leader_of
 from rowlock.coordinator.leader_client import Found, LeaderClient
 from rowlock.errors import CommandError
+from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
 
 PATIENCE_S = 2.0
@@ -28,21 +29,32 @@ class Placement:
     """`units`: name → its row as REST gives it. `problem`: why nothing is known, or nothing runs; "" where a leader answered.
 
     `known`: whether that means that nothing runs. A leader that cannot be asked from here may well have everything running.
+    `versions`: of the leader and its agents.
     """
 
     units: Mapping[str, Row] = field(default_factory=dict)
     problem: str = ""
     known: bool = True
+    versions: tuple[ProcessVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """A leader's answers about itself, its agents and its units: rows as REST gives them."""
+
+    units: Sequence[Row]
+    leader: Row = field(default_factory=dict)
+    agents: Sequence[Row] = ()
 
 
 class PlacementReader:
     """Asks again and again (`--watch`); what it has read of the control topic it keeps."""
 
-    def __init__(self, config: Config, ask: Callable[[str], list[Row]] | None = None) -> None:
-        """`ask(rest)`: the units of the leader at that "host:port"; raises CommandError."""
+    def __init__(self, config: Config, ask: Callable[[str], Answers] | None = None) -> None:
+        """`ask(rest)`: the answers of the leader at that "host:port"; raises CommandError."""
         self._config = config
         self._topic = ControlView(config.kafka)
-        self._ask = ask or self._units
+        self._ask = ask or self._answers
         self._leader: tuple[str, LeaderClient] | None = None
 
     def close(self) -> None:
@@ -58,22 +70,25 @@ class PlacementReader:
         if candidate is None:
             return Placement(problem=f"nothing runs: no coordinator leads: {START}")
         try:
-            rows = self._ask(candidate.rest)
+            answers = self._ask(candidate.rest)
         except CommandError as error:
             seen = f"coordinator {candidate.name}, the last to lead, does not answer at {candidate.rest}"
             gone = "does not answer (" in str(error) and "refused" in str(error)
             why = f"{seen}: {START}" if gone else f"{seen} ({error}): let this machine reach it"
             return Placement(problem=why, known=gone)
-        return Placement({str(row["unit"]): row for row in rows})
+        versions = process_versions(candidate.name, answers.leader, answers.agents)
+        return Placement({str(row["unit"]): row for row in answers.units}, versions=versions)
 
-    def _units(self, rest: str) -> list[Row]:
+    def _answers(self, rest: str) -> Answers:
         if self._leader is None or self._leader[0] != rest:
             self._forget()
             coordination, prefix = self._config.coordination, self._config.kafka.prefix
             client = LeaderClient(coordination, prefix=prefix, patience_s=PATIENCE_S, at=rest, find=Found)
             self._leader = rest, client
+        client = self._leader[1]
         try:
-            return list(self._leader[1].all_units({}))
+            units = client.all_units({})
+            return Answers(units, client.get("/v1/leader"), client.get("/v1/agents")["agents"])
         except CommandError:
             self._forget()
             raise

@@ -29,6 +29,7 @@ from rowlock.inspect.observed.source_status import (
     source_status,
     standing,
 )
+from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
 from rowlock.views.headroom import ASK_S, of_source
 from rowlock.views.kafka import KafkaView
@@ -73,6 +74,7 @@ class Status(msgspec.Struct, frozen=True):
     sources: tuple[SourceStatus, ...] = msgspec.field(name="sources", default=())
     units: tuple[ApplyUnitStatus, ...] = msgspec.field(name="units", default=())
     problems: tuple[str, ...] = msgspec.field(name="problems", default=())
+    versions: tuple[ProcessVersion, ...] = msgspec.field(name="versions", default=())
 
     @property
     def healthy(self) -> bool:
@@ -166,7 +168,7 @@ class StatusReader:
         self._alarms += [alarm for unit in applied for alarm in unit.alarms]
         problems += [f"{each.place}: {each.message}: {each.remedy}" for each in self._alarms]
         ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
-        return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems))
+        return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems), placement.versions)
 
     def _watermark(self, name: str) -> Watermark | None:
         if self._external(name):

@@ -1,12 +1,16 @@
-"""Runs one capture or apply process under `rowlock run`: `python -m rowlock.processes.child producer.main --config F …`.
+"""Runs a process of rowlock under another one of it: `python -m rowlock.processes.child producer.main --config F …`.
 
 The parent holds the other end of this process's stdin. When the parent is gone, by whatever way, the pipe ends: this
 process is then asked to stop as with SIGTERM, and a reaper outside its group ends what is left of the group once it has
 stopped, or has not in time. So a killed `run` leaves nothing behind, without having to do anything.
+
+A child has its parent's version, which the parent reports for both. Where rowlock's files were replaced while the parent runs, a new child
+would have another one: it refuses to run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import signal
@@ -16,8 +20,13 @@ import threading
 
 import structlog
 
+from rowlock import __version__
 from rowlock.processes import log
 
+PARENT_VERSION = "ROWLOCK_PARENT_VERSION"
+"""The environment variable in which a parent hands over its version."""
+REFUSED = 2
+"""Exit code of a process that needs a person."""
 GRACE_S = 10.0
 """How long a process may take to stop cleanly after its parent has gone."""
 
@@ -26,9 +35,23 @@ def main(arguments: list[str]) -> None:
     module, sys.argv = arguments[0], arguments
     log.configure()
     structlog.contextvars.bind_contextvars(process=module.partition(".")[0], pid=os.getpid())
+    if refusal := other_version(os.environ.get(PARENT_VERSION), __version__):
+        structlog.get_logger().error(refusal)
+        print(json.dumps({"kind": "failed", "error": refusal}), flush=True)
+        sys.exit(REFUSED)
     parent, pipe = _own_stdin()
     threading.Thread(target=_follow, args=(parent, pipe), name="follow-parent", daemon=True).start()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def other_version(parent: str | None, mine: str) -> str | None:
+    """Return why a process does not run under a parent of this version; None: it does. `parent` None: it reports none."""
+    if parent in (None, mine):
+        return None
+    return (
+        f"the process that starts this one is rowlock {parent}, and the installed files are rowlock {mine}: they were replaced while it "
+        "ran: restart it"
+    )
 
 
 #: Waits for the leader of the group to end, at most so long; then ends the group. Arguments: group, seconds.

@@ -20,7 +20,9 @@ from typing import IO, Any, cast
 import psutil
 import structlog
 
+from rowlock import __version__
 from rowlock.processes import log_relay
+from rowlock.processes.child import PARENT_VERSION
 from schemas.config.changes import handed
 from schemas.config.model import Config
 
@@ -37,11 +39,11 @@ def child_command(module: str, config: Path, *rest: str) -> Command:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the children's environment: this source tree, and JSON log lines (rowlock/processes/log_relay.py)."""
+    """Return the children's environment: this source tree, this version, and JSON log lines (rowlock/processes/log_relay.py)."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": "json"}
-    return found | dict(more or {})
+    return found | {PARENT_VERSION: __version__} | dict(more or {})
 
 
 def kill_group(leader: int) -> None:

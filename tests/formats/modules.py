@@ -107,6 +107,7 @@ MODULES = {
     "rowlock/inspect/planned/plan.py": "cli-check",
     "rowlock/inspect/quarantine.py": "rowlock_quarantine",
     "rowlock/inspect/status.py": "cli-status",
+    "rowlock/processes/child.py": "unit-line",
     "rowlock/processes/log_relay.py": "log lines of child processes, which are shown only",
     "schemas/config/changes/handed.py": "configuration-line",
     "schemas/config/changes/parts.py": "digests that are compared between processes of one version",

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from coordinator.agent.shell import AgentShell
 from coordinator.transport.security import Security
 from deploy.embedded.services import Kafka
+from rowlock import __version__
 from tests.certificates import Authority
 from tests.cluster_kit import Addresses, Processes
 from tests.coordination_kit import AgentThread, Instant, until
@@ -90,6 +91,19 @@ def test_operators_see_and_change_what_runs_where(cluster: Processes, unique: st
         shown = json.loads(cluster.say("pipelines list --output json"))
         assert shown["pipelines"][0]["checkpoint_ts"] == 1000
     assert set(cluster.stop().values()) == {0}
+
+
+def test_the_leader_alone_reports_its_version(cluster: Processes) -> None:
+    cluster.coordinator(0)
+    cluster.coordinator(1)
+
+    def version(rest: str) -> str | None:
+        with suppress(httpx.TransportError):
+            answer = httpx.get(f"http://{rest}/v1/leader", trust_env=False)
+            return str(answer.json()["version"]) if answer.is_success else None
+        return None
+
+    until(lambda: {version(rest) for rest in cluster.addresses.rest} == {"", __version__}, 60, "both answers")
 
 
 class TestSecured:

@@ -15,12 +15,13 @@ from tests.mutants import (
     of_oracle,
     of_reload,
     of_targets,
+    of_versions,
 )
 from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS, *of_targets.MUTANTS, *of_reload.MUTANTS,
-    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS,
+    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS, *of_versions.MUTANTS,
 ]  # fmt: skip
 #: A few that no service is needed for, from all over the list.
 SAMPLE: list[Mutant] = [

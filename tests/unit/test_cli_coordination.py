@@ -234,6 +234,25 @@ def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) 
 
 
 @pytest.mark.parametrize(
+    ("row", "shown"),
+    [
+        ({"version": "0.2.0"}, "0.2.0"),
+        ({"version": ""}, "before 0.1.0"),
+        ({"version": "", "state": "registered"}, "?"),
+    ],
+)
+def test_an_agent_is_listed_with_its_version(row: dict[str, object], shown: str) -> None:
+    listed = Agent.model_validate(agent("a", **row)).model_dump()
+    assert list(agents_table([listed]).columns[-1].cells) == [shown]
+
+
+def test_a_leader_that_does_not_know_versions_has_its_agents_listed() -> None:
+    listed = Agent.model_validate(agent("a")).model_dump()
+    del listed["version"]
+    assert list(agents_table([listed]).columns[-1].cells) == ["?"]
+
+
+@pytest.mark.parametrize(
     ("words", "command"),
     [
         (f"units move {UNIT} a2", Move(UNIT, "a2")),

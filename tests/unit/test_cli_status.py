@@ -22,6 +22,7 @@ from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.observed import applied
 from rowlock.inspect.observed.source_status import TableStatus
+from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
 from rowlock.views import headroom
@@ -536,3 +537,14 @@ def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
         False,
         True,
     ]
+
+
+def test_versions_of_processes_are_part_of_the_status(read: Any, config: Config) -> None:
+    versions = (ProcessVersion("coordinator", "c1", "0.2.0"), ProcessVersion("agent", "a1", None))
+    placed = Placement({name: row(name) for name in (CAPTURE, APPLY)}, versions=versions)
+    assert read(Seen([lane(0, 9)], placement=placed)).as_dict()["versions"] == (
+        {"kind": "coordinator", "name": "c1", "version": "0.2.0"},
+        {"kind": "agent", "name": "a1", "version": None},
+    )
+    shown = CliRunner().invoke(main, ["status", "-c", str(config.path)]).stdout.splitlines()
+    assert shown[-2:] == ["rowlock 0.2.0: coordinator c1", "rowlock ?: agent a1"]

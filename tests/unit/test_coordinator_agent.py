@@ -161,6 +161,14 @@ def test_a_sync_sorts_everything_held(driver: Driver) -> None:
     ]
 
 
+def test_every_owner_hears_the_version_before_it_gives_units(driver: Driver) -> None:
+    driver.state.version = "0.2.0"
+    for rev in (REV, REV + 1):
+        (sync,) = driver.announce(rev=rev)
+        assert isinstance(sync, Sync)
+        assert sync.version == "0.2.0"
+
+
 def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.announce()
     assert driver.dispatch(Op.PREPARE)[0] == PrepareWorker("u", 5, None)

@@ -139,6 +139,33 @@ def test_an_agent_is_registered_before_it_is_announced_to() -> None:
     assert cluster.state.members["a"].accepts
 
 
+def test_an_agent_that_is_given_units_has_reported_its_version() -> None:
+    cluster = Cluster()
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
+    cluster.up(Sync, "a", sent=1.0, version="0.2.0")
+    assert (cluster.state.members["a"].accepts, cluster.state.members["a"].version) == (True, "0.2.0")
+    cluster.beat("a")
+    assert cluster.state.members["a"].version == "0.2.0", "a heartbeat does not repeat it"
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
+    cluster.up(Sync, "a", sent=2.0)
+    assert cluster.state.members["a"].version == "", "an older one has taken its place"
+
+
+def test_a_new_owner_does_not_know_a_version_that_it_has_not_heard() -> None:
+    first = Cluster()
+    first.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
+    first.up(Sync, "a", sent=1.0, version="0.2.0")
+    second = Cluster(rev=11, records=first.records)
+    assert (second.state.members["a"].accepts, second.state.members["a"].version) == (False, "")
+
+
+def test_only_the_beginning_of_a_long_version_is_kept() -> None:
+    cluster = Cluster()
+    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
+    cluster.up(Sync, "a", sent=1.0, version="v" * 100_000)
+    assert cluster.state.members["a"].version == "v" * 64
+
+
 def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
     record = UnitRecord("u", "1", (("a", 1, 2),))
     cluster = Cluster(records={"unit/u": record, "agent/a": AgentRecord("a", "a-1", 1)})

@@ -15,10 +15,12 @@ import psutil
 import pytest
 
 from producer.main import SUPERSEDED
+from rowlock import __version__
 from rowlock.agent import apply
 from rowlock.agent import capture as capture_worker
 from rowlock.agent.capture import CaptureWorkers
 from rowlock.agent.workers import Ledger, LocalWorkers
+from rowlock.processes import child_process
 from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
@@ -360,6 +362,37 @@ def test_a_child_gets_its_stdin_through_the_one_that_watches_the_parent(tmp_path
     assert [lines.get(timeout=120)["got"] for _ in range(3)] == ["line 0", "line 1", "line 2"]
     process.end_input()
     assert process.wait(20)
+
+
+def test_a_child_of_another_version_refuses_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "working.py").write_text("print('{\"worked\": true}', flush=True)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, "-m", "rowlock.processes.child", "working"]
+    for parent, word, code in (("0.0.9", "failed", 2), (__version__, "worked", 0)):
+        monkeypatch.setattr(child_process, "__version__", parent)
+        lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+        ChildProcess("working", command, lines.put, codes.put)
+        line = lines.get(timeout=120)
+        assert word in (line.get("kind"), *line)
+        assert codes.get(timeout=120) == code
+        if parent != __version__:
+            assert "rowlock 0.0.9" in line["error"]
+            assert line["error"].endswith("they were replaced while it ran: restart it")
+
+
+def test_an_apply_process_that_refuses_to_run_ends_its_units_with_its_reason(
+    workers: Any, script: Any
+) -> None:
+    local, said = workers
+    script("""
+        next(lines)
+        say(kind="failed", error="the files were replaced: restart it")
+        sys.exit(2)
+    """)
+    local.listen(lambda unit, event: said.put((unit, event)))
+    local.prepare("apply/p/a", 1, None)
+    assert said.get(timeout=120) == ("apply/p/a", Ended(1, None, "the files were replaced: restart it"))
 
 
 def test_a_unit_ends_once() -> None:

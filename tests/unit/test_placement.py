@@ -14,7 +14,8 @@ from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import Fold
 from rowlock.errors import CommandError
 from rowlock.inspect import placement
-from rowlock.inspect.placement import Placement, PlacementReader
+from rowlock.inspect.observed.versions import ProcessVersion, version_lines
+from rowlock.inspect.placement import Answers, Placement, PlacementReader
 from schemas.config.model import Config, load_config
 
 CONFIG = """\
@@ -24,7 +25,7 @@ sources:
 targets: {}
 pipelines: {}
 """
-ROWS = [{"unit": "capture/b1", "health": "running"}]
+ROWS = Answers([{"unit": "capture/b1", "health": "running"}])
 
 
 @pytest.fixture
@@ -100,3 +101,40 @@ def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..
 def test_without_the_control_topic_nothing_is_known(read: Callable[..., Placement]) -> None:
     found = read(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     assert (found.known, bool(found.problem), found.units) == (False, True, {})
+
+
+AGENTS = [
+    {"name": "a1", "state": "synced", "version": "0.2.0"},
+    {"name": "a2", "state": "synced", "version": ""},
+    {"name": "a3", "state": "registered", "version": ""},
+]
+
+
+def test_versions_of_the_leader_and_its_agents_are_known(read: Callable[..., Placement]) -> None:
+    found = read(led(), lambda _: Answers([], {"version": "0.1.0"}, AGENTS)).versions
+    assert found == (
+        ProcessVersion("coordinator", "c1", "0.1.0"),
+        ProcessVersion("agent", "a1", "0.2.0"),
+        ProcessVersion("agent", "a2", "before 0.1.0"),
+        ProcessVersion("agent", "a3", None),
+    )
+
+
+def test_a_leader_that_reports_no_version_knows_none_of_its_agents(read: Callable[..., Placement]) -> None:
+    agents = [{"name": "a1", "state": "synced"}]
+    found = read(led(), lambda _: Answers([], {"name": "c1"}, agents)).versions
+    assert [each.version for each in found] == ["before 0.1.0", None]
+
+
+def test_processes_are_shown_by_their_version() -> None:
+    seen = (
+        ProcessVersion("coordinator", "c1", "0.2.0"),
+        ProcessVersion("agent", "a1", "0.1.0"),
+        ProcessVersion("agent", "a2", "0.2.0"),
+        ProcessVersion("agent", "a3", None),
+    )
+    assert version_lines(seen) == [
+        "rowlock 0.1.0: agent a1",
+        "rowlock 0.2.0: coordinator c1, agent a2",
+        "rowlock ?: agent a3",
+    ]

@@ -20,7 +20,7 @@ from coordinator.server.operators.journal import EventRow
 class LeaderView:
     """The leader, as the asked coordinator knows it. `rev`: its term; `address`, `rest`: "host:port" of its gRPC and its REST;
     `since_s`: for how many seconds (by the asked coordinator's clock: since it saw the claim); `am_i`: whether the asked
-    coordinator is it."""
+    coordinator is it. `version`: its version of rowlock, which only the leader itself knows; "" elsewhere."""
 
     rev: int
     name: str
@@ -28,6 +28,7 @@ class LeaderView:
     rest: str
     since_s: float = 0.0
     am_i: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class AgentRow:
     units away. `units`: that it holds in whatever state; `rows_per_s`: over those it writes. `connected`: a stream is open.
     `failures`: preparations that failed there since one last succeeded; `backs_off_s`: for how many more seconds it is given no
     units because of them, 0: it is on trial; None: it is trusted. `configuration`: digest of what it runs new units under, "": it does not say;
-    `in_force`: whether that is what is in force: only then it is given units."""
+    `in_force`: whether that is what is in force: only then it is given units. `version`: its version of rowlock, "": see `Member`."""
 
     name: str
     incarnation: str
@@ -53,6 +54,7 @@ class AgentRow:
     backs_off_s: float | None = None
     configuration: str = ""
     in_force: bool = True
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

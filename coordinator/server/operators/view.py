@@ -116,4 +116,5 @@ def _agent(
         None if rest is None else round(rest, 1),
         member.config.digest if member.config is not None else "",
         in_force(state, member),
+        member.version,
     )

@@ -1,0 +1,53 @@
+"""Versions of rowlock of the processes that run: what `status` and `agents list` show of them. Pure.
+
+An agent's capture and apply processes have the agent's version: one that finds another ends (rowlock/processes/child.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+Row = Mapping[str, Any]
+
+BEFORE = "before 0.1.0"
+"""The version of a process that does not report one: 0.1.0 is the first that does."""
+UNKNOWN = "?"
+
+
+class ProcessVersion(msgspec.Struct, frozen=True):
+    """A coordinator or an agent and its version. `version` None: not known."""
+
+    kind: str = msgspec.field(name="kind")
+    name: str = msgspec.field(name="name")
+    version: str | None = msgspec.field(name="version")
+
+
+def leader_version(leader: Row) -> str:
+    """Return the version of the leader that has answered."""
+    return str(leader.get("version") or BEFORE)
+
+
+def agent_version(agent: Row) -> str | None:
+    """Return an agent's version by its row of REST; None: the leader does not know it, because it is older or has not heard the agent yet."""
+    version = agent.get("version")
+    if version:
+        return str(version)
+    return BEFORE if version is not None and agent["state"] != "registered" else None
+
+
+def process_versions(leader_name: str, leader: Row, agents: Iterable[Row]) -> tuple[ProcessVersion, ...]:
+    """Return the versions of the leader that has answered, and of its agents in the order of their rows."""
+    first = ProcessVersion("coordinator", leader_name, leader_version(leader))
+    others = (ProcessVersion("agent", str(agent["name"]), agent_version(agent)) for agent in agents)
+    return (first, *others)
+
+
+def version_lines(versions: Iterable[ProcessVersion]) -> list[str]:
+    """Return a line for each version that runs, with the processes that have it."""
+    processes: dict[str, list[str]] = {}
+    for each in versions:
+        processes.setdefault(each.version or UNKNOWN, []).append(f"{each.kind} {each.name}")
+    return [f"rowlock {version}: {', '.join(names)}" for version, names in sorted(processes.items())]
