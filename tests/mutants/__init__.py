@@ -6,14 +6,23 @@ so that none is left behind by a change. A mutant that behaves as the product do
 
 from __future__ import annotations
 
-from tests.mutants import of_apply, of_capture, of_decoders, of_kafka, of_oracle, of_reload, of_targets
+from tests.mutants import (
+    of_apply,
+    of_capture,
+    of_decoders,
+    of_kafka,
+    of_labels,
+    of_oracle,
+    of_reload,
+    of_targets,
+)
 from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS, *of_targets.MUTANTS, *of_reload.MUTANTS,
-    *of_oracle.MUTANTS, *of_kafka.MUTANTS,
+    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_labels.MUTANTS,
 ]  # fmt: skip
 #: A few that no service is needed for, from all over the list.
 SAMPLE: list[Mutant] = [
     mutant for mutant in MUTANTS if all(test.startswith("tests/unit/") for test in mutant.tests)
-][::24]
+][::25]
