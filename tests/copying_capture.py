@@ -3,6 +3,7 @@
 WHEN is `never`, `event` (the topic has the begin, memory and record have the stop), `memory` (the record alone has it), `record` (the
 copy runs, nothing of it was read); in a chunk that is not the first: `low` (the SELECT is still to come), `select` (HIGH is not read), `high` (it is read, and not
 emitted), `rows` (its rows are in the topic, its marker is not); `chunk` (a marker is in the topic), or `last` (the last one is, and no record says so).
+`labels`: it does not die, and defines ENUM and SET with an empty label as versions before 0.1.0 did, by labels.
 What follows are the arguments of producer.main.
 """
 
@@ -22,6 +23,7 @@ from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.chunks import SnapshotMachine
 from producer.snapshot.reader import ChunkReader
 from producer.snapshot.scheduler import Snapshots
+from schemas.io import mysql_columns
 
 CHUNK = 3
 
@@ -121,6 +123,8 @@ def prepare(when: str) -> None:
             _die_before_a_marker()
         case "chunk":
             _die_at_a_marker()
+        case "labels":
+            mysql_columns.numbered = lambda type_: type_
         case "last":
             CopyBook.ended = _die  # type: ignore[method-assign]
 

@@ -66,7 +66,7 @@ def text(length_bytes: int, charset: str) -> Field:
 def labels(kind: Kind, count: int, size: int) -> Field:
     """An ENUM or SET of `count` labels "m0", "m1", … whose value takes `size` bytes."""
     column = ColumnType(kind=kind, members=tuple(f"m{i}" for i in range(count)), charset="utf8mb4")
-    return Field(column, 254, bytes([247 if kind is Kind.ENUM else 248, size]))
+    return Field(column, 254, bytes([247 if kind in (Kind.ENUM, Kind.ENUM_NUMBER) else 248, size]))
 
 
 def bit(length: int) -> Field:

@@ -59,8 +59,9 @@ class TargetTopic:
     added: tuple[tuple[str, str], ...] = ()
 
 
-Loss = Literal["digits", "characters", "bytes", "spaces", "padding"]
-"""What the value of a lossy column may lose: digits behind the point, spaces behind so many characters or bytes, all spaces at its end, its length."""
+Loss = Literal["digits", "characters", "bytes", "spaces", "padding", "label"]
+"""What the value of a lossy column may lose: digits behind the point, spaces behind so many characters or bytes, all spaces at its end, its length,
+that it is no label."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ _LOSES: dict[Loss, Callable[[str, int], bool]] = {
     "bytes": _bytes_behind,
     "spaces": lambda value, _room: value.endswith(" "),
     "padding": _padded,
+    "label": lambda value, _room: not value,
 }
 _SAID: dict[Loss, str] = {
     "digits": "has {} digits behind the point, and the value has more, which its server would round",
@@ -70,4 +71,5 @@ _SAID: dict[Loss, str] = {
     "bytes": "has room for {} bytes, and the value has spaces behind them, which its server would drop",
     "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
     "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
+    "label": "has an empty label, and the value is the error value of an ENUM, which its server would take for that label",
 }

@@ -209,27 +209,22 @@ def _labels(column: ColumnType) -> tuple[str, ...]:
     return tuple(utf8_in_latin1(member) for member in column.members)
 
 
-def _enum_code(logged: ColumnMap) -> Part:
-    return ("", "B") if logged.metadata == 1 else ("<", "H")
-
-
 def _enum(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    return _enum_place(i, logged, tuple(scalars.quote(label) for label in ("", *_labels(column))))
+
+
+def _enum_place(i: int, logged: ColumnMap, json_of: tuple[str, ...]) -> Format | None:
+    """Return the format of an ENUM; `json_of`: its label's place → JSON. A place beyond them is an IndexError."""
     if logged.type != t.ENUM:
         return None
-    labels = tuple(scalars.quote(label) for label in ("", *_labels(column)))
+    code: Part = ("", "B") if logged.metadata == 1 else ("<", "H")
     return Fixed(
-        parts=(_enum_code(logged),),
-        render=lambda n, v: [f"{v} = labels{i}[{n[0]}]"],
-        names={f"labels{i}": labels},
+        parts=(code,), render=lambda n, v: [f"{v} = labels{i}[{n[0]}]"], names={f"labels{i}": json_of}
     )
 
 
-def _enum_number(_i: int, logged: ColumnMap, _column: ColumnType) -> Format | None:
-    if logged.type != t.ENUM:
-        return None
-    return Fixed(
-        parts=(_enum_code(logged),), render=lambda n, v: [f"{v} = int_text({n[0]})"], names={"int_text": str}
-    )
+def _enum_number(i: int, logged: ColumnMap, column: ColumnType) -> Format | None:
+    return _enum_place(i, logged, tuple(str(place) for place in range(len(column.members) + 1)))
 
 
 _SET_PARTS: dict[int, tuple[Part, ...]] = {

@@ -65,7 +65,7 @@ class FormerStops:
             stop = (
                 before.get(dotted(name))
                 or self._lost(cause, name, surveyed.get(name), selected=selected)
-                or self._labels(cause, name)
+                or self._labels(cause, name, tails.get(name))
             )
             if stop is None:
                 continue
@@ -83,9 +83,14 @@ class FormerStops:
         error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
         return None if error is None else self._logged_stop(cause, name, error)
 
-    def _labels(self, cause: Cause, name: TableName) -> TableStop | None:
+    def _labels(self, cause: Cause, name: TableName, tail: Tail | None) -> TableStop | None:
+        """Return a stop if the definition in force is one of labels that are ambiguous, or one that the topic has of what the log is still to bring."""
         state = self.captured.tables.get(name)
-        error = None if state is None else ambiguous_labels(state.table)
+        if state is None:
+            return None
+        later = [table for at, table in tail.definitions.items() if at > state.defined_at] if tail else []
+        errors = (ambiguous_labels(table) for table in (state.table, *later))
+        error = next((each for each in errors if each is not None), None)
         return None if error is None else self._logged_stop(cause, name, error)
 
     def _logged_stop(self, cause: Cause, name: TableName, error: TableStoppedError) -> TableStop:

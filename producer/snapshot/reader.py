@@ -150,7 +150,8 @@ def chunk_query(
 
 def _sort_expression(column: Column) -> str:
     name = quote_name(column.name).replace("%", "%%")
-    return f"{name}+0" if column.type.kind in _BY_NUMBER else name
+    # "+0" would make a signed number, or a double, of a SET: its 64th label would sort first.
+    return f"CAST({name} AS UNSIGNED)" if column.type.kind in _BY_NUMBER else name
 
 
 def _behind(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:

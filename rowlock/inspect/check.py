@@ -198,7 +198,12 @@ def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) 
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
             yield from _judge(config, seen_flows, found, cast(Inspectable, session))
-            yield from about(Scope.TABLE, target, ambiguous_rows(cast(TargetView, session), name))
+            debezium = {
+                (flow.table.db, flow.table.name)
+                for flow in mine
+                if config.sources[flow.source].events == "debezium"
+            }
+            yield from about(Scope.TABLE, target, ambiguous_rows(cast(TargetView, session), name, debezium))
         except (ConsumerError, SchemaError) as error:
             yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
         finally:

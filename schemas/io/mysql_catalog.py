@@ -22,7 +22,7 @@ from schemas.errors import (
 )
 from schemas.io.mysql_columns import CatalogColumn, column
 from schemas.table.collations import own_name
-from schemas.table.model import Column, IndexPart, Table, UniqueIndex
+from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import Names
 from schemas.table.patterns import selects
 
@@ -175,7 +175,24 @@ def _table(
     unique = _indexes(indexes, place)
     key = choose_key(found, unique, place)
     rest = tuple(index for index in unique if index is not key)
-    return Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
+    table = Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
+    _require_comparable(table)
+    return table
+
+
+_COMPARED_EXACTLY = 53
+"""Labels of a SET whose number the servers compare exactly with a number in a statement; further ones make a double or a negative number of it."""
+
+
+def _require_comparable(table: Table) -> None:
+    """Raise UnsupportedTypeError for a SET in a key or unique index whose values could not be found again by their numbers."""
+    for name in {name for index in (table.key, *table.unique) for name in index.columns}:
+        type_ = table.column(name).type
+        if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
+            raise UnsupportedTypeError(
+                f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET with an empty label and {len(type_.members)} "
+                f"labels: its numbers can be compared exactly for up to {_COMPARED_EXACTLY}: rename the empty label, or exclude the table"
+            )
 
 
 def missing_table(name: TableName) -> str:

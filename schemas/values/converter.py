@@ -53,6 +53,11 @@ def wire_int(value: int) -> int | str:
     return value if -MAX_EXACT <= value <= MAX_EXACT else str(value)
 
 
+def number_or_text(text: str) -> int | str:
+    """Return the wire integer that `text` is the digits of, else `text`, which differs from every number."""
+    return wire_int(int(text)) if text.isascii() and text.isdecimal() and str(int(text)) == text else text
+
+
 def wire_float(value: float) -> float | str:
     """Return a float's wire value: JSON has neither NaN nor infinities, which Oracle and PostgreSQL have: those are text."""
     if isfinite(value):

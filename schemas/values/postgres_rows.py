@@ -12,7 +12,15 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from schemas.table.model import Column, Kind, Row, Table, Value
-from schemas.values.converter import Convert, compile_row, plain_decimal, to_base64, wire_float, wire_int
+from schemas.values.converter import (
+    Convert,
+    compile_row,
+    number_or_text,
+    plain_decimal,
+    to_base64,
+    wire_float,
+    wire_int,
+)
 
 EWKB_SRID = 0x20000000
 EWKB_HEADER = struct.Struct("<BI")
@@ -151,7 +159,8 @@ def _bytes_wire(value: Any) -> Value:
 
 
 _READ: dict[Kind, _Reader] = {
-    **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER), _read_int),
+    **dict.fromkeys((Kind.INT, Kind.YEAR), _read_int),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _always(number_or_text)),
     Kind.BIT: _read_bit,
     Kind.DECIMAL: _read_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),

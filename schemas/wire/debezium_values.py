@@ -194,8 +194,12 @@ def _enum_number(type_: ColumnType) -> Convert:
 
 
 def _set_number(type_: ColumnType) -> Convert:
-    """The bits of labels joined by commas. A connector writes "" for the empty label alone and for no label at all."""
+    """The bits of labels joined by commas. A connector writes "" for the empty label alone and for no label at all.
+
+    Its snapshot has the servers' text, which shows no comma behind an empty label that comes first: "a" of SET('', 'a') is 2 or 3.
+    """
     bits = {label: 1 << place for place, label in enumerate(type_.members)}
+    empty = bits[""]
 
     def convert(value: Any) -> Value:
         if not isinstance(value, str):
@@ -203,12 +207,29 @@ def _set_number(type_: ColumnType) -> Convert:
             return wire_int(number + 2**64 if number < 0 else number)
         if not value:
             raise ValueError("it is either the empty label or no label")
-        return wire_int(sum(bits[label] for label in value.split(",")))
+        chosen = [bits[label] for label in value.split(",")]
+        if chosen[0] > empty:
+            raise ValueError("a snapshot's text does not say whether the empty label is in front of it")
+        return wire_int(sum(chosen))
+
+    return convert
+
+
+def _label_text(type_: ColumnType) -> Convert:
+    """The labels as they come. Definitions of versions before 0.1.0 have texts of them also where one is empty."""
+    if "" not in type_.members:
+        return _text
+    number = (_enum_number if type_.kind is Kind.ENUM else _set_number)(type_)
+
+    def convert(value: Any) -> Value:
+        number(_str(value))
+        return _str(value)
 
     return convert
 
 
 _MAKE: dict[Kind, Callable[[ColumnType], Convert]] = {
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _label_text),
     Kind.ENUM_NUMBER: _enum_number,
     Kind.SET_NUMBER: _set_number,
     Kind.INT: _int,

@@ -12,6 +12,7 @@ from tests.mutants import (
     of_decoders,
     of_formats,
     of_kafka,
+    of_labels,
     of_oracle,
     of_reload,
     of_targets,
@@ -21,7 +22,7 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS, *of_targets.MUTANTS, *of_reload.MUTANTS,
-    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS, *of_versions.MUTANTS,
+    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS, *of_labels.MUTANTS, *of_versions.MUTANTS,
 ]  # fmt: skip
 #: A few that no service is needed for, from all over the list.
 SAMPLE: list[Mutant] = [

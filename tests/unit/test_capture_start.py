@@ -301,6 +301,26 @@ def test_a_table_whose_topic_has_labels_one_of_which_is_empty_is_stopped() -> No
     assert ACCT in start.captured.unsaid  # the topic gets the stop before anything later
 
 
+def test_a_table_is_stopped_for_a_definition_with_an_empty_label_behind_the_stored_position() -> None:
+    """An earlier version published it, and was ended before it stored the position; the log brings the statement once more."""
+    start = Start()
+    start.stored()
+    start.has(defined(), event((0, 3, 600, DEFINITION_ROW), definition=labelled(Kind.SET)))
+    start.begin()
+    assert "column s of bank.acct has an empty label" in start.captured.stopped[ACCT].stop.reason
+
+
+def test_a_definition_with_an_empty_label_from_before_the_last_copy_stops_nothing() -> None:
+    start = Start()
+    start.stored()
+    begun = event(
+        (0, 3, 300, FIRST_SNAPSHOT_ROW), definition=labelled(Kind.SET_NUMBER), copy=CopyMark(id="c")
+    )
+    start.has(event((0, 3, 200, DEFINITION_ROW), definition=labelled(Kind.SET)), begun)
+    start.begin()
+    assert start.captured.stopped == {}
+
+
 def test_a_table_whose_topic_has_numbers_goes_on() -> None:
     start = Start()
     start.stored()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from producer.binlog_format.errors import UndecodableRow
 from schemas.table.model import ColumnType, Kind
 from tests.row_images import AFTER, INT, Field, Made, bit, char, labels, lenenc, sized, text, varchar
 
@@ -106,6 +107,28 @@ def test_an_enum_by_its_labels(count: int, size: int) -> None:
     expected = ["" if n == 0 else f"m{n - 1}" for n in numbers]
     stored = [n.to_bytes(size, "little") for n in numbers]
     assert read(labels(Kind.ENUM, count, size), *stored, None) == [*expected, None]
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (8, 1), (9, 2), (24, 3), (32, 4), (33, 8), (64, 8)])
+def test_a_set_by_its_number(count: int, size: int) -> None:
+    masks = [0, 1, 1 << count - 1, (1 << count) - 1]
+    expected = [mask if mask <= 2**53 else str(mask) for mask in masks]
+    stored = [mask.to_bytes(size, "little") for mask in masks]
+    assert read(labels(Kind.SET_NUMBER, count, size), *stored, None) == [*expected, None]
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (255, 1), (256, 2), (300, 2)])
+def test_an_enum_by_its_number(count: int, size: int) -> None:
+    numbers = sorted({0, 1, min(count, 255), min(count, 256), count})
+    stored = [n.to_bytes(size, "little") for n in numbers]
+    assert read(labels(Kind.ENUM_NUMBER, count, size), *stored, None) == [*numbers, None]
+
+
+@pytest.mark.parametrize("kind", [Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER])
+def test_a_value_beyond_the_labels_of_the_definition_is_refused(kind: Kind) -> None:
+    """The definition is not the one that the value was written under."""
+    with pytest.raises(UndecodableRow):
+        read(labels(kind, 3, 1), b"\x08")
 
 
 @pytest.mark.parametrize(

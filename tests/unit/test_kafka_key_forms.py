@@ -104,6 +104,10 @@ TYPES: list[tuple[ColumnType, Any, ColumnType, Any, tuple[str, ...]]] = [
     (labels(Kind.SET, "a", "b"), "a,b", labels(Kind.SET, "a", "b", "c"), "a,b", SCHEMAS),
     (labels(Kind.SET, "a", "b", "c"), "a,b", labels(Kind.SET, "b", "c", "a"), "b,a", WORDS),
     (labels(Kind.ENUM, "a", "b"), "b", text(), "b", ("canal-json", *SCHEMAS)),
+    (labels(Kind.ENUM_NUMBER, "", "b"), 2, labels(Kind.ENUM_NUMBER, "", "b", "c"), 2, ()),
+    (labels(Kind.ENUM_NUMBER, "", "b"), 2, labels(Kind.ENUM_NUMBER, "b", ""), 1, WORDS),
+    (labels(Kind.SET_NUMBER, "", "b"), 2, labels(Kind.SET_NUMBER, "b", ""), 1, WORDS),
+    (labels(Kind.SET, "a", "b"), "a", labels(Kind.SET_NUMBER, "a", "b", ""), 1, (*JSON, *DEBEZIUM)),
 ]  # fmt: skip
 
 

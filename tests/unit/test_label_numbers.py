@@ -6,13 +6,20 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.decisions import Adopt, NeedsCopy, decide
+from consumer.tables.stored import Stored
 from consumer.targets.checks.column_fit import fits
+from consumer.targets.oracle.values import from_oracle
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from producer.stops import ambiguous_labels
+from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY, empty_labels
+from rowlock.inspect.checks.label_check import ambiguous_rows
+from schemas.errors import UnsupportedTypeError
+from schemas.io.mysql_catalog import _require_comparable
 from schemas.io.mysql_columns import CatalogColumn, column
-from schemas.table.model import Column, ColumnType, Kind, Table, numbered
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, numbered
 from schemas.values.mysql import select_list, to_mysql
 from schemas.values.postgres import to_postgres
 from schemas.values.postgres_rows import row_from_postgres
@@ -140,12 +147,51 @@ def test_numbers_are_written_and_read_as_they_are(number: int | str) -> None:
     assert select_list(table) == ["CAST(`s` AS UNSIGNED)"]
 
 
-@pytest.mark.parametrize(("text", "number"), [("a,b,c", 14), (",a,b,c", 15), (",a", 3), ("c", 8)])
-def test_labels_of_debezium_become_numbers(text: str, number: int) -> None:
-    assert converter(SET_NUMBER, decimal_strings=False)(text) == number
+LAST = replace(SET_NUMBER, members=("a", "b", ""))
+"""A SET whose empty label is the last one."""
 
 
-@pytest.mark.parametrize("type_", [SET_NUMBER, ENUM_NUMBER])
+@pytest.mark.parametrize(
+    ("type_", "text", "number"),
+    [
+        (SET_NUMBER, ",a,b,c", 15),
+        (SET_NUMBER, ",a", 3),
+        (LAST, "a,b", 3),
+        (LAST, "b,", 6),
+        (ENUM_NUMBER, "c", 4),
+    ],
+)
+def test_labels_of_debezium_become_numbers(type_: ColumnType, text: str, number: int) -> None:
+    assert converter(type_, decimal_strings=False)(text) == number
+
+
+@pytest.mark.parametrize("kind", [Kind.SET, Kind.SET_NUMBER])
+@pytest.mark.parametrize("text", ["a,b,c", "c"])
+def test_a_text_of_debezium_is_refused_that_may_hide_the_empty_label(kind: Kind, text: str) -> None:
+    """The servers show 14 and 15 of SET('', 'a', 'b', 'c') as "a,b,c", and a connector's snapshot has what they show."""
+    with pytest.raises(CONVERSION, match="does not say whether the empty label is in front of it"):
+        converter(replace(SET, kind=kind), decimal_strings=False)(text)
+
+
+def test_texts_of_debezium_stay_texts_under_a_definition_of_an_earlier_version() -> None:
+    """The rows that it wrote are texts. Those that mean two values are refused all the same."""
+    read = converter(replace(SET, members=LAST.members), decimal_strings=False)
+    assert read("a,b") == "a,b"
+    with pytest.raises(CONVERSION, match="it is either the empty label or no label"):
+        read("")
+    with pytest.raises(CONVERSION, match="it is either the empty label or the error value"):
+        converter(replace(SET, kind=Kind.ENUM), decimal_strings=False)("")
+    assert converter(ColumnType(kind=Kind.ENUM, members=("a",)), decimal_strings=False)("") == ""
+
+
+def test_check_names_tables_of_debezium_with_an_empty_label() -> None:
+    (found,) = empty_labels("north", [with_column(SET_NUMBER), account_table()])
+    assert (found.level, found.place) == ("warning", "source north, table bank.acct")
+    assert found.remedy == UNNAMED_LABEL_REMEDY
+    assert list(empty_labels("north", [account_table()])) == []
+
+
+@pytest.mark.parametrize("type_", [SET_NUMBER, LAST, ENUM_NUMBER])
 def test_an_empty_text_of_debezium_could_be_two_values(type_: ColumnType) -> None:
     with pytest.raises(CONVERSION, match="it is either the empty label or"):
         converter(type_, decimal_strings=False)("")
@@ -160,3 +206,58 @@ def test_a_label_of_debezium_that_the_definition_lacks_is_refused() -> None:
 def test_a_definition_with_numbers_round_trips() -> None:
     raw = msgspec.json.encode(SET_NUMBER)
     assert msgspec.json.decode(raw, type=ColumnType) == SET_NUMBER
+
+
+class Units:
+    """A target with one unit, whose stored definition is `table`."""
+
+    def __init__(self, table: Table) -> None:
+        self._state = UnitState(Stored(table).encode(), None, None)
+
+    def topics(self, _pipeline: str) -> list[str]:
+        return ["rowlock.north.bank.acct"]
+
+    def read(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
+        return [], self._state
+
+
+def test_check_names_tables_that_earlier_versions_wrote_with_the_copy_command() -> None:
+    (found,) = ambiguous_rows(Units(with_column(SET)), "p")  # type: ignore[arg-type]
+    assert (found.level, found.place) == ("warning", "table bank.acct")
+    assert "column s has an empty label" in found.message
+    assert "rowlock copy bank.acct" in found.remedy
+
+
+def test_check_does_not_offer_to_copy_a_table_of_debezium() -> None:
+    (found,) = ambiguous_rows(Units(with_column(SET)), "p", {("bank", "acct")})  # type: ignore[arg-type]
+    assert found.remedy == UNNAMED_LABEL_REMEDY
+
+
+@pytest.mark.parametrize("type_", [SET_NUMBER, replace(SET, members=("a", "b"))])
+def test_check_is_silent_where_rows_cannot_be_wrong(type_: ColumnType) -> None:
+    assert list(ambiguous_rows(Units(with_column(type_)), "p")) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["a,b", "", "14x", "014", "true", "1.0"])
+def test_a_text_that_is_no_number_differs_from_every_number(text: str) -> None:
+    """`verify` compares such rows before the copy has come."""
+    table = Table(db="d", name="t", columns=(Column(name="s", type=SET_NUMBER),), key=account_table().key)
+    assert row_from_postgres(table)((text,)) == (text,)
+    assert from_oracle(table)((text,)) == (text,)
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_a_key_of_a_set_is_refused_whose_numbers_servers_do_not_compare_exactly(unique: bool) -> None:
+    """They compare a SET with a number as a signed number, or as a double."""
+
+    def table(labels: int) -> Table:
+        type_ = replace(SET_NUMBER, members=tuple(f"{n or ''}" for n in range(labels)))
+        index = UniqueIndex(name="s", parts=(IndexPart(column="s"),))
+        whole = replace(account_table(), columns=(*account_table().columns, Column(name="s", type=type_)))
+        return replace(whole, unique=(index,)) if unique else replace(whole, key=index, unique=())
+
+    _require_comparable(table(53))
+    with pytest.raises(
+        UnsupportedTypeError, match=r"column s of bank\.acct .*54 labels.*rename the empty label, or exclude"
+    ):
+        _require_comparable(table(54))

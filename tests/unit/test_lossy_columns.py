@@ -57,6 +57,7 @@ CASES: list[tuple[ColumnType, ColumnType, list[Any], list[Any]]] = [
     (text(100), text(255, Kind.TEXT), ["é" * 100], ["😀" * 63 + "    "]),
     (text(4, Kind.VARBINARY), text(4, Kind.BINARY), [b64(b"abcd"), b64(b"abcde")], ["", b64(b"abc"), b64(b"ab")]),
     (text(2, Kind.BINARY), text(3, Kind.BINARY), [b64(b"abc")], [b64(b"ab")]),
+    (ColumnType(kind=Kind.ENUM, members=("a",)), ColumnType(kind=Kind.ENUM_NUMBER, members=("a", "")), [None, "a"], [""]),
 ]  # fmt: skip
 #: The target has room for all, or its server refuses what it has no room for.
 WHOLE = [
@@ -88,7 +89,7 @@ def test_a_value_that_would_change_is_refused(
     for value in bad:
         with pytest.raises(
             RefusedError,
-            match=r"^column v of s\.t (has|is a CHAR).*, which its server would (round|drop|pad with zero bytes)$",
+            match=r"^column v of s\.t (has|is a CHAR).*, which its server would (round|drop|pad with zero bytes|take for that label)$",
         ):
             refuse_losses(NetChange(target, [], **{where: [(1, good[0]), (2, value)]}))
 

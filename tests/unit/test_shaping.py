@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.targets.kafka.shaping import Shaping
@@ -150,3 +151,16 @@ def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str
         if new is not None:
             topic[new[0]] = new
     assert topic == {key: shaped for key, row in source.items() if (shaped := shaping.row(row))}
+
+
+@pytest.mark.parametrize(("values", "known"), [(("3", None), True), (("a,b",), False), (("3", ""), False)])
+def test_a_filter_of_a_column_of_numbers_names_numbers(values: tuple[str | None, ...], known: bool) -> None:
+    """By labels it would let no row through, without a word."""
+    labels = ColumnType(kind=Kind.SET_NUMBER, members=("a", "b", ""))
+    table = structs.replace(TABLE, columns=(*TABLE.columns, Column(name="s", type=labels)))
+    options = Options(where=(("s", values),))
+    if known:
+        assert Shaping(table, options).row((*OPEN, 3)) == (*OPEN, 3)
+        return
+    with pytest.raises(TargetConfigError, match=r"labels of column s.*write the numbers \(SELECT s\+0\)"):
+        Shaping(table, options)

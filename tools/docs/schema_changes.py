@@ -170,6 +170,10 @@ STATEMENTS: tuple[Statement, ...] = (
         "ALTER TABLE t MODIFY e ENUM('b', 'a')", changed(TABLE, "e", type=replace(TABLE.column("e").type, members=("b", "a"))),
         _modified("e"),
     ),
+    Statement(
+        "ALTER TABLE t MODIFY e ENUM('a', 'b', '')",
+        changed(TABLE, "e", type=replace(TABLE.column("e").type, kind=Kind.ENUM_NUMBER, members=("a", "b", ""))), _modified("e"),
+    ),
     Statement("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", changed(TABLE, "l", type=_text(20)), _of(converted=True)),
     _kept("ALTER TABLE t ADD UNIQUE u2 (n)", replace(TABLE, unique=(*TABLE.unique, _unique("u2", "n")))),
     _kept("ALTER TABLE t DROP INDEX uq", replace(TABLE, unique=())),

@@ -93,11 +93,15 @@ _AFTER = f"""
 - Oracle holds an empty text or binary value as NULL. In a key or unique index such a value is refused. Elsewhere it is written as NULL, and read as empty
   again where the source's column is NOT NULL; in a nullable column it cannot be told from NULL any more ([ADR 29](../adr/0029-oracle-target.md)). Oracle has no zero
   dates and no days outside the calendar; -0.0 becomes 0.
-- The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target, whether "" is a label or not.
-- **An ENUM or SET with an empty label** is carried as numbers, for all of its values: `""` could be the label or the error value, and `a,b` of `SET('', 'a', 'b')` one
-  label more or less. MySQL and MariaDB targets have the same number (`s+0`), Canal-JSON has numbers for every ENUM and SET, other targets get the number: PostgreSQL and
-  Oracle as the digits of a text column. A table that an earlier version captured is copied again when capture starts (`repair: stop`: it waits for `rowlock copy`), and
-  `rowlock check` lists it. Debezium's topics have labels: they are read as numbers, and the empty text, which could be either, stops the table.
+- The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target, whether "" is a label there or not.
+- **An ENUM or SET with an empty label** is carried as numbers, for all of its values: `""` could be the label or the error value, and the servers show `a,b` for two values of
+  `SET('', 'a', 'b')`, 6 and 7. MySQL and MariaDB targets have the same number (`s+0`). PostgreSQL and Oracle have its digits in a text column; topics have an integer in the
+  formats `rowlock`, `plain` (beyond 2^53 its digits as text) and `debezium` (`int32`, `int64` without Debezium's label types), and its digits in `canal-json`, which has numbers for every
+  ENUM and SET. `where` of a route names such numbers, a mask hashes their digits.
+  A table that an earlier version captured is copied again when capture starts (`repair: stop`: it waits for `rowlock copy`), and `rowlock check` lists it; so it is copied where an ALTER TABLE adds
+  an empty label, or takes it away. Of several sources that write one target table each row has the form of its own source's definition.
+  Debezium's topics have labels: they are read as numbers, and a text that can mean two values stops the table; `rowlock check` lists such tables.
+  In a key or unique index a SET with an empty label and more than 53 labels is refused: the servers do not compare its numbers exactly.
 - UUID, INET4, INET6 of MariaDB and VECTOR are refused by `check`, so are MariaDB's COMPRESSED columns, its times with fractions in the
   form of before MariaDB 10.1 (`/* mariadb-5.3 */`), unique indexes over expressions, and ENUM or SET labels that information_schema
   cannot show (characters beyond U+FFFF).

@@ -84,6 +84,8 @@ def int_range(type_: ColumnType) -> tuple[int, int]:
 
 def loss_of(source: ColumnType, real: ColumnType) -> tuple[Loss, int] | None:
     """Return what a column of type `real` may lose of a value of `source`, and how much of that it has room for; None: nothing without an error."""
+    if real.kind is Kind.ENUM_NUMBER and source.kind is Kind.ENUM and "" not in source.members:
+        return "label", 0
     loss = _LOSS.get(real.kind)
     if loss == "digits":
         room, wanted = _digits(real), _digits(source)

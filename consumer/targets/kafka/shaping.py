@@ -14,7 +14,7 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from schemas.table.filters import row_filter, text_of
-from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
+from schemas.table.model import NUMBERED, Column, ColumnType, Kind, Row, Table, Value
 
 SHA256 = "sha256"
 _HEX_DIGITS = 64
@@ -102,6 +102,15 @@ def _check(table: Table, options: ShapeOptions) -> None:
         if lacks := sorted(set(names) - there):
             raise TargetConfigError(
                 f"{place} has no column {', '.join(lacks)}, which `{word}` of its route names: correct the route"
+            )
+    for name, values in options.where:
+        type_ = table.column(name).type
+        if type_.kind in NUMBERED.values() and not all(
+            value is None or value.isdecimal() for value in values
+        ):
+            raise TargetConfigError(
+                f"{place}: `where` of its route names labels of column {name}, whose values are numbers, because one of its labels is empty: "
+                f"write the numbers (SELECT {name}+0)"
             )
     routing = set(options.key)
     if options.columns and (lacks := sorted((routing | set(table.key.columns)) - set(options.columns))):

@@ -24,6 +24,7 @@ from schemas.values.converter import (
     ConvertRow,
     compile_row,
     from_base64,
+    number_or_text,
     plain_decimal,
     to_base64,
     wire_float,
@@ -212,10 +213,8 @@ def _read_char(_: Column) -> Convert:
 
 _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.CHAR: _read_char,
-    **dict.fromkeys(
-        (Kind.INT, Kind.BIT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER),
-        lambda _: lambda value: wire_int(int(value)),
-    ),
+    **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: wire_int(int(value))),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), lambda _: number_or_text),
     Kind.DECIMAL: _read_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: wire_float),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), lambda _: to_base64),

@@ -18,9 +18,11 @@ from schemas.config.model import Config
 from schemas.errors import SchemaError
 from schemas.findings import Finding
 from schemas.io.mysql_foreign_keys import cascading_foreign_keys
-from schemas.table.model import Table
+from schemas.table.model import NUMBERED, Table
+from schemas.table.names import table_text
 from schemas.wire.debezium import debezium_topic
 
+UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or take the table out of `tables`"
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
 
 
@@ -39,6 +41,7 @@ def debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Ite
     with contextlib.suppress(CommandError):
         yield from _server(config, name, tables)
     yield from nulls(name, tables)
+    yield from empty_labels(name, tables)
 
 
 def _shared(name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
@@ -112,3 +115,16 @@ def nulls(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
             "unless it is told not to",
             "set value.converter.replace.null.with.default=false in the connector, before it takes its snapshot",
         )
+
+
+def empty_labels(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Yield a warning for each table of whose ENUM or SET values Debezium writes texts that mean two of them. Pure."""
+    for table in tables:
+        columns = [column.name for column in table.columns if column.type.kind in NUMBERED.values()]
+        if columns:
+            yield Finding(
+                "warning",
+                f"source {name}, table {table_text(table.db, table.name)}",
+                f"column {', '.join(columns)} has an empty label, and Debezium writes labels: a text that can mean two values stops the table",
+                UNNAMED_LABEL_REMEDY,
+            )

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.stored import decode_stored
+from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY
 from rowlock.views.target import TargetView, known_topics
 from schemas.findings import Finding, copy_again
 from schemas.table.model import ambiguous_columns
 from schemas.table.names import table_text
 
 
-def ambiguous_rows(session: TargetView, pipeline: str) -> Iterator[Finding]:
-    """Yield a warning for each unit whose rows in the target were written as texts of labels that can mean two values."""
+def ambiguous_rows(
+    session: TargetView, pipeline: str, debezium: Collection[tuple[str, str]] = ()
+) -> Iterator[Finding]:
+    """Yield a warning for each unit whose rows in the target were written as texts of labels that can mean two values.
+
+    `debezium`: (database, name) of the tables whose topics Debezium writes.
+    """
     for topic in sorted(known_topics(session, pipeline)):
         _, state = session.read(ApplyUnit(pipeline, topic))
         if state is None or state.definition is None:
             continue
         table = decode_stored(state.definition).table
+        place = (table.db, table.name)
+        again = f"start capture, which copies the table (repair: stop: {copy_again(*place)})"
         if columns := ambiguous_columns(table):
             yield Finding(
                 "warning",
-                f"table {table_text(table.db, table.name)}",
+                f"table {table_text(*place)}",
                 f"column {', '.join(columns)} has an empty label, and the target's rows were written as labels, which can mean two values: some may be wrong",
-                f"start capture, which copies the table (repair: stop: {copy_again(table.db, table.name)})",
+                UNNAMED_LABEL_REMEDY if place in debezium else again,
             )

@@ -95,8 +95,11 @@ def _digest(text: str) -> str:
 
 
 def _labels(word: str, type_: ColumnType) -> tuple[str, ...]:
-    """A SET's labels are written in the order of its members, and Canal writes numbers of labels."""
-    return type_.members if type_.kind is Kind.SET or word == "canal-json" else ()
+    """A SET's labels are written in the order of its members; numbers of labels follow from their places, and Canal has no others."""
+    return type_.members if type_.kind in _IN_ORDER or word == "canal-json" else ()
+
+
+_IN_ORDER = frozenset({Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER})
 
 
 def _in_json(type_: ColumnType) -> str:
@@ -132,8 +135,10 @@ def _in_canal(column: Column) -> str:
     match column.type.kind:
         case Kind.YEAR:
             return "number of four digits"
-        case Kind.ENUM | Kind.SET:
-            return f"number of {column.type.kind} labels"
+        case Kind.ENUM | Kind.ENUM_NUMBER:
+            return "number of enum labels"
+        case Kind.SET | Kind.SET_NUMBER:
+            return "number of set labels"
         case _:
             return _in_text(column.type)
 
