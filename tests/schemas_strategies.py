@@ -175,8 +175,8 @@ _SMALLEST = _float32(1.401298464324817e-45)
 _BOUNDS: dict[Kind, Callable[[ColumnType], list[Value]]] = {
     Kind.INT: _int_bounds,
     Kind.DECIMAL: _decimal_bounds,
-    Kind.FLOAT: lambda _: [0.0, -0.0, 3.4028234663852886e38, -3.4028234663852886e38, 1.1754943508222875e-38, _float32(0.1), 16777216.0, _SMALLEST],
-    Kind.DOUBLE: lambda _: [0.0, -0.0, 1.7976931348623157e308, -1.7976931348623157e308, 2.2250738585072014e-308, 5e-324, 0.1, 1e22, 123456789.123456789],
+    Kind.FLOAT: lambda _: [0.0, -0.0, 3.4028234663852886e38, -3.4028234663852886e38, 1.1754943508222875e-38, _float32(0.1), 16777216.0, _SMALLEST, -_SMALLEST, 1.1754942106924411e-38, 1.0000001192092896],
+    Kind.DOUBLE: lambda _: [0.0, -0.0, 1.7976931348623157e308, -1.7976931348623157e308, 2.2250738585072014e-308, 5e-324, 0.1, 1e22, 123456789.123456789, -5e-324, 2.225073858507201e-308, 0.30000000000000004],
     Kind.BIT: lambda t: [wire_int(n) for n in (0, 1, 2**t.length - 1, 2 ** (t.length - 1))],
     Kind.YEAR: lambda _: [0, 1901, 2155],
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT), _text_bounds),

@@ -128,11 +128,12 @@ class NetChange:
     """The net change of a gather in one table; applied as: delete `deletes` and the keys of `replaces`, then write `snapshot` in place,
     then insert `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
 
-    `updates`: key and unique values did not change from first before-image to last after-image; the row may be
-    missing in the target (it is then inserted).
-    `snapshot`: what a snapshot read of a key, and what became of it since: of the row that the target has under the key nothing is known. Its
-    columns that the table does not name keep their values, its key gets the form that was read, where the target holds two forms equal.
-    Where it is missing, it is inserted; in a first snapshot that is every row, and costs no more than an insert.
+    In place: the row's columns that the table does not name keep their values, and its key gets the bytes of the row that is written, where the
+    target holds other bytes equal (-0.0 and 0.0, a case, trailing spaces). Where the row is missing, it is inserted.
+
+    `updates`: key and unique values compare equal from first before-image to last after-image.
+    `snapshot`: what a snapshot read of a key, and what became of it since: of the row that the target has under the key nothing is known. In a
+    first snapshot every row is missing, and costs no more than an insert.
     """
 
     table: TargetTable

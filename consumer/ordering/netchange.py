@@ -13,6 +13,9 @@ deletes are applied before all inserts the delete of "A" cannot hit the new "a".
 A snapshot's row whose unique values change behind it is replaced, as it would be in a gather of its own: values that one row hands to another in the
 gather are free only so.
 
+Keys are equal here as they are to every SQL server: -0.0 and 0.0 are one key. So an update from one to the other is written in place, and the target
+writes the columns of the key as well (NetChange).
+
 An insert of a log is a new row, also where the target has one of its key: that one was another row, and nothing of it stays. Would it be
 written in place, a DELETE and INSERT of a key would come to another row in one gather than in two.
 """

@@ -107,6 +107,7 @@ class ShownAsWritten:
 class EventReading(Protocol):
     """The rows of one table that its records leave, for who compares them: values of the primary key, then one of each of the other `names`,
     which stands for what is there and says nothing else. `primary`: the columns of the primary key; `note`: what is to be said of the topic.
+    Keys: two that the topic tells apart are unequal in Python, too.
 
     Raises consumer.errors; UnitStoppedError: a record is none of the format.
     """

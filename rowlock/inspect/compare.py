@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from consumer.ordering.model import TargetTable
-from schemas.table.equality import wire_equal
+from schemas.table.equality import FLOATS, wire_equal
 from schemas.table.model import Key, Kind, Row
-
-_FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 class Difference(StrEnum):
@@ -57,10 +55,16 @@ class Shape:
 
     def differing(self, source: Row, target: Row) -> tuple[str, ...]:
         """Return the names of the columns that differ."""
-        if source == target and _FLOATS.isdisjoint(self.kinds):
+        if source == target and FLOATS.isdisjoint(self.kinds):
             return ()  # for floats "==" is not enough: 0.0 == -0.0
         cells = zip(self.columns, self.kinds, source, target, strict=True)
         return tuple(name for name, kind, left, right in cells if not wire_equal(kind, left, right))
+
+    def same(self, one: Row | None, other: Row | None) -> bool:
+        """Return whether two looks at a key found the same row, or none both times."""
+        if one is None or other is None:
+            return one is other
+        return not self.differing(one, other)
 
 
 def compare(shape: Shape, key: Key, source: Row | None, target: Row | None) -> RowDifference | None:
@@ -153,5 +157,5 @@ class Suspects:
             suspect.finding = RowDifference(finding.kind, key, finding.columns, moving=moving)
 
     def _note(self, suspect: _Suspect, row: Row | None) -> None:
-        if suspect.versions[-1] != row:
+        if not self._shape.same(suspect.versions[-1], row):
             suspect.versions.append(row)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -15,12 +17,23 @@ import msgspec
 
 from schemas.table.model import Kind, Value
 
+FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
+
+
+def same_values(a: Sequence[Value], b: Sequence[Value]) -> bool:
+    """Return whether two rows of one table, or two keys of it, have the same wire values. To "==" alone, -0.0 is 0.0."""
+    return a == b and list(map(is_negative_zero, a)) == list(map(is_negative_zero, b))
+
+
+def is_negative_zero(value: Value) -> bool:
+    return value == 0 and math.copysign(1.0, value) < 0
+
 
 def wire_equal(kind: Kind, a: Value, b: Value) -> bool:
     """Return whether the wire values `a` and `b` of `kind` are the same value."""
     if a is None or b is None:
         return a is b
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
+    if kind in FLOATS:
         return _bits(a) == _bits(b)
     if a == b:
         return True
@@ -40,7 +53,7 @@ def wire_digest(kind: Kind, value: Value) -> bytes:
 def _canonical_bytes(kind: Kind, value: Value) -> bytes:
     if value is None:
         return b""
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
+    if kind in FLOATS:
         return _bits(value).encode()
     if kind is Kind.JSON and isinstance(value, str):
         try:

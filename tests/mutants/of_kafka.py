@@ -16,6 +16,7 @@ _COPIES = ("tests/integration/test_kafka_copies.py",)
 _RECORDS = ("tests/unit/test_kafka_records.py",)
 _OWN = ("tests/unit/test_kafka_formats_own.py",)
 _FORMS = ("tests/unit/test_kafka_key_forms.py",)
+_ZERO = ("tests/unit/test_signed_zero.py",)
 _CANAL = ("tests/unit/test_kafka_canal_format.py",)
 _RESHAPED = ("tests/integration/test_kafka_reshaped.py",)
 _VALUES = ("tests/unit/test_kafka_value_forms.py",)
@@ -323,7 +324,10 @@ MUTANTS = [
             "            if moves and self.routed.tombstones:",
             "            if moves and not self.routed.tombstones:",
         ),
-        ("        return self.primary(before) == self.primary(after)\n", "        return before == after\n"),
+        (
+            "        return encoded(self.primary(before)) == encoded(self.primary(after))\n",
+            "        return before == after\n",
+        ),
         ("self.moved(old, to=False)", "self.moved(None, to=False)"),
     ),
     *_of(
@@ -344,12 +348,12 @@ MUTANTS = [
         f"{_FORMATS}rowlock.py",
         _OWN,
         (
-            "not moves and self._same_row(before, after):\n            return [Record(new, self._event(",
+            "not moves and self._routed.same_row(before, after):\n            return [Record(new, self._event(",
             "not moves:\n            return [Record(new, self._event(",
         ),
         (
-            "not moves and self._same_row(before, after):\n            return [Record(new, self._event(",
-            "self._same_row(before, after):\n            return [Record(new, self._event(",
+            "not moves and self._routed.same_row(before, after):\n            return [Record(new, self._event(",
+            "self._routed.same_row(before, after):\n            return [Record(new, self._event(",
         ),
         ("            if moves and self._routed.tombstones:", "            if self._routed.tombstones:"),
     ),
@@ -667,5 +671,23 @@ MUTANTS = [
         "consumer/attempt/drivers/batches.py",
         _COPIES,
         ("lambda some: target.look_up(effect.table, some)", "lambda some: some"),
+    ),
+    *_of(
+        f"{_FORMATS}keyed.py",
+        _ZERO,
+        (
+            "encoded(self.primary(before)) == encoded(self.primary(after))",
+            "self.primary(before) == self.primary(after)",
+        ),
+    ),
+    *_of(
+        "consumer/targets/kafka/records.py",
+        _ZERO,
+        ("    return encode_identity(list(key))", "    return encode_identity([each or 0 for each in key])"),
+    ),
+    *_of(
+        "consumer/targets/kafka/verifying/topic_reading.py",
+        _ZERO,
+        ("at in self._floats and is_negative_zero(value)", "at < 0"),
     ),
 ]

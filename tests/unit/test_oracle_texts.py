@@ -215,6 +215,10 @@ CASES: list[tuple[list[Alteration], list[str]]] = [
         [ALTER + 'ADD ("N" NUMBER(10) DEFAULT 9 NOT NULL)', ALTER + 'MODIFY ("N" DEFAULT NULL)'],
     ),
     ([AddColumn(column("n", TEXT, null=False))], [ALTER + 'ADD ("N" CLOB)']),
+    (  # a literal without a type would be a NUMBER, which has no such values
+        [AddColumn(column("n", ColumnType(kind=Kind.DOUBLE), null=False), fill=5e-324)],
+        [ALTER + "ADD (\"N\" BINARY_DOUBLE DEFAULT CAST('5e-324' AS BINARY_DOUBLE) NOT NULL)", ALTER + 'MODIFY ("N" DEFAULT NULL)'],
+    ),
     (
         [AddColumn(column("n", text_type(9), default="5%'"))],
         [ALTER + "ADD (\"N\" VARCHAR2(9 CHAR) DEFAULT '5%%''')", ALTER + 'MODIFY ("N" DEFAULT NULL)'],

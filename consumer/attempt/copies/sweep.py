@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.keys import KeyCheck, encode_key
 from consumer.attempt.copies.window import Window, note_changes
 from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadPassed
 from consumer.attempt.readers.reader import Emptied, EnvelopeReader, Rows, Taken
@@ -143,8 +143,8 @@ class Sweep:
     def _deleted(self, keys: KeyCheck) -> Machine[int]:
         gone = 0
         for some in keys.doubted():
-            there = set((yield LookUp(self._table, some)))
-            dead = [key for key in some if key in there]
+            there = set(map(encode_key, (yield LookUp(self._table, some))))
+            dead = [key for key in some if encode_key(key) in there]
             if dead:
                 yield from self._delete(self._of, dead)
             gone += len(dead)
@@ -156,9 +156,10 @@ class Sweep:
         free: list[Key] = []
         for key in keys:
             there: Sequence[Key] = yield LookUp(self._table, [key])
-            if list(there) == [key]:
+            shown = [encode_key(each) for each in there] == [encode_key(key)]
+            if shown:
                 yield from self._delete(self._of, [key])
-            if not there or list(there) == [key]:
+            if shown or not there:
                 free.append(key)
         return free
 

@@ -26,10 +26,9 @@ def note_changes(
             if before is not None:
                 note(key_of(before), False)
             continue
-        key = key_of(after)
-        if before is not None and (old := key_of(before)) != key:
-            note(old, False)
-        note(key, inside(after))
+        if before is not None:  # of the same key, too: to "==" -0.0 would be the same as 0.0
+            note(key_of(before), False)
+        note(key_of(after), inside(after))
 
 
 class Window:

@@ -19,6 +19,7 @@ from consumer.ordering.fold import folded_text
 from consumer.ordering.model import EventId, Held, Reduced, RowChange
 from consumer.ordering.netchange import anew
 from consumer.ordering.progress import Mark
+from schemas.table.equality import same_values
 
 HeldKey = tuple[str, str]
 """(target table "schema.name", folded key as text)."""
@@ -148,9 +149,9 @@ def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChan
 
 
 def moves_key(change: RowChange, plan: TablePlan) -> bool:
-    """Return whether the change is an update that gives its row another key."""
+    """Return whether the change is an update that gives its row another key, be it 0.0 instead of -0.0: entries are recorded by exact key."""
     before, after = change.before, change.after
-    return before is not None and after is not None and plan.key_of(before) != plan.key_of(after)
+    return before is not None and after is not None and not same_values(plan.key(before), plan.key(after))
 
 
 def _settles_key(part: RowChange, plan: TablePlan) -> bool:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable, TargetTopic
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
-from consumer.targets.kafka.compacted.topic_rows import RowIdentity
+from consumer.targets.kafka.compacted.topic_rows import RowIdentity, encode_identity
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.key_forms import key_forms, value_forms
 from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
@@ -93,16 +93,16 @@ class TableRecords:
 
     def _net(self, net: NetChange, place: Place, rows: Rows) -> Iterator[Outgoing]:
         """Yield what makes the rows of the topic those of `net`. What it has under other routing keys, or what the filter leaves out by now, goes."""
-        written = {tuple(whole[i] for i in self._key_at): whole for whole in net.rows}
-        if gone := [key for key in net.deletes if key not in written]:
+        keys: list[Key] = [tuple(whole[i] for i in self._key_at) for whole in net.rows]
+        written = dict(zip(map(_identity, keys), net.rows, strict=True))
+        if gone := [key for key in net.deletes if _identity(key) not in written]:
             for row in rows().rows(gone):
                 yield from self._placed(self.format.change(self._row(row), None, place))
-        there: dict[Key, list[Row]] = {}
-        for row in rows().rows(list(written)) if written else ():
-            key: Key = tuple(row[name] for name in self._primary)  # type: ignore[misc]
-            there.setdefault(key, []).append(self._row(row))
-        for key, whole in written.items():
-            shaped, had = self._shaping.row(whole), there.get(key, [])
+        there: dict[bytes, list[Row]] = {}
+        for row in rows().rows(keys) if keys else ():
+            there.setdefault(_identity([row[name] for name in self._primary]), []).append(self._row(row))
+        for identity, whole in written.items():
+            shaped, had = self._shaping.row(whole), there.get(identity, [])
             for other in had[:-1]:
                 yield from self._placed(self.format.change(other, None, place))
             old = had[-1] if had else None
@@ -162,6 +162,11 @@ class TableRecords:
         """Return a row as it is to be deleted: a column that its record is older than has what the source gave it then."""
         values: Row = tuple(row.get(name, given) for name, given in self._given)  # type: ignore[misc]
         return values
+
+
+def _identity(key: Sequence[object]) -> bytes:
+    """Return what two keys share that are one in a topic: there -0.0 and 0.0 are two, as their bytes are."""
+    return encode_identity(list(key))
 
 
 class ClosedHistory:

@@ -32,6 +32,7 @@ from consumer.targets.sql import qualified
 from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import Choose
+from schemas.table.equality import wire_equal
 from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.table.typemap import mysql_type
 from schemas.values.mysql import to_mysql
@@ -214,7 +215,7 @@ def _new_column(whole: _Whole, step: AddColumn) -> tuple[str, list[str]]:
     if rows is None and not column.nullable:  # of a kind without an implicit value
         column = replace(column, nullable=True)
     text = f"ADD COLUMN {_definition(whole, column)}"
-    implicit = not column.nullable and rows == implicit_value(column.type)
+    implicit = not column.nullable and wire_equal(column.type.kind, rows, implicit_value(column.type))
     if default is None and (rows is None or (implicit and column.type.kind not in _SPELT_OUT)):
         return text, []
     text += f" DEFAULT {_value(column, rows)}"
@@ -222,7 +223,9 @@ def _new_column(whole: _Whole, step: AddColumn) -> tuple[str, list[str]]:
     if default is None:
         # Without any default a column must be given, even where it may be NULL (error 1364): once it is written no more, rows would be refused.
         return text, [f"ALTER COLUMN {name} {'SET DEFAULT NULL' if column.nullable else 'DROP DEFAULT'}"]
-    return text, [] if rows == default else [f"ALTER COLUMN {name} SET DEFAULT {_value(column, default)}"]
+    return text, [] if wire_equal(column.type.kind, rows, default) else [
+        f"ALTER COLUMN {name} SET DEFAULT {_value(column, default)}"
+    ]
 
 
 def _definition(whole: _Whole, column: Column) -> str:

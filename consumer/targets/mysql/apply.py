@@ -4,7 +4,8 @@ Why ON DUPLICATE KEY UPDATE is safe for updates in place although it may hit any
 exists, its primary key conflicts first and that row is updated; a new unique value that another row holds is then an
 error (1062). When the row is missing and another row holds one of its unique values, *that* row is updated and the key
 stays missing. So on tables with further unique indexes the keys are counted after each statement: one missing is a
-UniqueViolationError, and the transaction is rolled back. Key columns are never assigned, so the count cannot be fooled.
+UniqueViolationError, and the transaction is rolled back. A key column is assigned only a value that the server holds equal to the
+one that the row has (the same key in other bytes: a case, a trailing space, -0.0 and 0.0), so the count cannot be fooled.
 """
 
 from __future__ import annotations
@@ -90,21 +91,19 @@ class MySqlApplier:
     def _update(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         rendered = _tuples(prepared.row, rows)
         for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
-            self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_duplicate)
+            self._write_over(prepared, rows[start:end], rendered[start:end])
 
     def _put(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         """Write rows of a snapshot over those that are there; where none is, a plain insert is cheaper, and locks less."""
         rendered = _tuples(prepared.row, rows)
         for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
             if self._there(prepared, rows[start:end]):
-                self._write_over(prepared, rows[start:end], rendered[start:end], prepared.plan.on_snapshot)
+                self._write_over(prepared, rows[start:end], rendered[start:end])
             else:
                 self._send_rows(prepared, rendered[start:end], "")
 
-    def _write_over(
-        self, prepared: _Prepared, rows: Sequence[Row], rendered: list[str], on_duplicate: str
-    ) -> None:
-        self._send_rows(prepared, rendered, on_duplicate)
+    def _write_over(self, prepared: _Prepared, rows: Sequence[Row], rendered: list[str]) -> None:
+        self._send_rows(prepared, rendered, prepared.plan.on_duplicate)
         if prepared.table.table.unique and (found := self._there(prepared, rows)) != len(rows):
             raise UniqueViolationError(
                 f"{len(rows)} rows of {prepared.plan.table_name} were to be updated, {found} are there: a row of another key "

@@ -31,7 +31,6 @@ class MySqlPlan:
     key_columns: tuple[str, ...]
     insert: str
     on_duplicate: str
-    on_snapshot: str
     unique: tuple[UniqueIndex, ...]
 
 
@@ -40,15 +39,14 @@ def mysql_plan(table: TargetTable) -> MySqlPlan:
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
-    others = [f"{column} = VALUES({column})" for column in columns if column not in key]
     forms = _forms(key, [bare(column) for column in forms_of_key(table.table)])
+    others = [f"{column} = VALUES({column})" for column in columns if column not in key]
     return MySqlPlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
         key_columns=key,
         insert=f"INSERT INTO {name} ({', '.join(columns)}) VALUES ",
-        on_duplicate=_on_duplicate(key, others),
-        on_snapshot=_on_duplicate(key, forms + others),
+        on_duplicate=_on_duplicate(key, forms + others),
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
     )
 

@@ -250,6 +250,8 @@ def literal(value: object, type_: str) -> str:
         return f"TIMESTAMP '{value}'"
     if type_.startswith("INTERVAL"):
         return f"NUMTODSINTERVAL({value.total_seconds()}, 'SECOND')"  # type: ignore[attr-defined]
+    if type_.startswith("BINARY_"):  # a bare literal is a NUMBER, which has neither 5e-324 nor 1.7e308
+        return f"CAST('{value}' AS {type_})"
     if isinstance(value, str):
         quoted = value.replace("'", "''").replace("%", "%%")
         return f"'{quoted}'"

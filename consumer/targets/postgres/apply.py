@@ -98,7 +98,7 @@ class PostgresApplier:
                 text, params = keys_in(plan.key_columns, gone)
                 self._run(f"{plan.delete_where} {text}", params)
             if snapshot:
-                self._run(*_insert(plan.insert_values, snapshot, plan.on_snapshot))
+                self._run(*_insert(plan.insert_values, snapshot, plan.on_conflict))
             if replaces:
                 self._run(*_insert(plan.insert_values, replaces, ""))
             if updates:

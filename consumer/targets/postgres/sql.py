@@ -36,7 +36,6 @@ class PostgresPlan:
     upsert_copied: str
     on_conflict: str
     snapshot_copied: str
-    on_snapshot: str
     displaced: tuple[str, ...]  # one DELETE per unique index: rows of other keys under needed values
 
 
@@ -50,9 +49,8 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
     op = quote(OPERATION)
     listed = ", ".join(columns)
     into = f"INSERT INTO {name} ({listed}) OVERRIDING SYSTEM VALUE"
-    conflict = _on_conflict(key, [column for column in columns if column not in key])
     forms = [quote(column) for column in forms_of_key(table.table)]
-    snapshot = _on_conflict(key, [column for column in columns if column not in key or column in forms])
+    conflict = _on_conflict(key, [column for column in columns if column not in key or column in forms])
     return PostgresPlan(
         table_name=f"{table.schema}.{table.name}",
         temporary=temporary,
@@ -69,8 +67,7 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
         upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",
         on_conflict=conflict,
-        snapshot_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{SNAPSHOT}'{snapshot}",
-        on_snapshot=snapshot,
+        snapshot_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{SNAPSHOT}'{conflict}",
         displaced=tuple(_displaced(name, temp, key, index) for index in orderable(table)),
     )
 
@@ -81,10 +78,10 @@ def orderable(table: TargetTable) -> list[UniqueIndex]:
     return [index for index in table.table.unique if written.issuperset(index.columns)]
 
 
-def _on_conflict(key: Sequence[str], others: Sequence[str]) -> str:
-    if not others:
+def _on_conflict(key: Sequence[str], written: Sequence[str]) -> str:
+    if not written:
         return f" ON CONFLICT ({', '.join(key)}) DO NOTHING"
-    sets = ", ".join(f"{column} = EXCLUDED.{column}" for column in others)
+    sets = ", ".join(f"{column} = EXCLUDED.{column}" for column in written)
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import msgspec
+
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats.model import Place, Record, RoutedTable
 from schemas.table.model import Row
 from schemas.values.converter import Convert, ConvertRow, compile_row
 
+encoded = msgspec.json.Encoder().encode
 CONVERSION = (TypeError, ValueError, OverflowError, KeyError)
 """Raised by a column's converter for a value that its form cannot hold."""
 
@@ -42,9 +45,9 @@ class KeyedRecords(ABC):
 
     def _same_row(self, before: Row, after: Row) -> bool:
         """Tell whether two images under one key are one row: to whoever reads the records, rows are told apart by the primary key."""
-        if all(before[i] == after[i] for i in self.routed.primary_at):
+        if self.routed.same_row(before, after):
             return True
-        return self.primary(before) == self.primary(after)
+        return encoded(self.primary(before)) == encoded(self.primary(after))
 
     def moved(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
         """Return the headers of the half of a move: `other` is the key that the row has after it (`to`) or had before; None: no move."""

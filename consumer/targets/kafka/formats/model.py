@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from schemas.table.equality import same_values
 from schemas.table.model import Row, Table
 from schemas.wire.position import Position
 
@@ -38,6 +39,10 @@ class RoutedTable:
     origin: Origin
     tombstones: bool = True
     added: tuple[tuple[str, str], ...] = ()
+
+    def same_row(self, before: Row, after: Row) -> bool:
+        """Return whether two images have the very same primary key."""
+        return same_values([before[at] for at in self.primary_at], [after[at] for at in self.primary_at])
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class RowlockFormat:
         old = None if before is None else self._key(before)
         new = None if after is None else self._key(after)
         moves = old != new
-        if before is not None and after is not None and not moves and self._same_row(before, after):
+        if before is not None and after is not None and not moves and self._routed.same_row(before, after):
             return [Record(new, self._event("u", place, before, after))]
         records: list[Record] = []
         if before is not None:
@@ -55,9 +55,6 @@ class RowlockFormat:
         if after is not None:
             records.append(Record(new, self._event("r" if place.snapshot else "c", place, None, after)))
         return records
-
-    def _same_row(self, before: Row, after: Row) -> bool:
-        return all(before[i] == after[i] for i in self._routed.primary_at)
 
     def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
         del where  # the origin says which rows

@@ -28,13 +28,14 @@ from consumer.targets.kafka.topics import TargetTopics, TopicFacts
 from consumer.targets.kafka.verifying.reading import UNKNOWN, reader_of, same_key
 from schemas.config.model import KafkaTargetConfig, TargetConfig
 from schemas.errors import EnvelopeError
-from schemas.table.equality import DIGEST, wire_digest
+from schemas.table.equality import DIGEST, FLOATS, is_negative_zero, wire_digest
 from schemas.table.fills import fill_of
 from schemas.table.model import Key, Kind, Row, Table, Value
 
 PLACE = "(record key)"
 """Stands for a column in a difference: the row is under another key or in another partition than the route gives it, or is there twice."""
 CUT = "the topic's retention has deleted records: rows whose last record was among them are missing in it"
+NEGATIVE_ZERO = "-0.0"
 _RIGHT, _WRONG = b"+", b"-"
 _UNKNOWN = b"?" * DIGEST
 Record = tuple[int, bytes | None, bytes | None]
@@ -77,6 +78,7 @@ class TopicReading:
         _check_told(topic, plan.facts, many=many)
         self._columns = shown.columns
         self._key_at = topic.whole.indexes_of(self.primary)
+        self._floats = [i for i, at in enumerate(self._key_at) if topic.whole.columns[at].type.kind in FLOATS]
         origin = Origin(topic.source, topic.connector, topic.db, topic.table)
         whose = (topic.source, topic.db, topic.table)
         identity = RowIdentity(whose, plan.added, self.primary, many, self._format != "plain")
@@ -96,7 +98,7 @@ class TopicReading:
         digests = [
             wire_digest(each.type.kind, value) for each, value in zip(self._columns, shown, strict=True)
         ]
-        return key, _row(key, _RIGHT, digests)
+        return self._told_apart(key), _row(key, _RIGHT, digests)
 
     def follow(self) -> None:
         for partition, key, value in self._records():
@@ -112,7 +114,7 @@ class TopicReading:
             yield self._found(page)
 
     def rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
-        return self._found([encode_identity(list(key)) for key in keys])
+        return self._found([encode_identity(self._values(key)) for key in keys])
 
     def _digest(self, partition: int, key: bytes | None, values: Values) -> bytes:
         right = self._partition(key or b"", self._partitions) == partition and same_key(
@@ -127,11 +129,27 @@ class TopicReading:
     def _found(self, keys: Sequence[bytes]) -> dict[Key, Row]:
         found: dict[Key, Row] = {}
         for _, raw, value in self._rows.store.find(keys):
-            key: Key = tuple(msgspec.json.decode(raw))
+            values: Key = tuple(msgspec.json.decode(raw))
+            key = self._told_apart(values)
             place = _WRONG if key in found else value[:1]  # twice: under one key of the two it should not be
             digests = [value[at : at + DIGEST] for at in range(1, len(value), DIGEST)]
-            found[key] = _row(key, place, digests)
+            found[key] = _row(values, place, digests)
         return found
+
+    def _told_apart(self, key: Key) -> Key:
+        """Return a key with the text "-0.0" in place of that number, which Python holds equal to 0.0: in a topic they are two keys."""
+        if not self._floats:
+            return key
+        return tuple(
+            NEGATIVE_ZERO if at in self._floats and is_negative_zero(value) else value
+            for at, value in enumerate(key)
+        )
+
+    def _values(self, key: Key) -> list[Value]:
+        """Return the values of a key of `_told_apart`."""
+        return [
+            -0.0 if at in self._floats and value == NEGATIVE_ZERO else value for at, value in enumerate(key)
+        ]
 
 
 def _digest(kind: Kind, value: object) -> bytes:

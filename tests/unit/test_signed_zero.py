@@ -1,0 +1,271 @@
+"""-0.0 and 0.0 are one key to every SQL server and to Python, and two values: no step takes a change between them for none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from consumer.attempt.copies.sweep import Sweep
+from consumer.attempt.copies.window import Window, note_changes
+from consumer.attempt.effects import Machine
+from consumer.attempt.readers.reader import Rows
+from consumer.ordering.dispatch import Dispatcher
+from consumer.ordering.lanes.batches import HeldKeys, Segment, build, moves_key
+from consumer.ordering.layout import Layout
+from consumer.ordering.locks import LockTable
+from consumer.ordering.model import Held, LaneProgress, NetChange, RowChange, TargetTable
+from consumer.ordering.netchange import net_change
+from consumer.tables.definition import InForce
+from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
+from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
+from consumer.tables.stored import Stored
+from consumer.targets.alterations import AddColumn
+from consumer.targets.kafka.formats.model import Place
+from consumer.targets.mysql.sql import mysql_plan
+from consumer.targets.postgres.sql import postgres_plan
+from rowlock.inspect.compare import Shape, Suspects, compare_page
+from rowlock.inspect.quarantine import final_change
+from schemas.table.equality import same_values
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex, Value
+from schemas.values.mysql import to_mysql
+from schemas.values.postgres import copy_line, to_postgres
+from tests.unit.test_alter_texts import column, in_mysql, in_postgres
+from tests.unit.test_verify_topics import Difference, World, found
+
+DOUBLE = ColumnType(kind=Kind.DOUBLE)
+SOURCE = Table(
+    db="bank",
+    name="acct",
+    columns=(
+        Column(name="f", type=DOUBLE, nullable=False),
+        Column(name="d", type=DOUBLE),
+        Column(name="note", type=ColumnType(kind=Kind.VARCHAR, length=20)),
+    ),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="f"),)),
+    unique=(UniqueIndex(name="d", parts=(IndexPart(column="d"),)),),
+)
+
+
+def in_force() -> InForce:
+    routed = resolve([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
+    assert routed is not None
+    wanted = wanted_table(SOURCE, routed)
+    return InForce(
+        text="", stored=Stored(SOURCE), written=SOURCE, routed=routed, wanted=wanted, real=wanted, target=target_table(wanted, wanted),
+        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"f"}), row=image_row(SOURCE, ()),
+    )  # fmt: skip
+
+
+TARGET = in_force().target
+OLD, NEW = (-0.0, -0.0, "x"), (0.0, 0.0, "x")
+
+
+def change(before: Row | None, after: Row | None, offset: int = 5, **more: Any) -> RowChange:
+    event = {
+        "op": "c" if before is None else "d" if after is None else "u",
+        "before": None if before is None else dict(zip(SOURCE.column_names, before, strict=True)),
+        "after": None if after is None else dict(zip(SOURCE.column_names, after, strict=True)),
+        "source": {"version": "1.0", "ts_ms": 1, "db": "bank", "table": "acct", "position": [0, 1, 2, 3], "prev": None, "gen": 1},
+    }  # fmt: skip
+    return RowChange((offset, 0), before, after, (0, 1, 2, 3), wire=msgspec.json.encode(event), **more)
+
+
+def same(rows: Sequence[Row], wanted: Sequence[Row]) -> bool:
+    """Compare by the very values: "==" would take each zero for the other."""
+    return repr(rows) == repr(wanted)
+
+
+@pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW, OLD)])
+def test_an_update_between_zeros_is_written_in_place_with_its_new_values(before: Row, after: Row) -> None:
+    for changes in ([change(before, after)], [change(before, before), change(before, after)]):
+        net = net_change(TARGET, changes)
+        assert same(net.updates, [after])
+        assert net.size == 1
+    read = net_change(TARGET, [change(None, before, snapshot=True), change(before, after)])
+    assert same(read.snapshot, [after])
+    anew = net_change(TARGET, [change(before, None), change(None, after)])
+    assert same(anew.replaces, [after])
+
+
+def test_the_key_is_written_where_a_row_is_updated_in_place() -> None:
+    assert "`f` = IF(`f` = VALUES(`f`), VALUES(`f`), `f`)" in mysql_plan(TARGET).on_duplicate
+    assert 'SET "f" = EXCLUDED."f"' in postgres_plan(TARGET, 0).on_conflict
+    assert 'SET "f" = EXCLUDED."f"' in postgres_plan(TARGET, 0).upsert_copied
+
+
+def test_every_form_in_which_a_value_is_sent_keeps_the_sign() -> None:
+    from consumer.targets.mysql.values import literal
+
+    assert [literal(value) for value in to_mysql(SOURCE)(OLD)][:2] == [
+        "-0.0e0",
+        "-0.0e0",
+    ]  # "-0.0" is a DECIMAL
+    assert to_postgres(SOURCE)(OLD)[:2] == ("-0.0", "-0.0")
+    assert copy_line(SOURCE)(OLD) == "-0.0\t-0.0\tx\n"
+
+
+# --- the quarantine
+
+
+def applied(*changes: RowChange) -> tuple[list[Held], list[NetChange]]:
+    """Apply `changes` one by one, the first of which the target refuses. Returns the entries that are left, and what was applied."""
+    dispatcher = Dispatcher(
+        Layout(lanes=1), LockTable(1), [LaneProgress(0, 1, 1, "", -1, (0, 0, 0, 0), 0, "")]
+    )
+    plan = dispatcher.plan(TARGET)
+    dispatcher.dispatch(plan, changes)
+    [items] = dispatcher.take()
+    keys, entries, nets = HeldKeys([]), list[Held](), list[NetChange]()
+    for at, item in enumerate(items):
+        refused = {} if at else {int(moves_key(item[0], plan)): "too long"}
+        batch = build(Segment([item], refused=refused), 0, keys)
+        keys.committed(batch)
+        entries = [each for each in [*entries, *batch.held] if (each.offset, each.part) not in batch.closed]
+        nets += [net for net in batch.nets if isinstance(net, NetChange)]
+    return entries, nets
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_retry_of_a_refused_change_between_zeros_leaves_the_new_row(*, later: bool) -> None:
+    """Recorded under the key of before, it would be taken for a row that moved away: a retry would delete it."""
+    last = (0.0, 7.0, "y")
+    changes = [change(OLD, NEW), *([change(NEW, last, 6)] if later else [])]
+    entries, nets = applied(*changes)
+    assert {entry.key for entry in entries} == {"[0.0]"}
+    assert not [row for net in nets for row in net.rows]
+    retried = final_change(in_force(), entries)
+    assert same(list(retried.rows), [last if later else NEW])
+    assert retried.deletes == []
+
+
+def test_a_refused_row_is_free_once_its_zero_has_changed() -> None:
+    entries, nets = applied(change(None, OLD), change(OLD, NEW, 6))
+    assert entries == []
+    assert same([row for net in nets for row in net.rows], [NEW])
+
+
+# --- copies
+
+
+def test_a_zero_that_was_given_up_does_not_live() -> None:
+    noted: list[tuple[Key, bool]] = []
+    note_changes([change(OLD, NEW)], lambda row: row[:1], lambda *each: noted.append(each))
+    living = {msgspec.json.encode(key): lives for key, lives in noted}
+    assert living == {b"[-0.0]": False, b"[0.0]": True}
+    window = Window(TARGET, 1)
+    window.take(Rows([change(None, OLD, 2), change(OLD, NEW, 3)], (3, (0, 1, 2, 3), 1, 1)))
+    assert same(window.living(1), [(0.0,)])
+
+
+@pytest.mark.parametrize(("shown", "goes"), [(-0.0, True), (0.0, False)])
+def test_only_the_row_of_the_very_zero_is_deleted(shown: float, *, goes: bool) -> None:
+    """What the target finds under the key and shows as the other zero may be the row that the source has."""
+    deleted: list[Key] = []
+
+    def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
+        deleted.extend(keys)
+        yield from ()
+
+    machine = Sweep("t", in_force(), delete, patient=True).without_row([(-0.0,)])
+    next(machine)
+    with pytest.raises(StopIteration) as ended:
+        machine.send([(shown,)])
+    assert (len(deleted), len(ended.value.value)) == (int(goes), int(goes))
+
+
+# --- verify
+
+
+def test_a_source_that_changed_its_zero_meanwhile_settles() -> None:
+    shape = Shape.of(TARGET)
+    suspects = Suspects(shape, 9)
+    source, target = {(0.0,): (1.0, -0.0, "x")}, {(0.0,): (1.0, 5.0, "x")}
+    suspects.add(compare_page(shape, source, target), source, target)
+    now = {(0.0,): (1.0, 0.0, "x")}
+    suspects.observe([(0.0,)], now, now)
+    assert suspects.findings == []
+
+
+def test_a_zero_of_the_other_sign_is_a_difference() -> None:
+    source, target = {(-0.0,): OLD}, {(0.0,): NEW}
+    [finding] = compare_page(Shape.of(TARGET), source, target)
+    assert (finding.kind, finding.columns) == (Difference.DIFFERENT, ("f", "d"))
+
+
+# --- topics
+
+KEYED = Table(
+    db="bank",
+    name="acct",
+    columns=(
+        Column(name="f", type=DOUBLE, nullable=False),
+        Column(name="town", type=ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")),
+    ),
+    key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="f"),)),
+)
+TELLING = ["rowlock", "debezium", "debezium-schemas", "canal-json"]
+
+
+def moved(word: str, *key: str) -> World:
+    """A topic that follows an update from -0.0 to 0.0."""
+    world = World(word, table=KEYED, key=key)
+    world.put(-0.0, "Ulm")
+    before = world.rows.pop(-0.0)
+    world.rows[0.0] = (0.0, "Ulm")
+    world.change(before, world.rows[0.0])
+    return world
+
+
+@pytest.mark.parametrize("word", [*TELLING, "plain"])
+def test_a_topic_has_the_row_of_the_new_zero_alone(word: str) -> None:
+    for key in ((), ("town",)) if word != "plain" else ((),):
+        assert moved(word, *key).verify().equal
+
+
+@pytest.mark.parametrize("word", TELLING)
+def test_a_row_under_the_zero_that_is_no_more_is_found(word: str) -> None:
+    world = moved(word, "town")
+    world.change(None, (-0.0, "Ulm"))
+    assert [kind for kind, _, _ in found(world.verify())] == [Difference.EXTRA]
+
+
+@pytest.mark.parametrize("word", ["rowlock", "debezium", "canal-json"])
+def test_a_net_change_deletes_the_row_of_the_other_zero(word: str) -> None:
+    """As a retry writes it, or the end of a copy."""
+    world = World(word, table=KEYED, key=("town",))
+    world.put(-0.0, "Ulm")
+    there = [{"f": -0.0, "town": "Ulm"}]
+
+    class Contents:
+        def rows(self, keys: Sequence[Key]) -> list[dict[str, Value]]:
+            return [row for row in there if any(same_values((row["f"],), key) for key in keys)]
+
+    world.rows = {0.0: (0.0, "Ulm")}
+    net = NetChange(world.written, deletes=[(-0.0,)], replaces=[(0.0, "Ulm")])
+    contents: Any = Contents()
+    world.emit(world.records().of(net, Place((0, 1, 9, 0), 1, 1), lambda: contents))
+    assert world.verify().equal
+
+
+def test_canal_names_a_column_whose_zero_changed_as_changed() -> None:
+    table = structs.replace(KEYED, columns=(*KEYED.columns, Column(name="d", type=DOUBLE)))
+    world = World("canal-json", table=table)
+    world.put(1.0, "Ulm", -0.0)
+    world.put(1.0, "Ulm", 0.0)
+    message = msgspec.json.decode(world.topic[-1][2] or b"")
+    assert (message["old"], message["data"][0]["d"]) == ([{"d": "-0.0"}], "0.0")
+
+
+# --- changes of tables
+
+
+def test_a_column_whose_rows_have_negative_zero_is_added_with_it() -> None:
+    required = AddColumn(column("n", DOUBLE, null=False), fill=-0.0)
+    assert "DEFAULT -0.0e0" in in_mysql(required)[0]
+    assert "DEFAULT '-0.0'" in in_postgres(required)[0]
+    positive = AddColumn(column("n", DOUBLE, null=False, default="-0"), fill=0.0)
+    assert "SET DEFAULT -0.0e0" in in_mysql(positive)[1]
