@@ -65,13 +65,14 @@ def target_table(db: str = "public", name: str = "history", *, unique: bool = Tr
 
 @dataclass(frozen=True)
 class Event:
-    """A record of the topic; its offset is its place in the list. `state`: number of the change in the history."""
+    """A record of the topic; its offset is its place in the list. `refused`: why its new row cannot be sent to any target."""
 
     position: Position
     prev: Position | None
     gen: int
     before: Row | None
     after: Row | None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Attempt:
             event = topic[offset]
             if not self.marks.judge(offset, event.position, event.prev, event.gen):
                 change = RowChange((offset, 0), event.before, event.after)
-                out.append(altered(change, position=event.position, gen=event.gen))
+                out.append(altered(change, position=event.position, gen=event.gen, refused=event.refused))
         return out
 
     @property
@@ -215,9 +216,19 @@ def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: M
 
 
 def run_pure(
-    history: History, session: Any, table: TargetTable, *, lanes: int, max_gather: int, rng: random.Random
+    history: History,
+    session: Any,
+    table: TargetTable,
+    *,
+    lanes: int,
+    max_gather: int,
+    rng: random.Random,
+    replace: bool = True,
 ) -> None:
-    """Apply the history in attempts of random length; within each the lanes take random turns; some attempts crash."""
+    """Apply the history in attempts of random length; within each the lanes take random turns; some attempts crash.
+
+    `replace`: see Lane.
+    """
     layout = Layout(lanes=lanes)
     epoch, _rows, _state = session.take_over(UNIT, "id", layout.encode(), lanes)
     done = False
@@ -226,7 +237,11 @@ def run_pure(
         end = min(len(history.topic), attempt.start + rng.randint(1, 12))
         crash = rng.random() < 0.3
         done = end == len(history.topic) and not crash
-        _run_batch(attempt, session, history, end, LaneLimits(max_gather=max_gather), rng, crash=crash)
+        machines = [
+            Lane(n, attempt.locks, LaneLimits(max_gather=max_gather), attempt.held, replace=replace)
+            for n in range(attempt.layout.lanes)
+        ]
+        _run_batch(attempt, session, history, end, machines, rng, crash=crash)
 
 
 def _run_batch(
@@ -234,12 +249,11 @@ def _run_batch(
     session: Any,
     history: History,
     end: int,
-    limits: LaneLimits,
+    machines: list[Lane],
     rng: random.Random,
     *,
     crash: bool,
 ) -> None:
-    machines = [Lane(n, attempt.locks, limits, attempt.held) for n in range(attempt.layout.lanes)]
     turns = _turns(attempt, history, end, machines, rng)
     idle: set[int] = set()
     finished: set[int] = set()

@@ -126,12 +126,14 @@ class Applier:
         if batch.closed:
             operations.append(CloseHeld(batch.closed, "a later snapshot row or delete of the key settles it"))
         displaced = yield from self._progress.move([lane], batch.mark, operations)
+        closed = set(batch.closed)
+        remaining = [entry for entry in batch.held if (entry.offset, entry.part) not in closed]
         with self._signals.mutex:  # several lanes add to the figures
-            self.held += len(batch.held)
+            self.held += len(remaining)
             self.displaced += displaced
         if displaced:
             self._alarm(batch, displaced)
-        for entry in batch.held:
+        for entry in remaining:
             self._quarantined(entry)
 
     def _quarantined(self, entry: Held) -> None:

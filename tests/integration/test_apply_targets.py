@@ -28,6 +28,7 @@ from consumer.tables.router import TableRoute, target_table
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from rowlock.inspect.placement import Placement
+from rowlock.inspect.quarantine import Selection, resolve_held
 from rowlock.inspect.status import StatusReader
 from rowlock.views.kafka import Span
 from schemas.config.model import Config
@@ -259,6 +260,32 @@ def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int
     assert settled == {
         (offset, "a later snapshot row or delete of the key settles it") for offset in (9, 10, 11)
     }
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_refused_key_moves_free_their_values_and_come_with_a_retry(real: Real, lanes: int) -> None:
+    """The old rows are deleted at once, so nothing is displaced where others take their unique values; a retry writes the last image."""
+    source = FakeSource(name="north")
+    unit = RealUnit(real, source, _route(real), lanes=lanes, limits=LaneLimits(max_gather=3, pause=0.01))
+    unit.write([source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 9)])
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    unit.write(source.move(key, {**source.row(key + 20, None, 2), "owner": "x" * 30}) for key in range(1, 9))
+    unit.write(source.put(source.row(key + 40, f"{key}@x", 3)) for key in range(1, 9))
+    report = unit.apply(9)
+    assert (report.state, report.held, report.displaced) == ("ok", 8, 0)
+    unit.write(source.put({**source.row(key + 20, None, 4), "owner": "fits"}) for key in range(1, 9))
+    report = unit.apply(25)
+    assert (report.state, report.held, report.displaced) == ("ok", 8, 0)
+    assert [row[0] for row in unit.rows()] == list(range(41, 49))
+    entries = [(each.offset, each.part, each.key) for each in real.session.held(unit.unit)]
+    first, last = 9, 25  # the first move, and the first update after the moves
+    assert entries == [(first + n, 1, f"[{n + 21}]") for n in range(8)] + [
+        (last + n, 0, f"[{n + 21}]") for n in range(8)
+    ]
+    assert resolve_held(_config(real), "retry", Selection()).complete
+    assert (unit.rows(), real.displaced()) == (rows_of(source), 0)
+    assert real.session.held(unit.unit) == []
 
 
 def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real) -> None:

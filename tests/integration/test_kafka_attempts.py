@@ -336,3 +336,21 @@ def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) ->
     assert unit.apply(6).held == 1, "its image before is what was given up"
     assert resolve_held(config, "retry", Selection()).complete
     assert [row[4] for row in unit.rows() if row[0] == 2] == [3]
+
+
+def test_of_a_refused_key_move_the_delete_is_a_record_and_a_held_key_waits(real: Cluster) -> None:
+    """The row at the old key was a record, so its delete is one. The delete of a held key waits for a retry: its image was never a record."""
+    source = FakeSource(name="north")
+    unit = RealUnit(real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]  # fmt: skip
+    unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
+    assert unit.apply().state == "ok"
+    real.narrow("acct", "owner", 20)
+    unit.write([source.move(1, {**source.row(3, None, 2), "owner": "x" * 30})])
+    unit.write([source.put({**source.row(2, None, 2), "owner": "y" * 30}), source.delete(2)])
+    report = unit.apply(3)
+    assert (report.state, report.held, real.ops()) == ("ok", 3, "mccd-")
+    assert [row[0] for row in unit.rows()] == [2]
+    assert held_keys(config_of(real)) == ["[2]", "[2]", "[3]"]  # type: ignore[arg-type]
+    retried = resolve_held(config_of(real), "retry", Selection(key="[2]"))  # type: ignore[arg-type]
+    assert (retried.complete, real.ops()) == (True, "mccd-d-")
+    assert unit.rows() == []

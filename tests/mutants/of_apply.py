@@ -9,7 +9,11 @@ _HELD = ("tests/unit/test_held_before_changes.py",)
 _CORE = ("tests/unit/test_assigned_core.py",)
 _BESIDE = ("tests/unit/test_spark_beside.py",)
 _EVOLVING = ("tests/unit/test_evolving.py",)
-_KEY_MOVES = ("tests/unit/test_refused_key_moves.py",)
+_KEY_MOVES = (
+    "tests/unit/test_refused_key_moves.py",
+    "tests/unit/test_quarantine_in_any_lanes.py",
+    "tests/unit/test_quarantine_in_attempts.py",
+)
 _EVOLUTION = ("tests/unit/test_evolution.py",)
 _JOINS = ("tests/unit/test_next_definition.py", "tests/unit/test_evolving.py")
 _COPIES = (
@@ -321,7 +325,18 @@ MUTANTS = [
         ("return part.after is None and plan.target.topic is None", "return False"),
         ("return part.after is None and plan.target.topic is None", "return part.after is None"),
         ("(settles and error is None)", "settles"),
-        ("return key == other or msgspec.json.decode(key) == msgspec.json.decode(other)", "return key == other"),
+        ("if of == key]", "]"),
+        ("if of == key]", "if repr(of) == repr(key)]"),
+        ("earlier[:] = [entry for entry in earlier if entry[2] != key]", "earlier[:] = []"),
+        ("earlier[:] = [entry for entry in earlier if entry[2] != key]", "pass"),
+        ("if earlier and not settles:", "if earlier:"),
+        ("error = refused.get(part.id[1], part.refused)", "error = refused.get(0, part.refused)"),
+        tests=_KEY_MOVES,
+    ),
+    *_of(
+        "consumer/attempt/applier.py",
+        ("for entry in remaining:", "for entry in batch.held:"),
+        ("self.held += len(remaining)", "self.held += len(batch.held)"),
         tests=_KEY_MOVES,
     ),
     *_of(

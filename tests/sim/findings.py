@@ -58,6 +58,8 @@ RULE = {
     "sweeps": "a transaction that deletes what a copy shows to be gone guards the unit's progress",
     "jump": "a unit that goes on at a copy takes the position of the begin's predecessor",
     "tickets": 'tickets on before and after images ("Confirmed right")',
+    "refused half": "of a key move that the target refuses only the refused half is held",
+    "settled": "a delete is applied and ends what is held of its key",
 }
 
 

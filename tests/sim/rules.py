@@ -52,6 +52,8 @@ class Rules:
     copies_given_up_stop_again: bool = True  # the table whose stop they had ended
     since_reaches_back: bool = True  # to before everything that concerns the chunk
     values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
+    halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held
+    deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
 
 
 FINDINGS: dict[str, str] = {
@@ -98,6 +100,8 @@ FINDINGS: dict[str, str] = {
     "jump": "jumps_take_the_position",
     "since": "since_reaches_back",
     "tickets": "values_are_ticketed",
+    "refused half": "halves_are_refused_apart",
+    "settled": "deletes_settle",
 }
 """Number of the finding → the rule that it led to."""
 
@@ -113,6 +117,7 @@ _COPIES = {
     "snapshot": 1,
 }
 _APPLIED = _COPIES | {"others": 0.2, "copies": 0.3, "repairs": 1}
+_REFUSED = {"quarantine": 1, "poison": 0.2, "moves": 0.5, "others": 0.1}
 EMPHASIS: dict[str, dict[str, float]] = {
     "1": {"snapshot": 1},
     "2": {"snapshot": 1, "transactions": 3, "prefill": 5, "faults": 0.0},
@@ -160,6 +165,8 @@ EMPHASIS: dict[str, dict[str, float]] = {
     "jump": _APPLIED | {"repairs": 1},
     "3": {"failing": 0.1},
     "tickets": {"max_lanes": 4, "max_gather": 1, "max_batch": 30, "faults": 0.0, "others": 0.0},
+    "refused half": _REFUSED,
+    "settled": _REFUSED,
 }
 """What a world has more of when it is to show that a rule is needed."""
 

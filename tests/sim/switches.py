@@ -22,11 +22,12 @@ from consumer.attempt.evolution import next_definition
 from consumer.attempt.operations import Operation, Write
 from consumer.attempt.readers.reader import EnvelopeReader
 from consumer.attempt.transactions import Progress
-from consumer.errors import CommitUnknownError, ConsumerError, FencedError
+from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError
 from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes import batches, segments
+from consumer.ordering.lanes.batches import Batch, Segment, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
@@ -70,7 +71,7 @@ from schemas.wire.records import LogProof, StoredPosition, TableStop
 _add, _emit, _record, _stop = TopicTails.add, ChunkSender.send, Starter._record, Captured.stop
 _copy, _begins, _give_up, _mark = CopyBegins.begin, Tail.begins, CopyBook._give_up, SnapshotJob.mark
 _assembler, _end = TransactionAssembler.__init__, Assembly._end
-_before = begin.before_begin
+_before, _refused_next = begin.before_begin, segments._refused_next
 _judge, _init, _begin, _commit = (
     Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
 )  # fmt: skip
@@ -322,6 +323,17 @@ def _unguarded(_self: Progress, operations: Sequence[Operation]) -> Machine[None
     yield Transact(0, (), operations)
 
 
+def _both_halves(segment: Segment, error: RefusedError) -> dict[int, str]:
+    """Of a key move in one lane that the target refuses, neither half is applied."""
+    change, plan, _key, _waits = segment.items[0]
+    return {0: str(error), 1: str(error)} if moves_key(change, plan) else _refused_next(segment, error)
+
+
+def _queues(_part: RowChange, _plan: TablePlan) -> bool:
+    """A delete of a held key waits like any other change of it."""
+    return False
+
+
 def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> Mark | None:
     """A unit that goes on at a begin keeps the position that it had."""
     mark = _before(rows, after, offset, raw)
@@ -380,6 +392,8 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "sweeps": ((Progress, "guarded", _unguarded),),
     "jump": ((begin, "before_begin", _stays),),
     "tickets": ((LockTable, "register", _no_wait),),
+    "refused half": ((segments, "_refused_next", _both_halves),),
+    "settled": ((batches, "_settles_key", _queues),),
 }
 
 

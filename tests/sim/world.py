@@ -73,6 +73,7 @@ class World:
         )  # whether files go away that capture still needs
         self.prefill = int(more.get("prefill", 3))
         self.quarantine = rng.random() < more.get("quarantine", 0.3)
+        self.poison = more.get("poison", 0.06)  # share of the changes that the target refuses then
         self.drift = not self.quarantine and rng.random() < 0.5
         self.faults = more.get("faults", rng.choice((0.0, 0.01, 0.02, 0.04)))
         self.moves = more.get("moves", 0.2)  # share of the updates that change the key
@@ -148,7 +149,7 @@ class World:
         row = (key, self._value(rng, old, 1), self._value(rng, old, 2), self.version)
         if self._clashes(source, table, old, row):
             return None
-        if table == "t" and self.quarantine and rng.random() < 0.06:
+        if table == "t" and self.quarantine and rng.random() < self.poison:
             self.target.poison.add(self.version)
         return old, row
 
@@ -301,19 +302,32 @@ class World:
         )
         return unseen and row in self.target.displaced
 
+    def _expected(self) -> dict[RowKey, Row]:
+        """Return what the topics come to."""
+        return {
+            (self._branch(source), key): (*row, self._branch(source))
+            for source, judge, broker in zip(self.sources, self.judges, self.brokers, strict=True)
+            for key, row in judge.found("t", broker.topics.get(EVENTS) or Topic()).rows.items()
+        }
+
+    def _check_deleted(self) -> None:
+        """What the source has deleted, also by a change of its key, needs no retry: neither a row nor an entry of it is left."""
+        alive = self._expected().keys()
+        rows = {key for key in self.target.committed if not key[1].startswith(FOREIGN)}
+        if left := sorted((rows | self._held_keys()) - alive):
+            raise Wrong(
+                f"deleted at the source, and yet in the target or its quarantine: {left} "
+                f"(rows {rows - alive}, entries {self._held_keys() - alive})"
+            )
+
     def _compare(self) -> None:
-        expected = {}
-        for n, (source, judge, broker) in enumerate(
-            zip(self.sources, self.judges, self.brokers, strict=True)
-        ):
+        for n, (judge, broker) in enumerate(zip(self.judges, self.brokers, strict=True)):
             refused = self.captures[n][-1].refused
             for table, topic in TOPICS.items():
                 judge.at_the_end(
                     table, broker.topics.get(topic) or Topic(), snapshot=self.snapshot, refused=refused
                 )
-            for key, row in judge.found("t", broker.topics.get(EVENTS) or Topic()).rows.items():
-                expected[self._branch(source), key] = (*row, self._branch(source))
-        held = self._held_keys()
+        expected, held = self._expected(), self._held_keys()
         actual = {key: row for key, row in self.target.committed.items() if not key[1].startswith(FOREIGN)}
         if held:
             raise Wrong(f"held rows that the retry did not free: {held}")
@@ -392,6 +406,7 @@ class World:
             if not self.transactions and self.rng.random() < 0.005:
                 break
         self._quiet()
+        self._check_deleted()
         self._retry_held()
         self._compare()
 

@@ -330,6 +330,28 @@ def test_a_refused_row_is_held_with_what_follows_and_the_rest_goes_on(driven: Dr
     assert [entry.offset for entry in driven.folder.held(ApplyUnit("p", topic))] == [1, 3]
 
 
+def test_a_refused_key_move_deletes_and_a_delete_settles_in_one_commit(driven: Driven) -> None:
+    """As in lanes: of the move the insert alone is held; the delete of a held key ends that."""
+    bank = source()
+    topic = driven.unit(bank)
+    driven.folder.refuses = lambda row: len(str(row[2])) > 20
+    driven.start()
+    driven.write(topic, bank.put(bank.row(5, None, 1)), bank.put(bank.row(6, None, 1)))
+    driven.write(topic, bank.move(5, {**bank.row(7, None, 2), "owner": "x" * 30}))
+    report = driven.batch(driven.whole(topic))[topic]
+    assert (report.state, report.held) == ("ok", 1)
+    unit = ApplyUnit("p", topic)
+    assert [row[0] for row in driven.rows(topic)] == [6]
+    assert [(entry.offset, entry.part, entry.key) for entry in driven.folder.held(unit)] == [(3, 1, "[7]")]
+    driven.write(topic, bank.move(7, bank.row(8, None, 3)), bank.put(bank.row(7, None, 4)))
+    commits = driven.folder.commits
+    report = driven.batch((topic, 4, 5))[topic]
+    assert (report.state, report.held, driven.folder.commits) == ("ok", 0, commits + 1)
+    assert driven.rows(topic) == rows_of(bank)
+    last = driven.folder.of(unit).last()
+    assert ([entry.offset for entry, _ in last.closed], last.held) == ([3], ())
+
+
 def held(driven: Driven) -> tuple[FakeSource, str]:
     """A unit with a refused row of key 5, and the delete of it behind it; row 6 is there."""
     bank = source()

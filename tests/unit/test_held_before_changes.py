@@ -93,9 +93,11 @@ def test_what_was_held_since_is_applied() -> None:
 
 
 def test_a_row_that_is_gone_at_the_source_is_deleted_whatever_its_columns_were() -> None:
+    """A delete is held only where the target refuses it, or where an earlier revision queued it."""
     tale = held_story()
     before = tale.rows.pop(1)
     tale.bench.write([tale.source.event("d", before, None)])
+    tale.bench.target.refuse_delete = lambda _key: RefusedError("referenced")
     alter(tale, OTHER_COLUMNS["rename"])
     assert retried(tale).deletes == [(1,)]
 

@@ -202,7 +202,7 @@ def test_a_delete_closes_entries_of_the_other_zero() -> None:
 
 def test_a_delete_leaves_entries_of_another_key_that_folds_alike() -> None:
     _, plan = lane_of(TABLE, [])
-    other = replace(entry((1,), plan, 3), folded=folded_text(plan.fold_key(row(2))))
+    other = altered(entry((1,), plan, 3), folded=folded_text(plan.fold_key(row(2))))
     lane, _ = lane_of(TABLE, [other])
     batch = batch_of(lane, plan, RowChange((5, 0), row(2), None))
     assert (batch.closed, batch.held, [net.deletes for net in batch.nets]) == ([], [], [[(2,)]])

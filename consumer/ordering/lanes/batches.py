@@ -20,11 +20,12 @@ from consumer.ordering.model import EventId, Held, Reduced, RowChange
 from consumer.ordering.netchange import anew
 from consumer.ordering.progress import Mark
 from schemas.table.equality import same_values
+from schemas.table.model import Key
 
 HeldKey = tuple[str, str]
 """(target table "schema.name", folded key as text)."""
-HeldAt = tuple[int, int, str]
-"""Of an entry of the quarantine: (offset, part, exact key as text)."""
+HeldAt = tuple[int, int, Key]
+"""Of an entry of the quarantine: (offset, part, exact key). Exact keys that are equal are one key: 0.0 and -0.0, whose texts differ."""
 HELD_BEHIND = "held behind offset"
 """How the error of an entry begins that only queues behind a refused one."""
 
@@ -58,7 +59,7 @@ class Segment:
     violations: int = 0
     anew: bool = False  # a snapshot's rows replace what the target has of their keys
     displacing: bool = False
-    #: Of a single event: the parts that the target refused, which go to quarantine, and why. A key move has two, any other change part 0.
+    #: Of a single event: the parts that the target refused, which go to quarantine, and why. A key move in one lane has two parts, 0 and 1.
     refused: dict[int, str] = field(default_factory=dict)
     batch: Batch | None = None  # built; an untouched segment is tried again with the same
 
@@ -87,10 +88,9 @@ class HeldKeys:
                 error = refused.get(part.id[1], part.refused)
                 settles = _settles_key(part, plan)
                 if part.snapshot or (settles and error is None):
-                    _close(batch, earlier, _key_text(part, plan))
-                if (
-                    earlier and not settles
-                ):  # by what may be the same key to the target: a retry then knows of both
+                    _close(batch, earlier, _exact_key(part, plan))
+                if earlier and not settles:
+                    # another key that folds alike counts, too: to the target it may be the same, and a retry must know of both
                     error = f"{HELD_BEHIND} {earlier[0][0]}"
                 if error is None:
                     free.append((part, plan, folded, ()))
@@ -162,19 +162,16 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
     return part.after is None and plan.target.topic is None
 
 
-def _close(batch: Batch, earlier: list[HeldAt], key: str) -> None:
+def _close(batch: Batch, earlier: list[HeldAt], key: Key) -> None:
     """Close the entries of the very `key`, and not of others that fold like it."""
-    batch.closed += [(offset, part) for offset, part, of in earlier if _is_same(of, key)]
-    earlier[:] = [entry for entry in earlier if not _is_same(entry[2], key)]
-
-
-def _is_same(key: str, other: str) -> bool:
-    """Return whether two exact keys, as JSON, are equal; 0.0 and -0.0 are one key with two texts."""
-    return key == other or msgspec.json.decode(key) == msgspec.json.decode(other)
+    closed = [(offset, part) for offset, part, of in earlier if of == key]
+    if closed:
+        batch.closed += closed
+        earlier[:] = [entry for entry in earlier if entry[2] != key]
 
 
 def _at(entry: Held) -> HeldAt:
-    return entry.offset, entry.part, entry.key
+    return entry.offset, entry.part, tuple(msgspec.json.decode(entry.key))
 
 
 def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held:
@@ -182,7 +179,7 @@ def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held
         offset=change.id[0],
         part=change.id[1],
         table=plan.name,
-        key=_key_text(change, plan),
+        key=msgspec.json.encode(_exact_key(change, plan)).decode(),
         folded=folded_text(folded),
         event=change.wire.decode(),
         error=error,
@@ -190,9 +187,9 @@ def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held
     )
 
 
-def _key_text(change: RowChange, plan: TablePlan) -> str:
+def _exact_key(change: RowChange, plan: TablePlan) -> Key:
     row = change.after if change.before is None else change.before
-    return msgspec.json.encode(plan.key(row) if row is not None else ()).decode()
+    return () if row is None else plan.key(row)
 
 
 def _mark(change: RowChange) -> Mark:
