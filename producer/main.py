@@ -23,8 +23,10 @@ import structlog
 
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
+from producer.sources.source_errors import source_errors
 from schemas.config.changes.handed import load
 from schemas.config.model import ConfigErrors
+from schemas.errors import SchemaError
 from schemas.io.signals import on_stop_signals
 from schemas.wire.records import Watermark
 
@@ -69,16 +71,17 @@ def _run(options: argparse.Namespace, go: threading.Event, stop: threading.Event
             go.wait()
             if stop.is_set():
                 return 0
-        run_capture(
-            config, options.source, stop,
-            new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
-            on_watermark=_captured if options.wait else None,
-            on_trouble=(lambda why: _say(kind="trouble", source=options.source, error=why)) if options.wait else None,
-        )  # fmt: skip
+        with source_errors():  # a driver's error that nothing below has translated
+            run_capture(
+                config, options.source, stop,
+                new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
+                on_watermark=_captured if options.wait else None,
+                on_trouble=(lambda why: _say(kind="trouble", source=options.source, error=why)) if options.wait else None,
+            )  # fmt: skip
     except SupersededError as error:
         _failed(options.source, str(error))
         return SUPERSEDED
-    except (CaptureError, ConfigErrors) as error:
+    except (CaptureError, ConfigErrors, SchemaError) as error:
         return _failed(options.source, str(error))
     except Exception as error:  # noqa: BLE001 - logged, and said to who started this process
         structlog.get_logger("capture").exception(

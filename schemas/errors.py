@@ -35,6 +35,13 @@ class ServerConnectError(SchemaError):
         self.transient = transient
 
 
+class UnsupportedServerError(ServerConnectError):
+    """A database server is of a version that rowlock does not support. Never transient."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=False)
+
+
 class ValueRefusedError(SchemaError):
     """The target's type cannot hold a value. `column`: which; `reason`: why (without the value, which may be secret)."""
 

@@ -17,6 +17,7 @@ import pytest
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
 from tests.families import family, send
 from tests.h2_server import OracleOnH2
+from tests.old_mariadb import OldMariaDB
 from tests.oracle_on_h2 import make_database
 from tests.real_oracle import RealOracle, dsn
 
@@ -47,6 +48,13 @@ def without_mysql(reason: str) -> NoReturn:
     if os.environ.get("ROWLOCK_REQUIRE_MYSQL"):
         pytest.fail(f"{NO_MYSQL}{reason} (ROWLOCK_REQUIRE_MYSQL is set)", pytrace=False)
     pytest.skip(f"{NO_MYSQL}{reason}")
+
+
+def without_old_mariadb(reason: str) -> NoReturn:
+    """Skip a test for want of an old MariaDB; where one is required (`.ci/run`), fail it."""
+    if os.environ.get("ROWLOCK_REQUIRE_OLD_MARIADB"):
+        pytest.fail(f"no old MariaDB here: {reason} (ROWLOCK_REQUIRE_OLD_MARIADB is set)", pytrace=False)
+    pytest.skip(f"no old MariaDB here: {reason}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -88,6 +96,17 @@ def mysql() -> Iterator[MySQL]:
     except EmbeddedError as error:
         without_mysql(error.seen)
     yield from _shared(MySQL(durable=False))
+
+
+@pytest.fixture(scope="module")
+def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
+    """A MariaDB of the version that the parameter says; where it does not start the test is skipped (see without_old_mariadb)."""
+    try:
+        service = OldMariaDB(request.param)
+        service.start()
+    except EmbeddedError as error:
+        without_old_mariadb(error.seen)
+    yield from _shared(service)
 
 
 @pytest.fixture(scope="session")

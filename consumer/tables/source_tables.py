@@ -18,6 +18,7 @@ from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.io.mysql_catalog import list_tables, read_table
 from schemas.io.mysql_connection import connect_source
+from schemas.io.server_errors.mysql import error_text, remedy_of
 from schemas.table.model import Key, Table
 from schemas.wire.debezium import debezium_topic
 
@@ -45,7 +46,7 @@ def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) ->
         raise UnitStoppedError(f"source {name}: {error}") from error
     except (pymysql.MySQLError, OSError) as error:
         raise TransientError(
-            f"source {name}: the definition of {topic}'s table cannot be read: {error}"
+            f"source {name}: the definition of {topic}'s table cannot be read: {error_text(error)}: {remedy_of(error)}"
         ) from error
 
 

@@ -7,6 +7,7 @@ once. A variable that the server does not have is as it should be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 
 import pymysql
@@ -15,12 +16,15 @@ from producer.checks.log_guards import log_findings, read_facts
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.flavours.known import FLAVOURS
 from producer.source import SourceCheck
-from producer.sources.binlog.log_stream import source_error
 from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.grants import Sight, hidden, missing_grants
+from producer.sources.source_errors import source_errors
 from schemas.config.model import SourceConfig
+from schemas.errors import SchemaError
 from schemas.findings import Finding, no_table_yet, refusal, seen_and_remedy
 from schemas.io.endpoints import MYSQL, blamed
+from schemas.io.server_errors.mysql import error_text, noted_read, remedy_of
+from schemas.io.server_errors.versions import mysql_family_refusal
 from schemas.table.online_ddl import TableName, of_tools
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})
@@ -70,18 +74,19 @@ SETTINGS: tuple[_Setting, ...] = (
 )  # fmt: skip
 
 
+#: What connecting and reading the catalog raise; a RuntimeError: PyMySQL lacks a package for the server's authentication.
+_NOT_READ = (pymysql.MySQLError, SchemaError, RuntimeError, OSError)
+
+
 def check_server(source: SourceConfig, place: str, topics: tuple[str, str]) -> SourceCheck:
     """Return everything that is wrong with the server and its tables. `place`: of findings; `topics`: see Catalog."""
+    findings: list[Finding] = []
     try:
-        catalog = open_catalog(source, topics)
-    except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        return SourceCheck([_unreachable(place, source, error)], None)
-    try:
-        return SourceCheck(list(_on_server(catalog, source, place)), _selected(catalog, source)[0])
-    except pymysql.MySQLError as error:
-        return SourceCheck([_unreachable(place, source, error)], None)
-    finally:
-        catalog.close()
+        with closing(open_catalog(source, topics)) as catalog:
+            findings.extend(_on_server(catalog, source, place))
+            return SourceCheck(findings, _selected(catalog, source)[0])
+    except _NOT_READ as error:
+        return SourceCheck([*findings, _unread(place, source, error)], None)
 
 
 def require_server(source: SourceConfig, place: str, topics: tuple[str, str]) -> None:
@@ -91,19 +96,15 @@ def require_server(source: SourceConfig, place: str, topics: tuple[str, str]) ->
     """
     try:
         catalog = open_catalog(source, topics)
-    except (pymysql.MySQLError, RuntimeError, OSError) as error:
-        finding = _unreachable(place, source, error)
+    except _NOT_READ as error:
+        finding = _unread(place, source, error)
         code = error.args[0] if error.args else 0
         if code in _ACCESS_DENIED or not isinstance(error, pymysql.MySQLError):
             raise SourceRefusedError(refusal([finding])) from error
         raise TransientSourceError(refusal([finding])) from error
-    try:
+    with closing(catalog), source_errors():
         findings = _server_findings(catalog, source, place)
-        errors = [each for each in findings if each.level == "error"]
-    except pymysql.MySQLError as error:
-        raise source_error(error) from error
-    finally:
-        catalog.close()
+    errors = [each for each in findings if each.level == "error"]
     if errors:
         raise SourceRefusedError(refusal(errors))
 
@@ -147,6 +148,8 @@ def _flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Fin
             f"the server is {version}, configured is type: {source.type}",
             f"set `type` to {wanted}",
         )
+    elif (refused := mysql_family_refusal(version)) is not None:  # a proxy greeted with another version
+        yield Finding("error", place, *seen_and_remedy(f"{source.host}:{source.port} {refused}"))
 
 
 def settings_findings(variables: dict[str, str], source: SourceConfig, place: str) -> Iterator[Finding]:
@@ -196,11 +199,14 @@ def _selected(catalog: Catalog, source: SourceConfig) -> tuple[list[TableName], 
     return [name for name in names if name not in left_out], left_out
 
 
-def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:
+def _unread(place: str, source: SourceConfig, error: Exception) -> Finding:
+    """Return the finding about a server that cannot be reached, or whose catalog cannot be read."""
+    if isinstance(error, SchemaError):
+        return Finding("error", place, *seen_and_remedy(str(error)))
     code = error.args[0] if error.args else 0
     text = error.args[1] if len(error.args) > 1 else str(error)
     at = f"{source.host}:{source.port}"
-    if code in _ACCESS_DENIED:
+    if code in _ACCESS_DENIED and noted_read(error) is None:
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
             "correct user and password in the configuration, or create the user (docs/how-to/source-setup.md)",
@@ -219,4 +225,4 @@ def _unreachable(place: str, source: SourceConfig, error: Exception) -> Finding:
             f"no database answers at {at}: {text}",
             "correct host and port, start the server, open the firewall",
         )
-    return Finding("error", place, f"{at} cannot be used: {text} ({code})", "see the server's log")
+    return Finding("error", place, f"{at} cannot be used: {error_text(error)}", remedy_of(error))

@@ -11,17 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-import pymysql
-
 from producer.definitions.index import StatementIndex, TableName
 from producer.definitions.places import Place, Proof, Proven, Unproven
 from producer.definitions.scan import StatementScan, file_names
 from producer.definitions.visible import await_log, await_transaction
 from producer.effects import Effect
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.sources.binlog.log_stream import source_error
 from producer.sources.catalog import Catalog
 from producer.sources.converted import may_be_converted
+from producer.sources.source_errors import source_errors
 from producer.sources.survey import Surveyed
 from producer.statements.conversions import DoubtedValues
 from schemas.config.model import SourceConfig
@@ -69,7 +67,7 @@ class Definitions:
 
         The index knows every statement from the place up to that end then. Raises like `at`.
         """
-        try:
+        with source_errors():
             catalog = self.catalog()
             server = catalog.server.answering()
             self.scan.of_server(server)
@@ -83,8 +81,6 @@ class Definitions:
                 raise TransientSourceError(
                     "the source was another server after its catalogue was read than before"
                 )
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
         if end is None:
             raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
         until = (binlog_file_number(end[0]), end[1])
@@ -93,10 +89,8 @@ class Definitions:
 
     def _index(self) -> StatementIndex:
         """The index, of the server that answers now."""
-        try:
+        with source_errors():
             self.scan.of_server(self.catalog().server.answering())
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
         return self.scan.index
 
 

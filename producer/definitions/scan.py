@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Protocol
 
-import pymysql
 import structlog
 
 from producer.definitions.index import StatementIndex
 from producer.definitions.walk import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
-from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource, source_error
+from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource
+from producer.sources.source_errors import source_errors
 from producer.sources.source_session import connect_settings
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
@@ -94,10 +94,8 @@ class StatementScan:
             )
 
     def _opened(self, file: str, pos: int) -> PacketSource:
-        try:
+        with source_errors():
             return self._dump(file, pos)
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
 
 
 FileNames = Callable[[int], str]
@@ -105,10 +103,8 @@ FileNames = Callable[[int], str]
 
 
 def _packets(packets: PacketSource) -> list[bytes]:
-    try:
+    with source_errors():
         return packets.read(_WAIT)
-    except pymysql.MySQLError as error:
-        raise source_error(error) from error
 
 
 def _require_server(walker: StatementWalker, server_id: int) -> None:

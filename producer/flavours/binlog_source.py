@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-import pymysql
-
 from producer.checks.binlog_server import check_server, require_server
 from producer.decoders.context import SourceContext
 from producer.definitions.proof import Definitions
@@ -18,10 +16,10 @@ from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connec
 from producer.source import SourceCheck, SourceDatabase
 from producer.sources.binlog.assembly import Assembly
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.log_stream import source_error
 from producer.sources.binlog.spill import spilling
 from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.changes import LogStart
+from producer.sources.source_errors import source_errors
 from producer.sources.source_session import connect_settings
 from producer.sources.survey import Surveyed
 from producer.tables import TableName
@@ -41,23 +39,19 @@ class LiveCatalog:
 
     def __call__(self) -> Catalog:
         """Return it, on another connection if the one before is lost. Raises TransientSourceError, SourceRefusedError."""
-        try:
+        with source_errors():
             if self._open is not None and not self._open.session.alive:
                 self.close()
             if self._open is None:
                 self._open = open_catalog(self._source, self._topics)
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
         return self._open
 
     @contextmanager
     def asked(self) -> Iterator[Catalog]:
         """Give it for a question, and translate what its driver raises."""
         catalog = self()
-        try:
+        with source_errors():
             yield catalog
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
 
     def close(self) -> None:
         if self._open is not None:

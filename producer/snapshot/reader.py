@@ -25,6 +25,7 @@ from pymysql.cursors import Cursor
 from producer.flavours.flavour import Visibility
 from producer.snapshot.text import expressions, row_of
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
+from producer.sources.source_errors import source_errors
 from schemas.io.mysql_connection import SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Table
 from schemas.values.mysql import quote_name, to_mysql_columns
@@ -62,7 +63,11 @@ class ChunkReader:
             self._connection = None
 
     def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
-        """Read a chunk. Raises SourceRefusedError, and pymysql errors that trying again will not heal (a grant)."""
+        """Read a chunk. Raises SourceRefusedError where trying again will not help (a grant)."""
+        with source_errors():
+            return self._read(request)
+
+    def _read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         try:
             connection = self._open()
             if not self._prepared and not self._visibility.prepare(connection, self._started):

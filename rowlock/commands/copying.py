@@ -11,10 +11,15 @@ from typing import Any, Literal
 import click
 from rich.table import Table
 
+from coordinator.server.operators.copies import CopyRefusedError
 from rowlock.commands.options import FINDING, FINE
 from rowlock.commands.tables import console, copied_rows, plain, seconds, since
 from rowlock.coordinator.leader_client import LeaderClient
-from schemas.config.model import load_config
+from rowlock.errors import CommandError
+from rowlock.views.copy_desk import table_name
+from rowlock.views.support import unsupported_on_the_way
+from schemas.config.model import Config, load_config
+from schemas.table.patterns import selects
 
 LOOK_S = 1.0
 _OVER = ("done", "refused", "cancelled")
@@ -23,7 +28,10 @@ Json = dict[str, Any]
 
 def ask(config_file: Path, body: Json, what: Literal["", "cancel", "rate"]) -> Json:
     """Send the request and say that it came; `what`: the copy is taken back, or its rate is another one. Raises CommandError with what was refused."""
-    with LeaderClient.of(load_config(config_file)) as leader:
+    config = load_config(config_file)
+    if not what:
+        _require_supported(config, str(body["table"]), body.get("source"))
+    with LeaderClient.of(config) as leader:
         post = leader.post_new if what == "rate" else leader.post
         taken = post(f"/v1/copies/{what}".rstrip("/"), body)
     rate = body.get("max_rows_per_second")
@@ -34,6 +42,18 @@ def ask(config_file: Path, body: Json, what: Literal["", "cancel", "rate"]) -> J
     }[what]
     click.echo(f"{taken['table']} of {taken['source']}: {said}")
     return taken
+
+
+def _require_supported(config: Config, table: str, source: str | None) -> None:
+    """Raise CommandError where the table's source, or a target of it, is of a version that rowlock does not support."""
+    try:
+        place = table_name(table)
+    except CopyRefusedError:
+        return  # the leader refuses it
+    named = config.sources if source is None else config.sources.keys() & {source}
+    having = [name for name in named if selects(config.sources[name].tables, *place)]
+    if refused := list(unsupported_on_the_way(config, having)):
+        raise CommandError("\n".join(refused))
 
 
 def listing(config_file: Path, output: str) -> int:

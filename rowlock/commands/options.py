@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from rowlock.commands.server_errors import sentence_of
 from rowlock.errors import CommandError
 from schemas.config.model import ConfigErrors
 
@@ -53,5 +54,9 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
             fail(str(error))
         except KeyboardInterrupt:
             fail("interrupted")
+        except Exception as error:
+            if (sentence := sentence_of(error)) is None:
+                raise
+            fail(sentence)
 
     return wrapper

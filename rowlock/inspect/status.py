@@ -8,7 +8,7 @@ contract (docs/reference/cli.md): fields are added, never renamed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
 from rowlock.views.headroom import ASK_S, of_source
 from rowlock.views.kafka import KafkaView
+from rowlock.views.support import unsupported_source, unsupported_target
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy
@@ -40,6 +41,7 @@ from schemas.wire.records import Watermark, place_of_topic
 
 VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
+_NOT_CAPTURED = frozenset({"new", "stopped", "restarting", "silent"})
 
 
 class ApplyUnitStatus(msgspec.Struct, frozen=True):
@@ -130,6 +132,9 @@ class StatusReader:
         self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
         self._alarms: list[Finding] = []
+        self._refusals: dict[
+            str, str | None
+        ] = {}  # "source NAME" or "target NAME" → why its version is refused
 
     def close(self) -> None:
         self._kafka.close()
@@ -146,6 +151,7 @@ class StatusReader:
         partitions = self._kafka.partitions()
         wanted = units(self._config, partitions)
         problems = self._unreadable(marks) + self._split_topics(wanted, partitions)
+        problems += self._unsupported_targets({unit.target for unit in wanted})
         applied: list[Applied] = []
         unknown: list[UnitName] = []
         for target in sorted({unit.target for unit in wanted}):
@@ -194,6 +200,10 @@ class StatusReader:
         if self._external(name):
             return SourceStatus(name, "external")
         found = source_status(name, seen, now_ms, placement, placement.units.get(capture_unit(name)))
+        refused = self._unsupported_source(name) if found.state in _NOT_CAPTURED else None
+        if refused is not None:
+            reason, remedy = split_remedy(refused)
+            return replace(found, state="stopped", reason=reason, remedy=remedy)
         if found.state == "finished" or (found.lag_seconds or 0.0) < ASK_S:
             return found
         try:
@@ -202,6 +212,24 @@ class StatusReader:
             return found  # it does not answer, or not to this user: capture's own state says so
         self._alarms += backlog.alarms()
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
+
+    def _unsupported_source(self, name: str) -> str | None:
+        """Return why a source's version is refused. Asked once: a source that does not answer would delay each look."""
+        place = f"source {name}"
+        if place not in self._refusals:
+            self._refusals[place] = unsupported_source(self._config.sources[name])
+        return self._refusals[place]
+
+    def _unsupported_targets(self, read: Collection[str]) -> list[str]:
+        """Return which targets are refused by their version, of those that no unit is `read` from. Each is asked once."""
+        found = []
+        for name, target in self._config.targets.items():
+            place = f"target {name}"
+            if name not in read and place not in self._refusals:
+                self._refusals[place] = unsupported_target(target)
+            if refused := self._refusals.get(place):
+                found.append(f"{place}: {refused}")
+        return found
 
     def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics are not applied that have several partitions."""

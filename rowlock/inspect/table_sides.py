@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
 from consumer.tables.router import target_table, wanted_table, written_part
 from consumer.tables.stored import decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import Shape
 from rowlock.inspect.pairs import Pair
-from rowlock.views.target import RowsView, TargetView, rows_with
+from rowlock.views.target import RowsView, TargetView, known_units, rows_with
 from schemas.table.model import Key, Row
 
 
@@ -82,11 +81,7 @@ class Sides:
 def _target_names(pair: Pair, target: TargetView) -> Mapping[str, str]:
     """Return the columns of the source that have another name in the target, by what the unit has stored."""
     place = (pair.table.db, pair.table.name)
-    try:
-        units = target.units(pair.pipeline)
-    except TargetConfigError:  # nothing of rowlock is there, and nothing has another name
-        return {}
-    for topic, state in units.items():
+    for topic, state in known_units(target, pair.pipeline).items():
         stored = decode_stored(state.definition) if state.definition and f".{pair.source}." in topic else None
         if stored is not None and (stored.table.db, stored.table.name) == place:
             return stored.names

@@ -14,6 +14,7 @@ from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, names_of, read_tables
 from schemas.io.mysql_connection import connect_source
+from schemas.io.server_errors.mysql import error_text, remedy_of
 from schemas.table.model import Table
 from schemas.table.names import table_text
 from schemas.table.online_ddl import of_tools
@@ -30,15 +31,16 @@ _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 
 @contextlib.contextmanager
 def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
-    """Connect to a source that is asked as MySQL is. Raises CommandError that names it."""
+    """Connect to a source that is asked as MySQL is. Raises CommandError that names it, also for errors inside the block."""
+    import pymysql
+
     try:
-        conn = connect_source(source)
+        with contextlib.closing(connect_source(source)) as conn:
+            yield conn
     except SchemaError as error:
         raise CommandError(f"source {name}: {error}") from error
-    try:
-        yield conn
-    finally:
-        conn.close()
+    except (pymysql.MySQLError, OSError) as error:
+        raise CommandError(f"source {name}: {error_text(error)}: {remedy_of(error)}") from error
 
 
 @contextlib.contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
@@ -19,6 +19,8 @@ from schemas.table.model import Key, Row
 
 if TYPE_CHECKING:
     from producer.source_view import SourceView
+
+T = TypeVar("T")
 
 
 class TargetView(Session, Protocol):
@@ -88,13 +90,23 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
 
 def known_topics(session: TargetView, pipeline: str) -> set[str]:
     """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
+    return _before_first_apply(set, lambda: set(session.topics(pipeline)))
+
+
+def known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]:
+    """Return topic → what is stored of its unit of `pipeline` in the target; nothing before the first apply made the tables."""
+    return _before_first_apply(dict, lambda: dict(session.units(pipeline)))
+
+
+def _before_first_apply(nothing: Callable[[], T], read: Callable[[], T]) -> T:
+    """Read the table of units; `nothing` where it is missing. Any other error stays: it says nothing about units."""
     try:
-        return set(session.topics(pipeline))
+        return read()
     except MissingGrantError:
         raise
     except TargetConfigError as error:
         if "rowlock_unit" in str(error):
-            return set()
+            return nothing()
         raise
 
 

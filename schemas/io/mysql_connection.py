@@ -10,8 +10,10 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
-from schemas.errors import ServerConnectError
+from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.endpoints import MYSQL, blamed
+from schemas.io.server_errors.mysql import note_read
+from schemas.io.server_errors.versions import mysql_family_refusal
 
 if TYPE_CHECKING:
     import ssl
@@ -70,14 +72,18 @@ def connect_mysql(
             host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
             autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=SESSION_SQL, **options,
         )  # fmt: skip
-    except pymysql.MySQLError as error:
+    except (
+        pymysql.MySQLError,
+        RuntimeError,
+        OSError,
+    ) as error:  # a package for the log-in or a file of TLS is missing
         raise _explained(error, user, host, port) from error
 
 
 def open_connection(**settings: Any) -> Connection[Any]:
     """Call pymysql.connect with `settings`; the peer has HANDSHAKE_S for its part, also where `read_timeout` is longer.
 
-    Raises pymysql errors, whatever it is that answers there.
+    Raises pymysql errors, whatever it is that answers there, and UnsupportedServerError.
     """
     import pymysql
 
@@ -89,28 +95,57 @@ def open_connection(**settings: Any) -> Connection[Any]:
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
     opened: Connection[Any] = made
+    _require_supported(opened)
     return opened
+
+
+def _require_supported(connection: Connection[Any]) -> None:
+    """Close the connection and raise UnsupportedServerError where the server is too old.
+
+    A proxy may greet with a version of its own: VERSION() decides where the handshake's version is too old.
+    """
+    if mysql_family_refusal(str(connection.get_server_info())) is None:  # type: ignore[no-untyped-call]
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        found = cursor.fetchone()
+    version = next(iter(found.values() if isinstance(found, dict) else found or ("",)))
+    if (refused := mysql_family_refusal(str(version))) is not None:
+        connection.close()
+        raise UnsupportedServerError(f"{connection.host}:{connection.port} {refused}")
 
 
 @functools.cache
 def _connection_class() -> type[Connection[Any]]:
-    """Return PyMySQL's connection, which without settings of TLS encrypts where the server can and verifies nothing, with one context of TLS
-    for all such connections: by itself it reads all certificates of the machine for each, some 40 ms, and trusts none of them then."""
+    """Return PyMySQL's connection with two changes.
+
+    Without settings of TLS it encrypts where the server can and verifies nothing, with one context of TLS for all such connections: by
+    itself it reads all certificates of the machine for each, some 40 ms, and trusts none of them then. And an error carries what its
+    statement read (schemas.io.server_errors.mysql).
+    """
     import ssl
 
+    import pymysql
     from pymysql.connections import Connection
 
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
 
-    class SharedContext(Connection):
+    class _RowlockConnection(Connection):
         def _create_ssl_ctx(self, sslp: Any) -> ssl.SSLContext:
             own: Any = super()
             made: ssl.SSLContext = own._create_ssl_ctx(sslp) if sslp else unverified
             return made
 
-    return SharedContext
+        def query(self, sql: Any, unbuffered: bool = False) -> int:
+            try:
+                return int(super().query(sql, unbuffered))
+            except pymysql.MySQLError as error:
+                note_read(error, sql)
+                raise
+
+    return _RowlockConnection
 
 
 def connect_source(source: SourceConfig) -> Connection[Any]:

@@ -15,6 +15,7 @@ from tests.mutants import (
     of_labels,
     of_oracle,
     of_reload,
+    of_servers,
     of_targets,
     of_versions,
 )
@@ -22,7 +23,7 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
     *of_decoders.MUTANTS, *of_apply.MUTANTS, *of_capture.MUTANTS, *of_targets.MUTANTS, *of_reload.MUTANTS,
-    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS, *of_labels.MUTANTS, *of_versions.MUTANTS,
+    *of_oracle.MUTANTS, *of_kafka.MUTANTS, *of_formats.MUTANTS, *of_labels.MUTANTS, *of_servers.MUTANTS, *of_versions.MUTANTS,
 ]  # fmt: skip
 #: A few that no service is needed for, from all over the list.
 SAMPLE: list[Mutant] = [

@@ -104,7 +104,11 @@ class MySqlLink:
             if grant := grant_to_connect(str(error)):
                 raise MissingGrantError(str(error), grant) from error
             raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
-        self._prepare()
+        try:
+            self._prepare()
+        except ConsumerError:
+            self.close()
+            raise
 
     def _prepare(self) -> None:
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", [])

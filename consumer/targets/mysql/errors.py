@@ -17,6 +17,8 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.mysql.rights import grant_for
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE
+from schemas.io.server_errors.mysql import UNKNOWN, noted_read
 
 CONNECTION_LOST = frozenset(
     {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
@@ -103,9 +105,13 @@ def consumer_error(error: pymysql.MySQLError, where: str, account: str, statemen
     code = code_of(error)
     text = error.args[-1] if error.args else error
     said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
-    message = f"{where}: {said} ({code or type(error).__name__})"
+    read = noted_read(error)
+    about = f"reading {read}: " if read else ""
+    message = f"{where}: {about}{said} ({code or type(error).__name__})"
     if code in DENIED and (grant := grant_for(str(text), account, statement)):
         return MissingGrantError(message, grant)
+    if read and code in UNKNOWN:
+        return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
     kind = kind_of(error)
     remedy = remedy_for(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))

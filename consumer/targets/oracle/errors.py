@@ -18,6 +18,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from schemas.io.oracle_connection import error_code, error_message
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
 
 #: The connection is gone, or is of no more use.
 CONNECTION_LOST = frozenset({
@@ -26,6 +27,8 @@ CONNECTION_LOST = frozenset({
 })  # fmt: skip
 #: A statement was given up after `call_timeout`; of a COMMIT the outcome is then not known.
 TIMED_OUT = "DPY-4024"
+#: A column, or a view's column, does not exist.
+UNKNOWN = "ORA-00904"
 NAME_TAKEN = "ORA-00955"
 UNIQUE = "ORA-00001"
 #: A right is missing, or it is a table that this user may not see: Oracle says the latter as "does not exist".
@@ -87,6 +90,8 @@ def consumer_error(error: oracledb.Error, where: str, statement: str = "", more:
     others = f", and {more} rows beside it" if more else ""
     about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
     message = f"{where}: {error_message(error)} ({code or type(error).__name__}{others}){about}"
+    if code == UNKNOWN and (read := catalog_read(statement)) is not None:
+        return TargetConfigError(f"{message}, reading {read}: {UNKNOWN_THERE}")
     remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))
 

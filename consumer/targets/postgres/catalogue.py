@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from consumer.errors import RefusedError, TargetConfigError
+from consumer.errors import RefusedError, TargetConfigError, TransientError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Wanted
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -30,7 +30,8 @@ from schemas.values.postgres import row_from_postgres, select_list_pg, to_postgr
 if TYPE_CHECKING:
     from sqlalchemy.engine.reflection import Inspector
 
-    from consumer.targets.dialect_components import Link, Rows
+    from consumer.targets.dialect_components import Rows
+    from consumer.targets.postgres.connection import PostgresLink
     from schemas.config.model import TargetConfig
 
 IDENTIFIER_BYTES = 63
@@ -49,13 +50,14 @@ class PostgresCatalogue(KeyedReads):
 
     quote = staticmethod(quote)
 
-    def __init__(self, target: TargetConfig, link: Link) -> None:
+    def __init__(self, target: TargetConfig, link: PostgresLink) -> None:
         self._target = target
         self._link = link
 
     def read_table(self, schema: str, name: str) -> Table | None:
         require_short(f"{schema}.{name}", schema, name)
-        with inspecting(self._target, "postgresql+psycopg", tls_arguments(self._target)) as inspector:
+        tls = tls_arguments(self._target)
+        with inspecting(self._target, "postgresql+psycopg", tls, self._link.translated) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
             formatted = {str(column): str(text) for column, text in self._rows(_TYPES, schema, name)}
@@ -167,11 +169,13 @@ def _table(
     inspector: Inspector, schema: str, name: str, formatted: dict[str, str], loose: dict[str, str]
 ) -> Table:
     place = f"target table {schema}.{name}"
-    columns = tuple(
-        _column(column, formatted[column["name"]], loose)
-        for column in inspector.get_columns(name, schema=schema)
-    )
+    shown = inspector.get_columns(name, schema=schema)
     indexes = _unique_indexes(inspector, schema, name)
+    if not formatted.keys() >= {column["name"] for column in shown}.union(
+        *(each.columns for each in indexes)
+    ):
+        raise TransientError(f"{place} was changed while its definition was read, so it is read again")
+    columns = tuple(_column(column, formatted[column["name"]], loose) for column in shown)
     try:
         key = choose_key(columns, indexes, f"{schema}.{name}")
     except SchemaError as error:

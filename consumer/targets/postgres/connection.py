@@ -16,12 +16,15 @@ from psycopg import errors as pg
 from consumer.errors import (
     CommitUnknownError,
     ConsumerError,
+    TargetConfigError,
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
 from consumer.targets.postgres.errors import consumer_error, is_stale_plan
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
+from schemas.errors import UnsupportedServerError
+from schemas.io.server_errors.versions import POSTGRES, version_refusal
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -72,7 +75,20 @@ class PostgresLink:
             return
         with self.translated():
             self._raw = psycopg.connect(**self._arguments(), autocommit=True)
-            self._raw.execute(_DURABLE)
+            try:
+                self._require_supported(self._raw)
+                self._raw.execute(_DURABLE)
+            except BaseException:
+                self.close()
+                raise
+
+    def _require_supported(self, raw: psycopg.Connection[Any]) -> None:
+        """Raise TargetConfigError where the server is too old."""
+        version = str(raw.info.parameter_status("server_version"))
+        if (refused := version_refusal(version, POSTGRES)) is not None:
+            target = self._target
+            refusal = f"{target.host}:{target.port} {refused}"
+            raise TargetConfigError(refusal) from UnsupportedServerError(refusal)
 
     def _arguments(self) -> dict[str, Any]:
         target = self._target

@@ -16,6 +16,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
 
 #: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
 ERRORS: dict[str, type[ConsumerError]] = {
@@ -36,6 +37,8 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "0A": TargetConfigError,
 }  # fmt: skip
 DENIED = "42501"
+#: The server does not know a column, a function, a setting or a statement.
+_UNKNOWN = frozenset({"42703", "42883", "42704", "42601"})
 #: A statement that the driver has prepared is of the table's earlier form: another session changed it.
 _STALE_PLAN = "cached plan must not change result type"
 _WITH_VALUES = frozenset({"22", "23", "44"})
@@ -46,6 +49,7 @@ REMEDIES = {
     "2BP01": "drop what depends on it in the target, and make it anew afterwards",
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
+    "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session
     "28P01": "correct user or password in the configuration",
     "28000": "let this user in (the server's pg_hba.conf)",
     "3D000": "create the database, or correct its name in the configuration",
@@ -74,6 +78,7 @@ _LOGIN = {
     "no pg_hba.conf entry": "28000",
     "permission denied for database": DENIED,
     "does not exist": "3D000",
+    "unrecognized configuration parameter": "42704",
 }
 
 
@@ -89,8 +94,12 @@ def consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") 
     """Return the consumer's error, in words for people. `where`: the target; `hint`: a text with the qualified names of the tables in use."""
     state = error.sqlstate or state_in(str(error))
     kind = TransientError if is_stale_plan(error) else kind_of(error, state)
-    message = f"{where}: {said(error, state)} ({state or type(error).__name__})"
+    read = catalog_read(hint)
+    about = f"reading {read}: " if read else ""
+    message = f"{where}: {about}{said(error, state)} ({state or type(error).__name__})"
     if state == DENIED and (grant := grant_for(str(error), user, hint)):
         return MissingGrantError(message, grant)
+    if read and state in _UNKNOWN:
+        return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
     remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))

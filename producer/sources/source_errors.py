@@ -1,0 +1,43 @@
+"""Errors of a source's driver as errors of capture: the one place that translates them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+
+from producer.errors import CaptureError, SourceRefusedError, TransientSourceError
+from schemas.errors import ServerConnectError
+from schemas.findings import START_OVER
+from schemas.io.server_errors.mysql import error_text, remedy_of
+
+_PURGED = 1236  # ER_MASTER_FATAL_ERROR_READING_BINLOG: purged, or the position is not in the file
+_TRANSIENT = frozenset(
+    {1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1927, 2003, 2006, 2013, 2055, 4031}
+)
+
+
+@contextmanager
+def source_errors() -> Iterator[None]:
+    """Translate what the driver raises, and the refusal of a connection, into TransientSourceError or SourceRefusedError."""
+    try:
+        yield
+    except pymysql.MySQLError as error:
+        raise source_error(error) from error
+    except ServerConnectError as error:
+        raise (TransientSourceError if error.transient else SourceRefusedError)(str(error)) from error
+
+
+def source_error(error: pymysql.MySQLError) -> CaptureError:
+    """Translate a driver error: transient, or refused with what to do."""
+    code = error.args[0] if error.args else 0
+    text = error_text(error)
+    if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
+        return TransientSourceError(f"the source cannot be reached just now: {text}")
+    if code == _PURGED:
+        return SourceRefusedError(
+            f"the source cannot continue the log where capture stands: {text}. If the log was purged: "
+            f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
+        )
+    return SourceRefusedError(f"the source refuses capture: {text}: {remedy_of(error)}")

@@ -1,0 +1,27 @@
+"""The last net under a command: an error of a server, or of a driver, that nothing below has made a message of, in one sentence.
+
+What a command expects to fail is a CommandError long before. Anything else is a fault of rowlock, and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from consumer.errors import ConsumerError
+from producer.errors import CaptureError
+from schemas.errors import SchemaError
+from schemas.io.server_errors.mysql import error_text, remedy_of
+
+#: Packages whose exceptions are answers of a server.
+_DRIVERS = frozenset({"pymysql", "psycopg", "oracledb", "sqlalchemy", "confluent_kafka", "cimpl"})
+
+
+def sentence_of(error: Exception) -> str | None:
+    """Return the message for a person; None: it is a fault of rowlock itself."""
+    if isinstance(error, (ConsumerError, CaptureError, SchemaError)):
+        return str(error)
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if packages.isdisjoint(_DRIVERS):
+        return None
+    if "pymysql" in packages:
+        return f"a database refuses what rowlock asks: {error_text(error)}: {remedy_of(error)}"
+    words = " ".join(str(error).split())
+    return f"a server refuses what rowlock asks: {words} ({type(error).__name__}): see the server's log"

@@ -1,0 +1,52 @@
+"""The oldest version of each server that rowlock reads and writes, and the sentence that refuses an older one. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class OldestVersion(NamedTuple):
+    """The oldest supported version of a product."""
+
+    product: str
+    numbers: tuple[int, ...]
+    reason: str
+    """What earlier versions lack, as a clause."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.product} {'.'.join(map(str, self.numbers))}"
+
+
+MYSQL = OldestVersion(
+    "MySQL", (8, 0, 13), "the catalog of earlier versions does not show expressions of unique indexes"
+)
+MARIADB = OldestVersion(
+    "MariaDB", (10, 10), "the catalog of earlier versions does not show full names of collations"
+)
+POSTGRES = OldestVersion(
+    "PostgreSQL",
+    (12,),
+    "the catalog of earlier versions does not show which collations are deterministic",
+)
+
+#: MariaDB before 11 has this in front of its version when a client connects, for replicas of old MySQLs.
+_DISGUISE = "5.5.5-"
+
+
+def mysql_family_refusal(version: str) -> str | None:
+    """Judge VERSION(), or the version in the handshake, of a server of MySQL's protocol (see version_refusal)."""
+    shown = version.removeprefix(_DISGUISE)
+    return version_refusal(shown, MARIADB if "mariadb" in shown.lower() else MYSQL)
+
+
+def version_refusal(version: str, oldest: OldestVersion) -> str | None:
+    """Return why a server of this version is refused ("is …, reason: remedy"); None: it is supported, or the text names no version."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3])
+    if numbers >= oldest.numbers[: len(numbers)]:
+        return None
+    return (
+        f"is {oldest.product} {version}, which is too old: rowlock needs {oldest.text} or later, because {oldest.reason}: "
+        f"upgrade it, or use a server of {oldest.text} or later (a replica of this one that logs what it replicates can be the source)"
+    )

@@ -1,0 +1,51 @@
+"""MariaDB 10.1.23 and 10.2.11, which rowlock refuses: from jars of the same kind as the demo's MariaDB.
+
+Their binaries want libaio.so.1, which current systems lack: it is in the jar.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.embedded.fetch.downloads import OLD_MARIADBS, mariadb_home
+from deploy.embedded.mariadb import MySQLFamily
+from deploy.embedded.server_process import Command
+from deploy.embedded.service import as_root
+
+VERSIONS = tuple(group.partition("-")[2] for group in OLD_MARIADBS)
+
+
+class OldMariaDB(MySQLFamily):
+    """A MariaDB of one of VERSIONS."""
+
+    kind = "MariaDB"
+
+    def __init__(self, version: str) -> None:
+        super().__init__(durable=False)
+        self._group = f"mariadb-{version}"
+        self.process.environment["LD_LIBRARY_PATH"] = str(mariadb_home(self._group) / "libs")
+
+    def _prepare(self) -> Command:
+        base = mariadb_home(self._group)
+        script = next(base.glob("*/mysql_install_db"))  # in bin before 10.2
+        places = (f"--basedir={base}", f"--datadir={self.home.data}", f"--tmpdir={self.home.folder}")
+        options = ("--auth-root-authentication-method=normal", "--skip-name-resolve", "--force")
+        return [script, "--no-defaults", *places, *options, *_user()]
+
+    def _command(self) -> list[str | Path]:
+        base = mariadb_home(self._group)
+        places = [
+            f"--basedir={base}",
+            f"--lc-messages-dir={base}/share",
+            f"--character-sets-dir={base}/share/charsets",
+            f"--datadir={self.home.data}",
+            f"--tmpdir={self.home.folder}",
+            f"--socket={self.home.folder}/socket",
+            f"--pid-file={self.home.folder}/pid",
+        ]
+        options = [each for each in self._common_options() if not each.startswith("--binlog-row-metadata")]
+        return [base / "bin" / "mysqld", "--no-defaults", *_user(), *places, *options, "--skip-ssl"]
+
+
+def _user() -> list[str]:
+    return ["--user=root"] if as_root() else []

@@ -1,0 +1,421 @@
+"""Versions that are refused, what a statement reads, and the words for a driver's error: no server is needed."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import oracledb
+import psycopg
+import pymysql
+import pytest
+from click.testing import CliRunner
+from sqlalchemy.exc import NoSuchTableError
+
+from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.targets.mysql import connection as mysql_target
+from consumer.targets.mysql.errors import consumer_error as mysql_error
+from consumer.targets.oracle.errors import consumer_error as oracle_error
+from consumer.targets.postgres.connection import PostgresLink
+from consumer.targets.postgres.errors import consumer_error as postgres_error
+from consumer.targets.shared.inspection import inspecting
+from producer.checks import binlog_server
+from producer.errors import SourceRefusedError, TransientSourceError
+from producer.flavours.known import FLAVOURS
+from producer.sources.source_errors import source_errors
+from rowlock.commands.options import reported
+from rowlock.views.target import known_topics, known_units
+from schemas.errors import ServerConnectError, UnsupportedServerError
+from schemas.findings import Finding
+from schemas.io import mysql_connection
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
+from schemas.io.server_errors.mysql import error_text, note_read, remedy_of
+from schemas.io.server_errors.versions import POSTGRES, mysql_family_refusal, version_refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "10.1.23-MariaDB", "5.5.5-10.1.23-MariaDB", "10.2.11-MariaDB-log", "10.9.8-MariaDB-1:10.9.8+maria~ubu2204", "5.5.68-MariaDB",
+        "5.7.44-log", "8.0.12", "5.6.51", "5.7.17-11-V2.0R540D002-20191226-1152-log",
+    ],
+)  # fmt: skip
+def test_old_version_is_refused(version: str) -> None:
+    refused = mysql_family_refusal(version)
+    assert refused is not None
+    assert version.removeprefix("5.5.5-") in refused
+    needed = "MariaDB 10.10" if "MariaDB" in version else "MySQL 8.0.13"
+    assert f"rowlock needs {needed} or later, because the catalog of earlier versions" in refused
+    assert refused.partition(": upgrade it, ")[1], "the remedy is behind a colon"
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "10.10.1-MariaDB", "5.5.5-10.11.6-MariaDB-1:10.11.6+maria~deb12", "11.4.5-MariaDB", "12.0.2-MariaDB",
+        "8.0.13", "8.0.36-28", "8.4.0", "9.7.4", "8.0.33-v24-txsql-22.5.3", "8.0", "8.0-1", "", "proxy",
+    ],
+)  # fmt: skip
+def test_supported_or_unknown_version_is_accepted(version: str) -> None:
+    assert mysql_family_refusal(version) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [("11.22", True), ("9.6.24", True), ("12.0", False), ("18.0 (Debian 18.0-1)", False)],
+)
+def test_postgres_before_12_is_refused(version: str, refused: bool) -> None:
+    assert (version_refusal(version, POSTGRES) is not None) is refused
+
+
+class Opened:
+    """A connection that greets with one version, and answers VERSION() with another."""
+
+    host, port, open = "h", 3306, True
+
+    def __init__(self, greeting: str, version: str) -> None:
+        self._greeting, self._version = greeting, version
+        self.asked = 0
+
+    def get_server_info(self) -> str:
+        return self._greeting
+
+    def cursor(self) -> Any:
+        self.asked += 1
+        cursor = SimpleNamespace(execute=lambda _: None, fetchone=lambda: (self._version,))
+        return contextlib.nullcontext(cursor)
+
+    def close(self) -> None:
+        self.open = False
+
+
+def open_with(monkeypatch: pytest.MonkeyPatch, made: Opened) -> Any:
+    monkeypatch.setattr(mysql_connection, "_connection_class", lambda: lambda **_: made)
+    return mysql_connection.open_connection(host="h")
+
+
+def test_old_server_is_refused_when_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Opened("5.5.5-10.1.23-MariaDB", "10.1.23-MariaDB")
+    with pytest.raises(UnsupportedServerError, match=r"h:3306 is MariaDB 10\.1\.23-MariaDB") as refused:
+        open_with(monkeypatch, made)
+    assert not refused.value.transient
+    assert not made.open, "the connection is closed"
+
+
+def test_proxy_with_an_old_greeting_is_asked_for_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_with(monkeypatch, made := Opened("5.5.30", "8.0.36")) is made
+    assert made.open
+
+
+def test_supported_server_is_not_asked_for_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_with(monkeypatch, made := Opened("11.4.5-MariaDB", "?"))
+    assert made.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "read"),
+    [
+        (
+            "SELECT column_name\nFROM information_schema.columns WHERE table_schema = 'x'",
+            "information_schema.columns",
+        ),
+        ("SELECT 1 FROM `performance_schema`.`threads`", "performance_schema.threads"),
+        ("SELECT n FROM pg_catalog.pg_class c", "pg_catalog.pg_class"),
+        ("SELECT 1 FROM SYS.ALL_TABLES", "SYS.ALL_TABLES"),
+        ("SHOW GRANTS", "SHOW GRANTS"),
+        ("SELECT @@max_allowed_packet, CURRENT_USER()", "SELECT @@max_allowed_packet, CURRENT_USER()"),
+        ("SET SESSION idle_transaction_timeout = 120", "SET SESSION idle_transaction_timeout = 120"),
+        ("SELECT `id` FROM `bank`.`acct` WHERE `id` = 'secret FROM mysql.user'", None),
+        ("INSERT INTO t VALUES ('secret')", None),
+        ("DELETE FROM mysql.t WHERE a = 'secret'", None),
+        ("BEGIN", None),
+    ],
+)
+def test_only_questions_about_the_server_are_named(statement: str, read: str | None) -> None:
+    assert catalog_read(statement) == read
+
+
+def noted(
+    code: int, statement: str, kind: type[pymysql.MySQLError] = pymysql.err.OperationalError
+) -> pymysql.MySQLError:
+    error = kind(code, "the server's words")
+    note_read(error, statement)
+    return error
+
+
+COLUMNS = "SELECT x FROM information_schema.columns"
+
+
+def test_error_of_a_catalog_read_names_what_was_read() -> None:
+    error = noted(1054, COLUMNS)
+    assert error_text(error) == "reading information_schema.columns: the server's words (1054)"
+    assert remedy_of(error) == UNKNOWN_THERE
+    assert "GRANT" in remedy_of(noted(1142, COLUMNS))
+
+
+def test_error_of_a_statement_on_rows_names_nothing() -> None:
+    assert error_text(noted(1054, "SELECT 'secret' FROM t")) == "the server's words (1054)"
+
+
+def test_capture_translates_every_error_of_the_driver() -> None:
+    with (
+        pytest.raises(
+            SourceRefusedError, match=r"reading information_schema\.columns: .* \(1054\): use a version"
+        ),
+        source_errors(),
+    ):
+        raise noted(1054, COLUMNS)
+    with pytest.raises(TransientSourceError, match="cannot be reached just now"), source_errors():
+        raise noted(2013, COLUMNS)
+    with pytest.raises(SourceRefusedError, match="too old"), source_errors():
+        raise UnsupportedServerError("too old: upgrade")
+    with pytest.raises(TransientSourceError, match="no answer"), source_errors():
+        raise ServerConnectError("no answer", transient=True)
+
+
+def test_targets_refuse_what_their_catalog_does_not_know() -> None:
+    of_mysql = mysql_error(noted(1193, "SET SESSION idle_transaction_timeout = 120"), "MariaDB at h", "u@h")
+    of_postgres = postgres_error(
+        psycopg.errors.UndefinedColumn("no collisdeterministic"),
+        "PostgreSQL at h",
+        "u",
+        "SELECT 1 FROM pg_catalog.pg_collation c",
+    )
+    failed = SimpleNamespace(full_code="ORA-00904", message="ORA-00904: invalid identifier")
+    of_oracle = oracle_error(oracledb.DatabaseError(failed), "Oracle at h", "SELECT x FROM SYS.ALL_TAB_COLS")
+    for error, read in (
+        (of_mysql, "SET SESSION idle_transaction_timeout = 120"),
+        (of_postgres, "pg_catalog.pg_collation"),
+        (of_oracle, "SYS.ALL_TAB_COLS"),
+    ):
+        assert type(error) is TargetConfigError
+        assert f"reading {read}" in str(error)
+        assert str(error).endswith(f": {UNKNOWN_THERE}")
+
+
+def test_target_s_missing_right_in_a_catalog_read_has_its_grant() -> None:
+    error = noted(1142, "SELECT 1 FROM performance_schema.threads")
+    error.args = (1142, "SELECT command denied to user 'u'@'h' for table `performance_schema`.`threads`")
+    found = mysql_error(error, "MySQL at h", "u@h", "SELECT 1 FROM performance_schema.threads")
+    assert isinstance(found, MissingGrantError)
+
+
+def test_old_postgres_that_refuses_the_session_s_settings_is_named() -> None:
+    error = psycopg.OperationalError('FATAL:  unrecognized configuration parameter "jit"')
+    assert str(postgres_error(error, "PostgreSQL at h", "u")).endswith(f": {UNKNOWN_THERE}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        noted(1054, COLUMNS),
+        psycopg.errors.UndefinedColumn("no such column"),
+        oracledb.DatabaseError("ORA-00904"),
+        NoSuchTableError("t"),
+        TransientError("the target is away"),
+        SourceRefusedError("the source refuses"),
+        ServerConnectError("nothing answers", transient=True),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_of_a_server_ends_a_command_with_a_traceback(error: Exception) -> None:
+    @click.command()
+    @reported
+    def command() -> None:
+        raise error
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    (line,) = result.output.splitlines()
+    assert line.startswith("rowlock: ")
+
+
+def test_fault_of_rowlock_keeps_its_traceback() -> None:
+    @click.command()
+    @reported
+    def command() -> None:
+        raise KeyError("a bug")
+
+    assert isinstance(CliRunner().invoke(command).exception, KeyError)
+
+
+#: The modules that open connections of a driver, each for all of its side.
+_OPENERS = {
+    "schemas/io/mysql_connection.py", "schemas/io/oracle_connection.py", "consumer/targets/postgres/connection.py",
+    "consumer/targets/shared/inspection.py", "deploy/embedded/mariadb.py", "deploy/embedded/postgres.py",
+}  # fmt: skip
+
+
+_OPENING = {"pymysql.connect", "psycopg.connect", "oracledb.connect", "create_engine", "_connection_class()"}
+
+
+def test_connections_are_opened_in_one_module_for_each_driver() -> None:
+    """Each of these notes or translates errors: a connection of another origin would raise them raw."""
+    opening = set()
+    for package in ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy"):
+        for file in (ROOT / package).rglob("*.py"):
+            called = {
+                ast.unparse(each.func)
+                for each in ast.walk(ast.parse(file.read_text()))
+                if isinstance(each, ast.Call)
+            }
+            if called & _OPENING:
+                opening.add(file.relative_to(ROOT).as_posix())
+    assert opening == _OPENERS
+
+
+class Store:
+    """A target's session whose table of units cannot be read."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def units(self, _pipeline: str) -> Any:
+        raise self._error
+
+    topics = units
+
+
+def test_target_without_bookkeeping_has_no_units() -> None:
+    session: Any = Store(TargetConfigError("hq: Table 'hq.rowlock_unit' doesn't exist (1146)"))
+    assert known_units(session, "p") == {}
+    assert known_topics(session, "p") == set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingGrantError(
+            "SELECT command denied for table 'rowlock_unit'", "GRANT SELECT ON hq.rowlock_unit TO u"
+        ),
+        TargetConfigError("hq: Unknown column 'ddl' (1054): use a supported version"),
+        TransientError("the connection is lost"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_units_that_cannot_be_read_are_not_taken_for_none(error: Exception) -> None:
+    session: Any = Store(error)
+    with pytest.raises(type(error)):
+        known_units(session, "p")
+    with pytest.raises(type(error)):
+        known_topics(session, "p")
+
+
+def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Finding("error", "source s", "binlog_format is STATEMENT", "SET GLOBAL binlog_format = ROW")
+
+    def on_server(*_: object) -> Iterator[Finding]:
+        yield before
+        raise noted(1142, COLUMNS)
+
+    monkeypatch.setattr(binlog_server, "open_catalog", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(binlog_server, "_on_server", on_server)
+    source: Any = SimpleNamespace(host="h", port=3306, user="u")
+    findings, tables = binlog_server.check_server(source, "source s", ("p", "s"))
+    assert (findings[0], tables) == (before, None)
+    assert (
+        findings[1].message
+        == "h:3306 cannot be used: reading information_schema.columns: the server's words (1142)"
+    )
+    assert "GRANT" in findings[1].remedy
+
+
+def test_server_behind_a_proxy_is_judged_by_its_own_version() -> None:
+    """The proxy greeted with a supported version: `check` asks the server."""
+    session = SimpleNamespace(query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=FLAVOURS["mariadb"])
+    source: Any = SimpleNamespace(host="h", port=3306, type="mariadb")
+    catalog: Any = SimpleNamespace(session=session)
+    (found,) = binlog_server._flavour(catalog, source, "source s")
+    assert "h:3306 is MariaDB 10.2.11-MariaDB, which is too old" in found.message
+    assert found.remedy.startswith("upgrade it")
+
+
+def test_inspection_gives_the_driver_s_error_to_the_dialect() -> None:
+    target: Any = SimpleNamespace(
+        user="u",
+        password=SimpleNamespace(get_secret_value=lambda: "p"),
+        host="127.0.0.1",
+        port=1,
+        database="d",
+    )
+    seen = []
+
+    @contextlib.contextmanager
+    def translated(statement: str) -> Iterator[None]:
+        seen.append(statement)
+        try:
+            yield
+        except psycopg.Error as error:
+            raise TargetConfigError("translated") from error
+
+    with (
+        pytest.raises(TargetConfigError, match="translated"),
+        inspecting(target, "postgresql+psycopg", {}, translated) as inspector,
+    ):
+        inspector.has_table("t")
+    assert seen == [""]
+
+
+class OpenedPostgres:
+    """A connection of psycopg to a server of `version`; `error`: what its first statement meets."""
+
+    closed = False
+
+    def __init__(self, version: str, error: psycopg.Error | None = None) -> None:
+        self.info = SimpleNamespace(parameter_status=lambda _: version)
+        self._error = error
+
+    def execute(self, _text: str) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def postgres_link(monkeypatch: pytest.MonkeyPatch, opened: OpenedPostgres) -> PostgresLink:
+    monkeypatch.setattr(psycopg, "connect", lambda **_: opened)
+    password = SimpleNamespace(get_secret_value=lambda: "p")
+    target: Any = SimpleNamespace(host="h", port=5432, user="u", database="d", password=password, tls=None)
+    return PostgresLink(target, "test")
+
+
+def test_old_postgres_is_refused_when_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = postgres_link(monkeypatch, opened := OpenedPostgres("11.22"))
+    with pytest.raises(TargetConfigError, match=r"h:5432 is PostgreSQL 11\.22, which is too old") as refused:
+        link.connect()
+    assert isinstance(refused.value.__cause__, UnsupportedServerError)
+    assert opened.closed
+
+
+def test_postgres_connection_is_closed_if_its_session_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = postgres_link(
+        monkeypatch, opened := OpenedPostgres("18.0", psycopg.errors.InsufficientPrivilege("no"))
+    )
+    with pytest.raises(TargetConfigError):
+        link.connect()
+    assert opened.closed
+
+
+def test_mysql_connection_is_closed_if_its_session_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    password = SimpleNamespace(get_secret_value=lambda: "p")
+    target: Any = SimpleNamespace(host="h", port=3306, user="u", database="d", password=password, tls=None)
+    opened = Opened("9.7.4", "9.7.4")
+    monkeypatch.setattr(mysql_target, "connect_mysql", lambda *_, **__: opened)
+    link = mysql_target.MySqlLink(target, mysql_target.FLAVOURS["mysql"], "test")
+
+    def refuse() -> None:
+        raise TargetConfigError("Unknown system variable")
+
+    monkeypatch.setattr(link, "_prepare", refuse)
+    with pytest.raises(TargetConfigError, match="Unknown system variable"):
+        link.connect()
+    assert not opened.open
