@@ -241,6 +241,8 @@ def _mysql(column: Column) -> str:
         return f"HEX({name})"
     if column.type.kind in (Kind.FLOAT, Kind.DOUBLE):
         return f"{name} * 1e0"  # CAST would round
+    if column.type.kind in (Kind.ENUM_NUMBER, Kind.SET_NUMBER):
+        return f"CAST({name} AS UNSIGNED)"  # as CHAR it would be labels
     return f"CAST({name}{' + 0' if column.type.kind is Kind.BIT else ''} AS CHAR)"
 
 
