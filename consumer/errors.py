@@ -108,8 +108,8 @@ class CopyNeededError(UnitStoppedError):
         self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
         self.instead, self.debezium = instead, debezium
 
-    def told(self, table: tuple[str, str], after: int, *, debezium: bool = False) -> None:
-        """Fill in what who raised it did not know."""
+    def told(self, table: tuple[str, str] | None, after: int, *, debezium: bool = False) -> None:
+        """Fill in what the code that raised it did not know. `table`: None: it is not known here either."""
         self.debezium = self.debezium or debezium
         self.table = self.table or table
         self.after = after if self.after is None else self.after

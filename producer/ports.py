@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from producer.copies.repair import Repair, by_default
+from producer.kafka.opened import Opened
 from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
 from schemas.table.names import Names
 from schemas.wire.copies import CopyRequest
@@ -51,7 +52,7 @@ class PositionKeeper(Protocol):
 class TopicMaker(Protocol):
     """Creates topics: producer.kafka.topics.Topics."""
 
-    def ensure(self, names: Iterable[str], settings: dict[str, str], /) -> set[str]: ...
+    def open(self, names: Iterable[str], /) -> Opened: ...
     def partitions(self) -> dict[str, int]: ...
 
 
@@ -92,7 +93,7 @@ class Ports:
     """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
     the `SourceDatabase`.
 
-    `stopping`: whether capture is to end. `reader`: for a log that is used up. `repair`: see producer.copies.repair.
+    `stopping`: whether capture is to end. `reader`: for a log that is used up, and for topics that appear. `repair`: see producer.copies.repair.
     """
 
     writer: EventWriter

@@ -42,6 +42,7 @@ CAUSES: dict[str, str] = {
     "deselected": "the table was taken out of `tables:`",
     "xa": "an XA transaction that cannot be followed changes the table",
     "log": "the log holds something of the table that capture does not read",
+    "topic": "Kafka does not have a topic for the table as it has to be",
 }
 
 

@@ -11,7 +11,8 @@ from schemas.table.model import Table
 from schemas.table.names import table_text
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import DEFINITION_ROW, Position
-from schemas.wire.records import Anchor, TableStop, table_topic, topic_refusal
+from schemas.wire.records import Anchor, TableStop
+from schemas.wire.topic_names import TopicNames
 
 TableName = tuple[str, str]
 
@@ -105,7 +106,8 @@ class Captured:
     """All captured tables of a source and their topics. `stopped`: those of which nothing is published any more; `unsaid`:
     those of them whose topics do not say so yet.
 
-    `known`: tables of which a topic or the position record has something; a table outside it was never captured.
+    `known`: tables of which a topic or the position record has something; a table outside it was never captured. `usable`: topics that exist and
+    have the settings of a table's topic, as far as this process has looked. `names`: the topic of each table.
     """
 
     prefix: str
@@ -115,13 +117,15 @@ class Captured:
     stopped: dict[TableName, Stopped] = field(default_factory=dict)
     unsaid: set[TableName] = field(default_factory=set)
     known: set[TableName] = field(default_factory=set)
+    usable: set[str] = field(default_factory=set)
+    names: TopicNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = TopicNames(self.prefix, self.source)
 
     def topic_of(self, name: TableName) -> str:
-        return table_topic(self.prefix, self.source, *name)
-
-    def refusal(self, name: TableName) -> str | None:
-        """Return why nothing of a table can be published, not even a stop; None: it can."""
-        return topic_refusal(self.topic_of(name), dotted(name))
+        """Return the name of a table's topic. One that is assigned just now is stored before anything is sent there (TableTopics.open)."""
+        return self.names.of(name)
 
     def topic(self, name: TableName) -> TopicState:
         """Return the topic of a table, made known if it is not."""

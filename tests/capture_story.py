@@ -10,7 +10,7 @@ acknowledged, and it lies between transactions), `judge_topic` (an unbroken chai
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Event
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from producer.decoders.context import SourceContext, TopicTail
 from producer.definitions.places import Place, Proof, Proven
 from producer.flavours.mariadb import MARIADB
 from producer.flavours.mysql import MYSQL
+from producer.kafka.opened import Opened
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
@@ -344,8 +345,8 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, ensure=self._ensure,
-            rows_about=lambda _name: 7,
+            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, open=self._open_topics,
+            rows_about=lambda _name: 7, partitions=lambda: dict.fromkeys(self.ensured, 1),
         )  # fmt: skip
         story: Any = self
         return Ports(
@@ -355,8 +356,10 @@ class Story:
             repair=lambda _name: self.repair,
         )  # fmt: skip
 
-    def _ensure(self, topics: list[str], _kind: object) -> None:
-        self.ensured += topics
+    def _open_topics(self, topics: Iterable[str]) -> Opened:
+        made = [topic for topic in topics if topic not in self.ensured]
+        self.ensured += made
+        return Opened(set(made), {}, set())
 
     def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
         kind, assembly = MYSQL if self.mysql else MARIADB, Assembly(captured, limit=self.limit)

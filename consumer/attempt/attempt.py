@@ -46,7 +46,6 @@ from consumer.tables.evolution.decisions import Adopt
 from consumer.tables.stored import Stored
 from schemas.table.model import Table
 from schemas.wire.event import Event
-from schemas.wire.records import place_of_topic
 
 log = structlog.get_logger(__name__)
 
@@ -134,11 +133,9 @@ class Attempt:
     def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
         spec, state = self.spec, self._state
-        in_force = state.in_force
+        stored = state.changes.before if state.in_force is None else state.in_force.stored
         error.told(
-            place_of_topic(spec.unit.topic)
-            if in_force is None
-            else (in_force.source.db, in_force.source.name),
+            None if stored is None else (stored.table.db, stored.table.name),
             state.progress.lowest.offset + 1,
             debezium=spec.debezium is not None,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
@@ -18,6 +18,7 @@ from consumer.tables.shared_topics import shared_with
 from consumer.tables.stored import Stored, decode_stored
 from consumer.targets.base import EventTables, TargetTables
 from schemas.table.model import Table
+from schemas.table.names import TableName
 from schemas.wire.debezium import Modes
 
 SMALL_BATCH = 500
@@ -25,6 +26,8 @@ SMALL_BATCH = 500
 
 OnDrop = Literal["keep", "empty", "drop"]
 UnitPlace = tuple[ApplyUnit, int]
+TableOf = Callable[[str, str], TableName | None]
+"""(source, topic) → the table whose events the topic holds; None: it is not known."""
 Tables = MutableMapping[UnitPlace, InForce]
 """Definitions in force by (unit, epoch or assignment), kept by the process. Two pipelines may read one topic, under equal numbers."""
 
@@ -39,7 +42,7 @@ class UnitSpec:
     `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
     Debezium writes the topic. `was`: what it was stopped by before this takeover. `batches`: the target takes whole batches.
     `copy_at`: where in the topic the last copy of the table begins, as far as is known. `patient`: what takes long is done, too: no other
-    unit waits for it. `scratch`: a folder for what is of use to one attempt only.
+    unit waits for it. `table_of`: where the target takes events: (source, topic) → the table of another unit. `scratch`: a folder for what is of use to one attempt only.
     """
 
     unit: ApplyUnit
@@ -59,6 +62,7 @@ class UnitSpec:
     was: str | None = None
     batches: bool = False
     copy_at: int | None = None
+    table_of: TableOf | None = None
     patient: bool = False
     scratch: str = ""
 
@@ -106,8 +110,14 @@ def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
         return
     topic = f"{routed.schema}.{routed.table}"
     others = cast(EventTables, session).writers(spec.unit, topic)
-    if why := shared_with(table, routed, spec.unit.topic, others, spec.routes):
+    if why := shared_with(
+        table, routed, spec.unit.topic, others, spec.routes, table_of=spec.table_of or _unknown
+    ):
         raise UnitStoppedError(f"topic {topic}: {why}")
+
+
+def _unknown(_source: str, _topic: str) -> None:
+    return None
 
 
 class _KnownTable(msgspec.Struct):

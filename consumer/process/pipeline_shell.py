@@ -125,7 +125,7 @@ class PipelineShell:
     # -- instructions
 
     def prepare(self, topic: str, assignment: int, mark: Mark | None) -> None:
-        source = self._pipeline.select([topic]).get(topic)
+        source = self._pipeline.source_of(topic)
         if source is None:
             why = f"{topic} is not a topic of the pipeline {self._pipeline.name}"
             unit = unit_name(self._pipeline.name, topic)

@@ -26,7 +26,7 @@ from consumer.process.takeover import TakeoverResult, define_unit, take_unit
 from consumer.spark.active_units import Attempts
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
-from consumer.tables.discovery import Cluster, partitions_refusal
+from consumer.tables.discovery import Cluster
 from consumer.units.messages import (
     Check,
     Checked,
@@ -153,8 +153,8 @@ class UnitOperations:
     ) -> Took | Failed:
         """Do what is left of a start once the epoch is raised."""
         debezium = unit.source in self._pipeline.debezium
-        found = self._topics.described(unit)
-        if found and (refusal := partitions_refusal(unit.topic, found.partitions, debezium=debezium)):
+        refusal = self._topics.refusal(unit, debezium=debezium)
+        if refusal is not None:
             raise UnitStoppedError(refusal)
         if look or self._looks.doubted(unit):  # else nobody waits for this look
             why = self._looks.misfit(sessions.get(0), unit, taken.definition)
@@ -225,8 +225,9 @@ class UnitOperations:
         """Look whether the target table of a unit that runs still fits; where not, nothing of its epoch writes any more."""
         unit, why = asked.unit, None
         try:
+            split = self._topics.split(unit, debezium=unit.source in self._pipeline.debezium)
             with self._hands.one() as sessions:
-                why = self._looks.unfit(sessions.get(0), unit)
+                why = split or self._looks.unfit(sessions.get(0), unit)
                 if why is not None:
                     sessions.get(0).stop_unit(ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why)
         except Exception as error:  # noqa: BLE001  # it is looked at again

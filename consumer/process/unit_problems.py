@@ -6,7 +6,7 @@ import structlog
 
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.discovery import table_of
+from consumer.tables.discovery import shown_table
 from consumer.units.messages import Event, Failed, Followed, Say, Took, Waits
 from consumer.units.supervision import drift
 from schemas.findings import split_remedy
@@ -23,7 +23,7 @@ class UnitProblems:
         seen, remedy = split_remedy(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
-            table=table_of(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
+            table=shown_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
         )  # fmt: skip
         self._status.problem(f"unit {effect.topic} stopped", effect.why)
 

@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.errors import TransientError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.discovery import select_topics
+from consumer.tables.discovery import debezium_table, select_topics
 from consumer.tables.router import TableRoute
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
+from schemas.errors import EnvelopeError
+from schemas.table.names import TableName
 from schemas.wire.debezium import Modes
+from schemas.wire.records import origin_of_topic, source_topic
+from schemas.wire.topic_tables import TopicTables, topic_tables
 
 WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)
 """What goes into one commit of a target of whole batches, at most: each commit makes files, and what is in it is in the driver's memory."""
@@ -46,7 +53,8 @@ class TaskConfig:
 class PipelineSettings:
     """The part of the configuration that applying a pipeline needs. `slots`: tasks of one query that run at once.
 
-    `debezium`: the sources whose topics Debezium writes, by name. `batches`: the target takes whole batches.
+    `debezium`: the sources whose topics Debezium writes, by name. `batches`: the target takes whole batches. `tables`: reads which table each
+    topic is of.
     """
 
     name: str
@@ -61,6 +69,7 @@ class PipelineSettings:
     routes: tuple[TableRoute, ...] = field(default=())
     debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
     batches: bool = False
+    tables: TopicTables | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, config: Config, name: str, slots: int) -> PipelineSettings:
@@ -81,17 +90,40 @@ class PipelineSettings:
             kafka=config.kafka,
             routes=routes_of(config, pipeline),
             debezium=debezium_sources(config, pipeline.sources),
+            tables=topic_tables(config.kafka),
         )
 
-    def select(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return topic → source of what the pipeline applies of the topics `topics`."""
+    def select(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
+        """Return topic → source of what the pipeline applies of the topics `topics`. `assigned`: topic → table, of those that rowlock writes."""
         return select_topics(
             topics,
             prefix=self.prefix,
             sources=self.config.sources,
             routes=self.routes,
-            tables={name: source.tables for name, source in self.debezium.items()},
+            assigned=assigned,
+            debezium={name: source.tables for name, source in self.debezium.items()},
         )
+
+    def source_of(self, topic: str) -> str | None:
+        """Return the source of a table's topic; None: it is none of the pipeline's."""
+        origin = origin_of_topic(topic)
+        if origin is None or origin[0] != self.prefix or origin[1] not in self.config.sources:
+            return None
+        return origin[1]
+
+    def table_of(self, source: str, topic: str) -> TableName | None:
+        """Return the table of a topic; None: no record of capture names it, or Debezium writes it and it is not selected. Raises TransientError."""
+        if (debezium := self.debezium.get(source)) is not None:
+            head = source_topic(self.prefix, source) + "."
+            return debezium_table(topic.removeprefix(head), debezium.tables)
+        if self.tables is None:
+            return None
+        try:
+            return self.tables.of([source], [topic]).get(topic)
+        except (KafkaException, EnvelopeError) as error:
+            raise TransientError(
+                f"{topic}: the record of capture that names its table cannot be read: {error}"
+            ) from error
 
     @property
     def limits(self) -> LaneLimits:
@@ -138,6 +170,7 @@ class PipelineSettings:
             on_drop=self.config.on_drop,
             debezium=modes_of(self.debezium.get(source)),
             batches=self.batches,
+            table_of=self.table_of if self.batches else None,
             scratch=str(self.state_dir.resolve() / "scratch"),
         )
 

@@ -1,7 +1,7 @@
 """The topics that a pipeline applies, and whether they are still the ones the target's progress speaks of.
 
-The selection is pure; `Cluster` is the thin shell around Kafka's admin client. Topic names alone decide here (the
-table's true name comes with its definition event); topics of no route are left out.
+The selection is pure; `Cluster` is the thin shell around Kafka's admin client. The tables of the topics that rowlock writes are those of the
+position records (schemas/wire/topic_tables.py); topics of no route are left out.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from consumer.errors import TransientError
 from consumer.tables.router import TableRoute, resolve
-from schemas.findings import START_OVER
 from schemas.io.kafka_clients import client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
-from schemas.table.names import table_text
-from schemas.wire.records import position_topic, source_topic, unescape, watermark_topic
+from schemas.table.names import TableName, table_text
+from schemas.wire.records import source_topic, unescaped
 
 REQUEST_S = 15.0
+_NOT_SHOWN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
 #: What a client answers by its own memory, and not by asking a broker: see _StaleClientError.
 _STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
 
@@ -31,36 +31,37 @@ def select_topics(
     prefix: str,
     sources: Sequence[str],
     routes: Sequence[TableRoute],
-    tables: Mapping[str, Sequence[str]] | None = None,
+    assigned: Mapping[str, TableName],
+    debezium: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, str]:
     """Return topic → source of what the pipeline applies of the topics `names`: tables of its sources that a route takes.
 
-    `tables`: source → patterns of its tables, of sources that rowlock does not capture: there may be topics of others.
+    `assigned`: topic → table, of the topics that rowlock writes. `debezium`: source → patterns of its tables, of sources that Debezium captures:
+    the names of their topics say which tables they are of.
     """
     existing = sorted(names)
     units: dict[str, str] = {}
     for source in sources:
-        own = {watermark_topic(prefix, source), position_topic(prefix, source), source_topic(prefix, source)}
-        head = source_topic(prefix, source) + "."
+        head, patterns = source_topic(prefix, source) + ".", (debezium or {}).get(source)
         for topic in existing:
-            if topic in own or not topic.startswith(head):
+            if not topic.startswith(head):
                 continue
-            db, dot, table = topic[len(head) :].partition(".")
-            if not dot:
-                continue
-            foreign = (tables or {}).get(source)
-            # only rowlock escapes names, and it makes no topic of a table that is not one of the source's
-            place = (unescape(db), unescape(table)) if foreign is None else (db, table)
-            unwanted = foreign is not None and not is_selected(foreign, *place)
-            if not unwanted and resolve(routes, source, *place) is not None:
+            table = assigned.get(topic) if patterns is None else debezium_table(topic[len(head) :], patterns)
+            if table is not None and resolve(routes, source, *table) is not None:
                 units[topic] = source
     return units
 
 
-def table_of(prefix: str, source: str, topic: str) -> str:
-    """Return "db.table" of a topic, for people. What Debezium has replaced in a name stays replaced."""
+def debezium_table(name: str, patterns: Sequence[str]) -> TableName | None:
+    """Return the table of a topic that Debezium writes, given what its name has behind the source's; None: it is none of those selected."""
+    db, dot, table = name.partition(".")
+    return (db, table) if dot and is_selected(patterns, db, table) else None
+
+
+def shown_table(prefix: str, source: str, topic: str) -> str:
+    """Return "db.table" as the name of a topic suggests it, for log lines: the real table may have another name."""
     db, _, table = topic.removeprefix(source_topic(prefix, source) + ".").partition(".")
-    return table_text(unescape(db), unescape(table))
+    return table_text(unescaped(db), unescaped(table))
 
 
 class Described(NamedTuple):
@@ -68,18 +69,6 @@ class Described(NamedTuple):
 
     id: str
     partitions: int
-
-
-def partitions_refusal(topic: str, partitions: int, *, debezium: bool) -> str | None:
-    """Return why a topic cannot be applied that has several partitions; None: it has one, or Kafka does not say yet."""
-    if partitions <= 1:
-        return None
-    remedy = (
-        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it snapshot the table again"
-        if debezium
-        else START_OVER
-    )
-    return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
 
 
 class _StaleClientError(TransientError):
@@ -117,6 +106,17 @@ class Cluster:
             if description is not None:
                 found[topic] = Described(str(description.topic_id), len(description.partitions))
         return found
+
+    def policy(self, topic: str) -> str | None:
+        """Return the clean-up policy of a topic; None: it is gone, or the user may not see its settings (`check` says so)."""
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        (future,) = self._admin.describe_configs([asked], request_timeout=REQUEST_S).values()
+        try:
+            return str(future.result(timeout=REQUEST_S)["cleanup.policy"].value)
+        except KafkaException as error:
+            if error.args[0].name() in _NOT_SHOWN:
+                return None
+            raise TransientError(f"{topic}: Kafka does not show its settings: {error}") from error
 
     def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return topic → (first offset, next offset to be written); missing topics are left out."""

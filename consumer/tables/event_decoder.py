@@ -82,6 +82,7 @@ def row_decoder(table: Table, kept: Collection[str]) -> Decode:
         "RowSource",
         [
             ("version", Literal[ENVELOPE_VERSION]),  # a constant of one value
+            ("db", Literal[table.db]),
             ("table", Literal[table.name]),
             ("ts_ms", int),
             ("position", Position),

@@ -6,13 +6,14 @@ the place of the other's row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from consumer.ordering.model import UnitState
 from consumer.tables.router import Routed, TableRoute, resolve
 from consumer.tables.stored import decode_stored
 from schemas.table.model import Table
-from schemas.wire.records import place_of_topic
+from schemas.table.names import TableName
+from schemas.wire.records import origin_of_topic
 
 REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
 GONE = "if that table is no more, put a route that takes it to another topic before the one that it matches"
@@ -53,30 +54,36 @@ def shared_with(
     topic: str,
     writers: Mapping[str, tuple[UnitState, int]],
     routes: Iterable[TableRoute],
+    *,
+    table_of: Callable[[str, str], TableName | None] = lambda _source, _topic: None,
 ) -> str:
     """Return which other unit of the pipeline `table` cannot share its topic with, and why; "": none that was taken over.
 
-    `topic`: of this table's own unit; a topic's name is the prefix, its source, database and table. `writers`: see EventTables. What is left of a
+    `topic`: of this table's own unit. `writers`: see EventTables. `table_of`: the table of a source's topic, None: it is not known. What is left of a
     source that the pipeline has no more, of another prefix, or of a table whose rows went when it was dropped, writes nothing and says nothing.
     """
-    every, own = tuple(routes), topic.rsplit(".", 3)
+    every, own = tuple(routes), origin_of_topic(topic)
     sources = {} if mine.topic is None else dict(mine.topic.kinds)
     for other, (state, offset) in sorted(writers.items()):
-        parts = other.rsplit(".", 3)
-        if len(parts) < 4 or parts[0] != own[0] or parts[1] not in sources:
+        origin = origin_of_topic(other)
+        if own is None or origin is None or origin[0] != own[0] or origin[1] not in sources:
             continue
-        # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
-        (db, name), there = place_of_topic(other), None
+        source, there = origin[1], None
         if state.definition is not None:
             stored = decode_stored(state.definition)
-            there, db, name = stored.table, stored.table.db, stored.table.name
+            there, place = stored.table, (stored.table.db, stored.table.name)
             if stored.emptied is not None and offset < stored.emptied:
                 continue
-        if [parts[1], db, name] == [*own[-3:-2], table.db, table.name]:
+        # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
+        elif (found := table_of(source, other)) is not None:
+            place = found
+        else:
             continue
-        theirs = resolve(every, parts[1], db, name)
+        if (source, *place) == (own[1], table.db, table.name):
+            continue
+        theirs = resolve(every, source, *place)
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
         if why := mixed(table, mine, theirs, there):
-            return f"{parts[1]}:{db}.{name} writes it, too, and {why}: {REMEDY}; {GONE}"
+            return f"{source}:{'.'.join(place)} writes it, too, and {why}: {REMEDY}; {GONE}"
     return ""

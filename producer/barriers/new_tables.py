@@ -10,11 +10,11 @@ import structlog
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.places import Place, Proven, Unproven, place_of
 from producer.errors import TableStoppedError
-from producer.kafka.topics import EVENTS
-from producer.ports import EventWriter, TopicMaker
+from producer.ports import EventWriter
 from producer.resume.repeats import send_definition
 from producer.resume.started import Started
 from producer.resume.startup import WAITS, unproven
+from producer.resume.table_topics import TableTopics
 from producer.source import DefinitionProver
 from producer.sources.changes import Barrier
 from producer.statements.ddl import TableDdl
@@ -36,7 +36,7 @@ class NewTables:
 
     started: Started
     writer: EventWriter
-    topics: TopicMaker
+    topics: TableTopics
     selected: Callable[[str, str], bool]
     changed: Callable[[TableState, TransactionContext], None]
     definitions: DefinitionProver
@@ -104,12 +104,8 @@ class NewTables:
     def _pass_over(self, name: TableName, until: LogPoint, reason: str, cause: str = "definition") -> None:
         """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
         captured, errors = self.started.captured, self.started.errors
-        refusal = captured.refusal(name)
-        if refusal is not None:
-            errors[name] = refusal
-            return
         if not self.snapshots:
-            self.topics.ensure([captured.topic_of(name)], EVENTS)
+            self.topics.open(name)
             captured.known.add(name)
             raise TableStoppedError(frozenset([name]), cause, reason, copy_again(*name))
         self.started.late[name] = until
@@ -125,8 +121,7 @@ class NewTables:
         sql: str | None,
     ) -> TableState:
         captured = self.started.captured
-        self.topics.ensure([captured.topic_of(name)], EVENTS)
-        state = TableState(name, captured.topic(name), table, position)
+        state = TableState(name, self.topics.open(name), table, position)
         captured.tables[name] = state
         captured.known.add(name)
         self.started.errors.pop(name, None)

@@ -78,24 +78,24 @@ SETTINGS: tuple[_Setting, ...] = (
 _NOT_READ = (pymysql.MySQLError, SchemaError, RuntimeError, OSError)
 
 
-def check_server(source: SourceConfig, place: str, topics: tuple[str, str]) -> SourceCheck:
-    """Return everything that is wrong with the server and its tables. `place`: of findings; `topics`: see Catalog."""
+def check_server(source: SourceConfig, place: str) -> SourceCheck:
+    """Return everything that is wrong with the server and its tables. `place`: of findings."""
     findings: list[Finding] = []
     try:
-        with closing(open_catalog(source, topics)) as catalog:
+        with closing(open_catalog(source)) as catalog:
             findings.extend(_on_server(catalog, source, place))
             return SourceCheck(findings, _selected(catalog, source)[0])
     except _NOT_READ as error:
         return SourceCheck([*findings, _unread(place, source, error)], None)
 
 
-def require_server(source: SourceConfig, place: str, topics: tuple[str, str]) -> None:
+def require_server(source: SourceConfig, place: str) -> None:
     """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now).
 
     Tables that cannot be captured are not errors here: they are left out, and said in every watermark.
     """
     try:
-        catalog = open_catalog(source, topics)
+        catalog = open_catalog(source)
     except _NOT_READ as error:
         finding = _unread(place, source, error)
         code = error.args[0] if error.args else 0

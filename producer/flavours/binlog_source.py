@@ -30,11 +30,10 @@ from schemas.wire.records import StoredPosition
 
 
 class LiveCatalog:
-    """The source's catalogue, on a connection that is alive; `topics`: see Catalog."""
+    """The source's catalogue, on a connection that is alive."""
 
-    def __init__(self, source: SourceConfig, topics: tuple[str, str]) -> None:
+    def __init__(self, source: SourceConfig) -> None:
         self._source = source
-        self._topics = topics
         self._open: Catalog | None = None
 
     def __call__(self) -> Catalog:
@@ -43,7 +42,7 @@ class LiveCatalog:
             if self._open is not None and not self._open.session.alive:
                 self.close()
             if self._open is None:
-                self._open = open_catalog(self._source, self._topics)
+                self._open = open_catalog(self._source)
         return self._open
 
     @contextmanager
@@ -85,11 +84,10 @@ class BinlogSource:
     def __init__(self, config: Config, name: str) -> None:
         self._config = config
         self._source = source = config.sources[name]
-        self._topics = (config.kafka.prefix, name)
         self._place = f"source {name}"
         self._flavour = flavour_of(source)
         self.connector = self._flavour.type
-        self._catalog = LiveCatalog(source, self._topics)
+        self._catalog = LiveCatalog(source)
         self.tables = BinlogTables(self._catalog)
         self._log = ProvenLog(connect_settings(source))
         # What it knows of the log outlives stretches of capture.
@@ -99,10 +97,10 @@ class BinlogSource:
     # --- checks
 
     def check(self) -> SourceCheck:
-        return check_server(self._source, self._place, self._topics)
+        return check_server(self._source, self._place)
 
     def require(self) -> None:
-        require_server(self._source, self._place, self._topics)
+        require_server(self._source, self._place)
 
     # --- a stretch of capture
 

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
+from producer.kafka.opened import Opened
 from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_admin
+from schemas.topic_rules import compaction_refusal, own_policy_refusal
 
+_log = structlog.get_logger("capture")
+_RESOURCE: Any = cast(Any, kafka_admin).ConfigResource
+_TOPIC: Any = cast(Any, kafka_admin).ResourceType.TOPIC
 _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
 _LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
 _DAY_MS = 24 * 3600 * 1000
+_AT_ONCE = 500
+"""Topics whose settings are asked for in one request."""
+_NOT_FOR_US = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,  # deleted since it was listed
+)
 
 EVENTS: dict[str, str] = {
     "cleanup.policy": "delete",
@@ -40,7 +53,7 @@ POSITIONS: dict[str, str] = {
 
 
 class Topics:
-    """The topics of one source. All methods raise KafkaRefusedError, or TransientSourceError when no broker answers."""
+    """The topics of one source. All methods raise TransientSourceError if no broker answers."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
@@ -48,17 +61,65 @@ class Topics:
         self._known: set[str] = set()
 
     def ensure(self, names: Iterable[str], settings: dict[str, str]) -> set[str]:
-        """Create what is missing, refuse what has another partition count. Returns the names that it created."""
+        """Create those of rowlock's own topics that are missing. Returns the names that it created.
+
+        Raises KafkaRefusedError: one has several partitions or another clean-up policy, or cannot be created.
+        """
         wanted = sorted(set(names) - self._known)
         if not wanted:
             return set()
         existing = self.partitions()
-        refuse_partitions({name: existing[name] for name in wanted if name in existing})
+        there = [name for name in wanted if name in existing]
+        refuse_own({name: existing[name] for name in there}, self.policies(there), settings)
         missing = [name for name in wanted if name not in existing]
-        created = self._create(missing, settings) if missing else set()
+        created = set()
+        for name, error in self._create(missing, settings).items():
+            if error is None:
+                created.add(name)
+            elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise KafkaRefusedError(self._not_created(name, error))
         self._await_leaders(missing)
         self._known.update(wanted)
         return created
+
+    def open(self, names: Iterable[str]) -> Opened:
+        """Create the topics of tables that are missing, and judge those that exist."""
+        wanted, existing = sorted(set(names)), self.partitions()
+        there = [name for name in wanted if name in existing]
+        made = self._create([name for name in wanted if name not in existing], EVENTS)
+        created = {name for name, error in made.items() if error is None}
+        self._await_leaders(sorted(created))
+        refused = unfit({name: existing[name] for name in there}, self.policies(there))
+        taken = set()
+        for name, error in made.items():
+            if error is not None and error.code() == KafkaError.TOPIC_EXCEPTION:
+                taken.add(name)
+            if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                refused[name] = self._not_created(name, error)
+        return Opened(created, refused, taken)
+
+    def policies(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
+        wanted, found, hidden = sorted(names), dict[str, str](), list[str]()
+        for first in range(0, len(wanted), _AT_ONCE):
+            asked = [_RESOURCE(_TOPIC, name) for name in wanted[first : first + _AT_ONCE]]
+            for resource, future in self._admin.describe_configs(asked, request_timeout=30).items():
+                try:
+                    found[resource.name] = str(future.result()["cleanup.policy"].value)
+                except KafkaException as error:
+                    if error.args[0].code() not in _NOT_FOR_US:
+                        raise TransientSourceError(
+                            f"Kafka does not show the settings of topic {resource.name}: {error.args[0].str()}"
+                        ) from error
+                    hidden.append(resource.name)
+        if hidden:
+            _log.warning(
+                "clean-up policies of topics cannot be read",
+                topics=hidden[:5],
+                count=len(hidden),
+                remedy=MAY_DESCRIBE,
+            )
+        return found
 
     def _await_leaders(self, names: list[str]) -> None:
         """Return when the leader of each new topic answers for it.
@@ -102,25 +163,23 @@ class Topics:
                 f"no Kafka broker answers at {self._kafka.bootstrap}: {error}"
             ) from error
 
-    def _create(self, names: list[str], settings: dict[str, str]) -> set[str]:
+    def _create(self, names: list[str], settings: dict[str, str]) -> dict[str, KafkaError | None]:
+        """Return topic → why Kafka does not create it; None: it did."""
+        if not names:
+            return {}
         replication = self._kafka.replication
         config = {**settings, "min.insync.replicas": "2"} if replication >= 2 else dict(settings)
         new = [
             NewTopic(name, num_partitions=1, replication_factor=replication, config=config) for name in names
         ]
-        created = set()
-        for name, future in self._admin.create_topics(new, operation_timeout=20, request_timeout=30).items():
-            if self._outcome(name, future):
-                created.add(name)
-        return created
+        futures = self._admin.create_topics(new, operation_timeout=20, request_timeout=30)
+        return {name: self._outcome(name, future) for name, future in futures.items()}
 
-    def _outcome(self, name: str, future: Any) -> bool:
+    def _outcome(self, name: str, future: Any) -> KafkaError | None:
         try:
             future.result()
         except KafkaException as error:
             kafka_error: KafkaError = error.args[0]
-            if kafka_error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
             if kafka_error.retriable() or kafka_error.code() in (
                 KafkaError._TIMED_OUT,
                 KafkaError._TRANSPORT,
@@ -128,19 +187,52 @@ class Topics:
                 raise TransientSourceError(
                     f"topic {name} cannot be created just now: {kafka_error.str()}"
                 ) from error
-            raise KafkaRefusedError(
-                f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {kafka_error.str()}: "
-                "set kafka.replication to what the cluster can do, or allow the user to create topics"
-            ) from error
-        return True
+            return kafka_error
+        return None
+
+    def _not_created(self, name: str, error: KafkaError) -> str:
+        """Return what Kafka says to the creation of a topic, and what to do."""
+        if error.code() == KafkaError.TOPIC_EXCEPTION:
+            return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if nobody needs it, or choose another kafka.prefix"
+        return (
+            f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {error.str()}: "
+            "set kafka.replication to what the cluster can do, or allow the user to create topics"
+        )
 
 
-def refuse_partitions(found: dict[str, int]) -> None:
-    """Raise KafkaRefusedError if a topic has another number of partitions than one."""
-    wrong = {name: count for name, count in found.items() if count != 1}
+MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or look yourself: a table's topic needs cleanup.policy=delete"
+
+
+def unfit(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:
+    """Return topic → why no events may be written to it ("…seen…: remedy"), of the topics that are not as a table's topic is to be."""
+    found = {}
+    for name, count in partitions.items():
+        if count != 1:
+            found[name] = several_partitions(name, count)
+        elif (why := compaction_refusal(name, policies.get(name, ""))) is not None:
+            found[name] = why
+    return found
+
+
+def several_partitions(topic: str, count: int) -> str:
+    """Return why a table's topic cannot be used that has several partitions."""
+    return (
+        f"topic {topic} has {count} partitions, and only one keeps events in order: delete it if it is empty (capture makes it again at its "
+        "next start); if it has events, start over (docs/how-to/start-over.md)"
+    )
+
+
+def refuse_own(
+    partitions: Mapping[str, int], policies: Mapping[str, str], settings: Mapping[str, str]
+) -> None:
+    """Raise KafkaRefusedError if one of rowlock's own topics has several partitions, or another clean-up policy than `settings` give it."""
+    wrong = {name: count for name, count in partitions.items() if count != 1}
     if wrong:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(wrong.items()))
         raise KafkaRefusedError(
-            f"topics with another number of partitions than one: {listed}: events would lose their order; "
+            f"topics with another number of partitions than one: {listed}: records would lose their order; "
             "delete them, or choose another kafka.prefix"
         )
+    for name, policy in sorted(policies.items()):
+        if (why := own_policy_refusal(name, policy, settings["cleanup.policy"])) is not None:
+            raise KafkaRefusedError(why)

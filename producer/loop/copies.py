@@ -21,6 +21,7 @@ from producer.loop.position import CapturePosition
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.resume.started import Started
+from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import Snapshots
 from producer.sources.changes import Barrier, LogMoment
 from producer.tables import TableName, dotted
@@ -43,6 +44,7 @@ class TableCopies:
         snapshots: Snapshots,
         stops: TableStops,
         position: CapturePosition,
+        topics: TableTopics,
     ) -> None:
         self._book = started.copies
         self._captured = started.captured
@@ -51,7 +53,7 @@ class TableCopies:
         self._choice = choice
         self._snapshots = snapshots
         self._stops = stops
-        self._begins = CopyBegins(started, ports, snapshots=snapshots, position=position)
+        self._begins = CopyBegins(started, ports, snapshots=snapshots, position=position, topics=topics)
         self._asked: list[tuple[int, CopyRequest | None]] = []
 
     @property
@@ -86,7 +88,10 @@ class TableCopies:
         for name, state in list(self._snapshots.tables.unbegun.items()):
             mark = CopyMark(id=f"snapshot of {dotted(name)} at {file}:{pos}")
             if self._begins.passed(name, file, pos):
-                self._begins.begin(state.name, state.table, mark, file, pos)
+                try:
+                    self._begins.begin(state.name, state.table, mark, file, pos)
+                except TableStoppedError as error:
+                    self._stops.stop(error, moment)
         for waiting in self._book.states.waiting:
             if self._begun(waiting, moment, file, pos):
                 break
@@ -133,8 +138,6 @@ class TableCopies:
         """Return why a table cannot be copied, as far as that is known before its definition is; "": it may be."""
         if not self._choice.selected(*name):
             return f"{dotted(name)} is not selected by `tables:`: add it there, then {copy_again(*name)}"
-        if (why := self._captured.refusal(name)) is not None:
-            return why
         return unbalanced(request.where) if request.where is not None else ""
 
     def _carry_out(self, effects: list[Effect], moment: LogMoment) -> None:
@@ -168,5 +171,9 @@ class TableCopies:
         if proof.table is None:
             self._refuse(name, proof.reason or missing_table(name), moment)
             return False
-        self._begins.begin(name, proof.table, mark_of(state), file, pos)
+        try:
+            self._begins.begin(name, proof.table, mark_of(state), file, pos)
+        except TableStoppedError as error:  # Kafka has no topic for it
+            self._refuse(name, str(error), moment)
+            return False
         return True

@@ -10,10 +10,10 @@ import structlog
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.places import Place, Proven, Unproven
 from producer.kafka.control_events import encode_definition
-from producer.kafka.topics import EVENTS
 from producer.loop.position import CapturePosition
 from producer.ports import Ports
 from producer.resume.started import Started
+from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import Snapshots
 from producer.tables import Begun, TableName, TableState, dotted
 from schemas.table.model import Table
@@ -27,7 +27,13 @@ class CopyBegins:
     """Has copies begin where the log stands between transactions."""
 
     def __init__(
-        self, started: Started, ports: Ports, *, snapshots: Snapshots, position: CapturePosition
+        self,
+        started: Started,
+        ports: Ports,
+        *,
+        snapshots: Snapshots,
+        position: CapturePosition,
+        topics: TableTopics,
     ) -> None:
         self._started = started
         self._states = started.copies.states
@@ -38,6 +44,7 @@ class CopyBegins:
         self._now_ms: Callable[[], int] = ports.clock.now_ms
         self._snapshots = snapshots
         self._position = position
+        self._topics = topics
         self._unproven: dict[TableName, LogPoint] = {}
 
     def passed(self, name: TableName, file: str, pos: int) -> bool:
@@ -63,9 +70,11 @@ class CopyBegins:
         return proof
 
     def begin(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> None:
-        """Have a copy begin in the table's topic. Until that is acknowledged nothing has changed: a stop holds."""
-        captured, topic = self._captured, self._captured.topic(name)
-        self._ports.topics.ensure([topic.name], EVENTS)
+        """Have a copy begin in the table's topic. Until that is acknowledged nothing has changed: a stop holds.
+
+        Raises TableStoppedError where Kafka has no topic for it.
+        """
+        captured, topic = self._captured, self._topics.open(name)
         begun = self._send(name, table, mark, file, pos)
         state = captured.tables.get(name)
         if state is None:

@@ -24,6 +24,7 @@ from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
 from producer.resume.started import Started
+from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import Snapshots
 from producer.source import Change, UsedUpLog
 from producer.sources.changes import Barrier, Boundary, LogMoment, not_undone
@@ -63,8 +64,9 @@ class CaptureLoop:
         def changed(state: TableState, at: TransactionContext) -> None:
             snapshots.table_changed(state, LogMark((at.file_number, at.pos), at.gtid))
 
+        topics = TableTopics(started.captured, ports.topics, ports.reader)
         new_tables = NewTables(
-            started, writer, ports.topics, choice.selected, changed, ports.definitions,
+            started, writer, topics, choice.selected, changed, ports.definitions,
             snapshots=source.snapshot != "never",
         )  # fmt: skip
         self._concern = StatementConcern(
@@ -82,8 +84,15 @@ class CaptureLoop:
             started, ports.clock, new_tables=new_tables, rows=self._rows, stops=self._stops
         )
         self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
+        topics.save = self._position.store_names
         self._copies = TableCopies(
-            started, ports, choice=choice, snapshots=snapshots, stops=self._stops, position=self._position
+            started,
+            ports,
+            choice=choice,
+            snapshots=snapshots,
+            stops=self._stops,
+            position=self._position,
+            topics=topics,
         )
         self._barriers.made_again = self._copies.made_again
         self._ticker = CaptureTicker(

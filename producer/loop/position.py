@@ -16,6 +16,7 @@ from producer.sources.changes import Boundary, Evidence, TransactionHeader
 from producer.statements.shadows import ShadowTables
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Anchor
+from schemas.wire.topic_names import as_stored
 
 
 class Milestone(NamedTuple):
@@ -102,6 +103,14 @@ class CapturePosition:
                 f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
             )
         yield from log.purge()
+
+    def store_names(self) -> None:
+        """Store the names of topics that are assigned, with the position of the last record: nothing is sent to a topic before."""
+        topics = as_stored(self._started.captured.names.assigned)
+        if topics != self._record.topics:
+            self._record = msgspec.structs.replace(self._record, topics=topics)
+            self._store.send(self._writer, self._record)
+            self._writer.drain()
 
     def acknowledged(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from producer.errors import SnapshotFinishedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
+from producer.kafka.topics import several_partitions
 from producer.loop.copies import TableCopies
 from producer.loop.position import CapturePosition, Milestone
 from producer.loop.rows import RowSender
@@ -12,13 +13,17 @@ from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
 from producer.resume.repeats import definition_context, send_definition
 from producer.resume.started import Started
+from producer.resume.table_topics import topic_stop
 from producer.snapshot.scheduler import Snapshots
 from producer.source import SourceLog
+from producer.sources.changes import LogMoment
 from schemas.wire.position import binlog_file_number
 
 _TICK = 1.0
 #: How often the source is asked, while it is idle, whether its log is still the one that is read.
 _LOOK = 10.0
+#: How often it is looked whether a topic got more partitions.
+_LOOK_AT_TOPICS = 30.0
 _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
 
 
@@ -42,6 +47,7 @@ class CaptureTicker:
         self.behind = True
         self._started = started
         self._server = ports.server
+        self._now_ms = ports.clock.now_ms
         self._seconds = ports.clock.seconds
         self._writer = ports.writer
         self._log = log
@@ -52,7 +58,9 @@ class CaptureTicker:
         self._watermarks = watermarks
         self._copies = copies
         self._only_snapshot = only_snapshot
+        self._topics = ports.topics
         self._next_tick = self._next_look = self._seconds()
+        self._next_topics = self._next_tick + _LOOK_AT_TOPICS
         self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
 
     def beat(self) -> None:
@@ -77,6 +85,9 @@ class CaptureTicker:
         if idle and now >= self._next_look:
             self._next_look = now + _LOOK
             self._require_log_end()
+        if now >= self._next_topics and not self._log.inside:
+            self._next_topics = now + _LOOK_AT_TOPICS
+            self._stop_split_topics()
         self._copies.poll()
         if self._only_snapshot and not self._snapshots.tables.pending and not self._copies.busy:
             self._writer.drain()
@@ -96,6 +107,21 @@ class CaptureTicker:
         """Everything before the milestone is in Kafka: say so."""
         self._position.acknowledged(milestone)
         self._watermarks.send(milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent)
+
+    def _stop_split_topics(self) -> None:
+        """Stop the tables whose topics have several partitions now. Events go to the first one, as before: so does the stop."""
+        captured = self._started.captured
+        try:
+            partitions = self._topics.partitions()
+        except TransientSourceError:
+            return  # what is written waits for Kafka as well; it is looked again
+        file, pos = self._log.point
+        for name in sorted(captured.known - captured.stopped.keys()):
+            topic = captured.topic_of(name)
+            if partitions.get(topic, 1) > 1:
+                captured.usable.discard(topic)
+                stop = topic_stop([name], several_partitions(topic, partitions[topic]))
+                self._stops.stop(stop, LogMoment(file, pos - 1, self._now_ms()))
 
     def _require_log_end(self) -> None:
         """Raise TransientSourceError when the log ends before what was read of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -10,6 +11,7 @@ from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.resume.repeats import now_ms, send_stop
 from producer.resume.started import Started
+from producer.resume.table_topics import topic_stop
 from producer.resume.topic_recovery import Tail, TopicTails
 from producer.source import SourceTables
 from producer.sources.survey import MISSING, Surveyed
@@ -39,8 +41,11 @@ class FormerStops:
         names: list[TableName],
         former: list[TableName],
         found: dict[str, TopicTails],
+        unusable: Mapping[TableName, str],
     ) -> None:
-        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it."""
+        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it.
+
+        `unusable`: tables whose topics may not be written, and why."""
         record = started.record
         tails = {
             name: tail
@@ -48,7 +53,8 @@ class FormerStops:
             if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
         }
         recorded = {*record.anchors, *record.stops}
-        self.captured.known = set(tails) | {name for name in [*names, *former] if dotted(name) in recorded}
+        concerned = {*names, *former, *unusable}
+        self.captured.known = set(tails) | {name for name in concerned if dotted(name) in recorded}
         said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
         before = merged(_not_ended(record, tails), said)
         surveyed = self.tables.survey([name for name in names if name in self.captured.known])
@@ -62,16 +68,21 @@ class FormerStops:
                 started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
         for name in sorted(self.captured.known):
             selected = is_selected(patterns, *name) and name not in of_a_tool
-            stop = (
-                before.get(dotted(name))
-                or self._lost(cause, name, surveyed.get(name), selected=selected)
-                or self._labels(cause, name, tails.get(name))
-            )
+            stop = before.get(dotted(name))
+            if stop is None and name in unusable:
+                stop = cause.stop(name, topic_stop([name], unusable[name]))
+            if stop is None:
+                stop = self._lost(cause, name, surveyed.get(name), selected=selected)
+            if stop is None:
+                stop = self._labels(cause, name, tails.get(name))
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
             stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
             self.captured.stop(name, stopped)
+            started.errors.pop(name, None)
+            if not self.captured.names.has_topic(name):
+                self.captured.unsaid.discard(name)  # it has no topic to say it in
             started.copies.stopped(dotted(name), stop.cause, stop.reason, now_ms())
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)

@@ -8,6 +8,7 @@ all that counts, and is read.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -16,14 +17,15 @@ import structlog
 from producer.copies.book import CopyBook
 from producer.definitions.places import Place, Unproven
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.kafka.topics import EVENTS
 from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.former_stops import FormerStops
 from producer.resume.positions import PositionStore, Records
 from producer.resume.repeats import definition_context, now_ms, send_definition
+from producer.resume.start_topics import StartTopics
 from producer.resume.started import Started
-from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
+from producer.resume.table_topics import TableTopics
+from producer.resume.topic_recovery import Tail, TopicTails, scan
 from producer.source import Published, SourceDatabase
 from producer.tables import Captured, TableName, TableState, dotted
 from schemas.config.model import SourceConfig
@@ -34,6 +36,7 @@ from schemas.table.online_ddl import of_tools
 from schemas.wire.copies import copy_topic
 from schemas.wire.position import binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition
+from schemas.wire.topic_names import as_stored
 
 _log = structlog.get_logger("capture")
 
@@ -54,14 +57,14 @@ class Starter:
     def start(self, *, new_snapshot: bool) -> Started:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
         selected = self._without_tools(self.source.tables.table_names(self.config.tables))
-        refused = {name: why for name in selected if (why := self.captured.refusal(name))}
-        names = [name for name in selected if name not in refused]
-        created = self.topics.ensure((self.captured.topic_of(name) for name in names), EVENTS)
         records = self.store.load(self.reader)
-        former = self._former(names, records.newest)
-        found = self._scan([*names, *former], created, records.newest)
-        former += self._forgotten([*names, *former], found)
-        record = self._record(records, found, new_snapshot=new_snapshot)
+        topics = StartTopics(TableTopics(self.captured, self.topics, self.reader), records.newest, selected)
+        newest, names = topics.record, topics.names
+        former = self._former(names, newest)
+        found = self._scan([*names, *former], topics.created, newest)
+        former += topics.forgotten([*names, *former], found)
+        record = self._record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
+        record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
         record = self.store.claim(self.writer, self.reader, record, records.older_keys)
         self.term.claimed = record.gen
         context = self.source.context(self.captured.source, record.epoch, record.gen)
@@ -71,9 +74,9 @@ class Starter:
             copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second),
             snapshots=self.config.snapshot != "never",
         )  # fmt: skip
-        self._define_all(started, names, former, found)
-        for name, why in refused.items():
+        for name, why in topics.unusable.items():
             self._leave_out(started, name, why)
+        self._define_all(started, names, former, found, topics.unusable)
         started.published = published(found, self.captured, record.epoch, again=not fresh)
         return started
 
@@ -89,22 +92,10 @@ class Starter:
 
     def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
-        known = {**record.anchors, **record.stops} if record else {}
-        exist = self.topics.partitions()
-        found = {name for text in known for name in meant(text) if self.captured.topic_of(name) in exist}
-        return sorted(found - set(names))
-
-    def _forgotten(self, names: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:
-        """Look at topics of this source that belong to no known table, add them to `found`, and return their tables."""
-        begin = f"{self.captured.prefix}.{self.captured.source}."
-        others = [
-            topic
-            for topic in self.topics.partitions()
-            if topic.startswith(begin) and topic.count(".", len(begin)) == 1 and topic not in found
-        ]
-        tails = peek(self.reader, sorted(others), self.captured.source)
-        found.update({topic: each for topic, each in tails.items() if each.tables})
-        return sorted(name for each in tails.values() for name in each.tables)
+        known = {
+            name for text in ({**record.anchors, **record.stops} if record else {}) for name in meant(text)
+        }
+        return sorted(name for name in known - set(names) if self.captured.names.has_topic(name))
 
     def _scan(
         self, names: list[TableName], created: set[str], record: StoredPosition | None
@@ -159,8 +150,11 @@ class Starter:
         names: list[TableName],
         former: list[TableName],
         found: dict[str, TopicTails],
+        unusable: Mapping[TableName, str],
     ) -> None:
-        """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new."""
+        """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new.
+
+        `unusable`: tables whose topics may not be written, and why."""
         known: list[TableName] = []
         for name in [*names, *former]:
             tails = found[self.captured.topic_of(name)]
@@ -170,9 +164,9 @@ class Starter:
             if tail is not None and self._restore(started, name, tail):
                 known.append(name)
         FormerStops(self.source.tables, self.config, self.writer, self.captured).take(
-            started, names, former, found
+            started, names, former, found, unusable
         )
-        new = [name for name in names if name not in self.captured.tables]
+        new = [name for name in names if name not in self.captured.tables and name not in unusable]
         self._define_new(started, new)
         self.writer.drain()
         self._require_alone(new)
@@ -270,7 +264,9 @@ class Starter:
             state.marker_offset = tail.marker_offset
             state.begun = tail.begun_in(started.record.epoch)
         for name, stopped in self.captured.stopped.items():
-            begun = found[self.captured.topic_of(name)].begun(name)
+            if (tails := found.get(self.captured.topic_of(name))) is None:
+                continue  # it has no topic
+            begun = tails.begun(name)
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None

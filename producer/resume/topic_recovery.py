@@ -124,6 +124,8 @@ class TopicTails:
     gen: int = 0
     end: int = 0
     cut: bool = False
+    is_empty: bool = False
+    """Whether the topic holds no record, as far as `peek` looks."""
 
     def add(self, offset: int, value: bytes, *, always: bool = False) -> None:
         """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
@@ -191,15 +193,23 @@ def scan(reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]) 
 def peek(reader: TopicRanges, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
     """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
 
-    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    Records of somebody else count as no table's. Raises TransientSourceError.
     """
     bounds = {topic: reader.bounds(topic) for topic in topics}
-    found = {topic: TopicTails(end=high) for topic, (_, high) in bounds.items()}
+    found = {topic: TopicTails(end=high, is_empty=low == high) for topic, (low, high) in bounds.items()}
     last = {topic: [(max(low, high - 1), high)] for topic, (low, high) in bounds.items()}
     for topic, message in reader.read_all(last):
-        if message.value() is not None and _decode(message.value()).source.name == source:
+        if message.value() is not None and _source_of(message.value()) == source:
             found[topic].add(message.offset(), message.value(), always=True)
     return found
+
+
+def _source_of(value: bytes) -> str | None:
+    """Return the source of an event; None: it is none of rowlock's."""
+    try:
+        return _decode(value).source.name
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:

@@ -18,19 +18,15 @@ from schemas.io.mysql_connection import open_connection
 class Catalog:
     """`session`: the one connection over which all is asked; `server` and `tables`: what is asked. All raise pymysql errors."""
 
-    def __init__(
-        self, connection: Connection[Any], flavour: BinlogFlavour, place: tuple[str, str] | None = None
-    ) -> None:
-        """`place`: (Kafka prefix, the source's name) of the tables' topics; None: they have none of their own."""
+    def __init__(self, connection: Connection[Any], flavour: BinlogFlavour) -> None:
         self.session = SourceSession(connection, flavour)
         self.server = ServerState(self.session)
-        self.tables = TableCatalog(self.session, self.server, place)
+        self.tables = TableCatalog(self.session, self.server)
 
     def close(self) -> None:
         self.session.close()
 
 
-def open_catalog(source: SourceConfig, place: tuple[str, str] | None = None) -> Catalog:
-    """Connect; `place`: see Catalog. Raises pymysql errors."""
-    own = place if source.topics == "table" else None
-    return Catalog(open_connection(**connect_settings(source)), flavour_of(source), place=own)
+def open_catalog(source: SourceConfig) -> Catalog:
+    """Connect. Raises pymysql errors."""
+    return Catalog(open_connection(**connect_settings(source)), flavour_of(source))

@@ -12,7 +12,6 @@ from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import list_tables, missing_table, names_of, read_tables
 from schemas.io.mysql_foreign_keys import cascading_foreign_keys
 from schemas.table.names import Names
-from schemas.wire.records import table_topic, topic_refusal
 
 TableName = tuple[str, str]
 
@@ -20,10 +19,8 @@ TableName = tuple[str, str]
 class TableCatalog:
     """The catalogue of tables through one connection. Raises pymysql errors."""
 
-    def __init__(self, session: SourceSession, server: ServerState, place: tuple[str, str] | None) -> None:
-        """`place`: see Catalog."""
+    def __init__(self, session: SourceSession, server: ServerState) -> None:
         self._session = session
-        self._place = place
         self.cascades = Cascades(session, server)
 
     @cached_property
@@ -41,17 +38,10 @@ class TableCatalog:
             name: judge(name, entry, self._session.flavour.stored_otherwise)
             for name, entry in read_tables(self._session.connection, names).items()
         }
-        for name, surveyed in list(found.items()):
-            if surveyed.table is not None and (refusal := self._no_topic(name)) is not None:
-                found[name] = Surveyed(None, refusal)
         for name in self.cascades.children(found):
             if found[name].table is not None and (reason := self.cascades.unlogged(name)) is not None:
                 found[name] = Surveyed(None, reason)
         return found
-
-    def _no_topic(self, name: TableName) -> str | None:
-        """Return why Kafka takes no topic for a table; None: it does, or the table has none of its own."""
-        return topic_refusal(table_topic(*self._place, *name), ".".join(name)) if self._place else None
 
     def unfit(self, name: TableName) -> str | None:
         """Return why a table cannot be captured; None: it can."""

@@ -6,23 +6,46 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from confluent_kafka import KafkaException
+
+from consumer.errors import TransientError
 from consumer.tables.discovery import Cluster
 from coordinator.core.owner.state import Catalogue
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from rowlock.coordinator.units import UnitName, captured_sources, units
 from schemas.config.changes.parts import digest, part_digests, pipeline_part, source_part
-from schemas.config.model import Config
+from schemas.config.model import Config, KafkaConfig
+from schemas.errors import EnvelopeError
+from schemas.table.names import TableName
+from schemas.wire.topic_tables import topic_tables
 
 IDS_EVERY_S = 10.0
 """How long topic ids are believed while the names stay the same: asking for them costs the broker more."""
 
 
 class ClusterTopics(Protocol):
-    """The questions to Kafka (consumer.tables.discovery.Cluster)."""
+    """The questions to Kafka."""
 
     def topics(self) -> list[str]: ...
 
+    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]: ...
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]: ...
+
+
+class NamedCluster(Cluster):
+    """The cluster's topics, and the tables that the records of capture name for them."""
+
+    def __init__(self, kafka: KafkaConfig) -> None:
+        super().__init__(kafka.bootstrap, {**kafka.options, "log_level": "2"})
+        self._tables = topic_tables(kafka)
+
+    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
+        """Return topic → table of the topics of `sources`. Raises TransientError: a record cannot be read, so nothing is known of them."""
+        try:
+            return self._tables.of(sources, topics)
+        except (KafkaException, EnvelopeError) as error:
+            raise TransientError(f"the tables of topics cannot be read: {error}") from error
 
 
 class CatalogueReader:
@@ -39,7 +62,7 @@ class CatalogueReader:
         self._clock = clock
         self._going_by: tuple[Config, frozenset[str]] = (config, frozenset(without))
         # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
-        self._topics = topics or Cluster(config.kafka.bootstrap, {**config.kafka.options, "log_level": "2"})
+        self._topics = topics or NamedCluster(config.kafka)
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
@@ -49,9 +72,11 @@ class CatalogueReader:
 
     def __call__(self) -> Catalogue:
         config, without = self._going_by
+        topics = self._topics.topics()
+        assigned = self._topics.tables(captured_sources(config), topics)
         found = [
             unit
-            for unit in units(config, self._topics.topics())
+            for unit in units(config, topics, assigned)
             if without.isdisjoint((source_part(unit.source), pipeline_part(unit.pipeline)))
         ]
         return catalogue(config, found, self._ids_of(frozenset(unit.topic for unit in found)))

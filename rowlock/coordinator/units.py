@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 
 import structlog
 
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.discovery import partitions_refusal
 from schemas.config.model import Config
+from schemas.table.names import TableName
+from schemas.topic_rules import partitions_refusal
 
 _LOG = structlog.get_logger()
 
@@ -21,32 +22,40 @@ class UnitName:
     source: str
     topic: str
     target: str
+    table: TableName | None = field(default=None, compare=False)
+    """The table of the source; None: Debezium writes the topic."""
 
 
-def units(config: Config, topics: Iterable[str]) -> list[UnitName]:
-    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted.
+def units(config: Config, topics: Iterable[str], assigned: Mapping[str, TableName]) -> list[UnitName]:
+    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted. `assigned`: topic → table, of those that rowlock
+    writes (schemas/wire/topic_tables.py).
 
     A topic whose name cannot be judged is no unit, and keeps no other from being one.
     """
     names = list(topics)
     out: list[UnitName] = []
     for pipeline, options in config.pipelines.items():
-        chosen = _chosen(PipelineSettings.of(config, pipeline, slots=1), names)
-        out += [UnitName(pipeline, source, topic, options.target) for topic, source in chosen.items()]
+        chosen = _chosen(PipelineSettings.of(config, pipeline, slots=1), names, assigned)
+        out += [
+            UnitName(pipeline, source, topic, options.target, assigned.get(topic))
+            for topic, source in chosen.items()
+        ]
     return sorted(out)
 
 
-def _chosen(pipeline: PipelineSettings, names: list[str]) -> dict[str, str]:
+def _chosen(
+    pipeline: PipelineSettings, names: list[str], assigned: Mapping[str, TableName]
+) -> dict[str, str]:
     """Return topic → source; one by one where all at once fails."""
     try:
-        return pipeline.select(names)
+        return pipeline.select(names, assigned)
     except Exception as error:  # noqa: BLE001 - names come from outside; see below whose fault it is
         found: dict[str, str] = {}
         if len(names) == 1:
             _note(pipeline.name, names[0], f"{type(error).__name__}: {error}")
             return found
         for name in names:
-            found |= _chosen(pipeline, [name])
+            found |= _chosen(pipeline, [name], assigned)
         return found
 
 

@@ -36,7 +36,7 @@ class Figures:
     def of(cls, status: Status, now: float, rows: CountRows) -> Figures:
         figures = cls(now)
         for unit in status.units:
-            table = unit.topic.rpartition(".")[2]
+            table = (unit.table or "").rpartition(".")[2]
             for counts, offset in ((figures.captured, unit.end_offset), (figures.applied, unit.offset)):
                 counts[table] = counts.get(table, 0) + (0 if offset is None else rows(unit.topic, offset))
             figures.behind += unit.lag_events or 0

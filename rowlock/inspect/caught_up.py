@@ -102,11 +102,14 @@ class CaughtUp:
         names = debezium_sources(self._config)
         if not names:
             return {}
-        there = {unit.source for unit in units(self._config, self._kafka.partitions())}
+        there = {unit.source for unit in self._units(self._kafka.partitions())}
         for name in names:
             if name not in there:
                 raise CommandError(f"{no_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
         return self._topic_ends(names)
+
+    def _units(self, topics: Collection[str]) -> list[UnitName]:
+        return units(self._config, topics, self._kafka.tables(captured_sources(self._config), topics))
 
     def _captured(self) -> bool:
         for name, start in self._starts.items():
@@ -121,7 +124,7 @@ class CaughtUp:
     def _topic_ends(self, sources: Collection[str]) -> dict[UnitName, int]:
         partitions = self._kafka.partitions()
         found = []
-        for unit in (each for each in units(self._config, partitions) if each.source in sources):
+        for unit in (each for each in self._units(partitions) if each.source in sources):
             if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
                 self._stopped[unit.pipeline] = refusal
             else:

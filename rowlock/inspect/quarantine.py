@@ -32,6 +32,7 @@ from rowlock.views.target import TargetView, known_topics, target_session
 from schemas.config.kinds.targets import target_kind
 from schemas.config.model import Config
 from schemas.table.model import Key, Row
+from schemas.wire.records import source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class _Taken:
             session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
         guards, _, _ = session.begin(unit, epoch)
         options = config.pipelines[unit.pipeline]
-        source = _source_of(config, unit)
+        source = source_of(unit.topic)
         routes = routes_of(config, options)
         stored = decode_stored(before.definition)
         return cls(
@@ -187,11 +188,6 @@ class _Taken:
                 debezium=modes_of(config.sources.get(source)),
             ),
         )
-
-
-def _source_of(config: Config, unit: ApplyUnit) -> str:
-    """Return the source whose topic it is; names hold no dots, so the first part after the prefix is it."""
-    return unit.topic.removeprefix(config.kafka.prefix + ".").partition(".")[0]
 
 
 def _resolve_unit(taken: _Taken, how: str, chosen: list[Held], outcome: Outcome) -> None:

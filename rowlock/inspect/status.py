@@ -16,7 +16,7 @@ import msgspec
 
 from consumer.ordering.model import UnitState
 from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
-from rowlock.coordinator.units import UnitName, split_refusal, units
+from rowlock.coordinator.units import UnitName, captured_sources, split_refusal, units
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.applied import Applied, AppliedReader
 from rowlock.inspect.observed.source_status import (
@@ -37,7 +37,8 @@ from rowlock.views.support import unsupported_source, unsupported_target
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy
-from schemas.wire.records import Watermark, place_of_topic
+from schemas.table.names import TableName, meant, table_text
+from schemas.wire.records import Watermark
 
 VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
@@ -45,7 +46,10 @@ _NOT_CAPTURED = frozenset({"new", "stopped", "restarting", "silent"})
 
 
 class ApplyUnitStatus(msgspec.Struct, frozen=True):
-    """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer)."""
+    """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer).
+
+    `table`: "db.table" of the source; None: Debezium writes the topic.
+    """
 
     pipeline: str = msgspec.field(name="pipeline")
     source: str = msgspec.field(name="source")
@@ -68,6 +72,7 @@ class ApplyUnitStatus(msgspec.Struct, frozen=True):
     since_ms: int | None = msgspec.field(name="since_ms", default=None)
     headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
     outdated: tuple[str, ...] = msgspec.field(name="outdated", default=())
+    table: str | None = msgspec.field(name="table", default=None)
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -149,7 +154,8 @@ class StatusReader:
         self._alarms = []
         marks = {name: self._watermark(name) for name in self._config.sources}
         partitions = self._kafka.partitions()
-        wanted = units(self._config, partitions)
+        assigned = self._kafka.tables(captured_sources(self._config), partitions)
+        wanted = units(self._config, partitions, assigned)
         problems = self._unreadable(marks) + self._split_topics(wanted, partitions)
         problems += self._unsupported_targets({unit.target for unit in wanted})
         applied: list[Applied] = []
@@ -166,7 +172,9 @@ class StatusReader:
         seen = _Seen(placement, sources, marks)
         found = [unit_status(unit, seen) for unit in applied]
         found += [
-            ApplyUnitStatus(each.pipeline, each.source, each.topic, each.target, "unknown")
+            ApplyUnitStatus(
+                each.pipeline, each.source, each.topic, each.target, "unknown", table=_shown(each)
+            )
             for each in unknown
         ]
         if placement.problem:
@@ -241,7 +249,7 @@ def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
     """Judge a unit by what was read. Pure."""
     name, slowest, in_target = unit.name, unit.slowest, unit.state.stopped if unit.state else None
     source, mark = seen.sources[name.source], seen.marks[name.source]
-    at_capture = stop_of(name.topic, source.tables)
+    at_capture = stop_of(name.table, source.tables)
     said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
     why = unit_standing(slowest is not None, unit.late, unit.state, at_capture, said)
     if why.reason is None and unit.outdated is not None:
@@ -269,10 +277,14 @@ def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
         since_ms=why.since_ms,
         headroom_seconds=unit.headroom_s,
         outdated=unit.options,
+        table=_shown(name),
     )
 
 
-def stop_of(topic: str, tables: Iterable[TableStatus]) -> TableStatus | None:
-    """Return the stop by capture of the table of a topic."""
-    name = ".".join(place_of_topic(topic))
-    return next((each for each in tables if each.table == name), None)
+def _shown(unit: UnitName) -> str | None:
+    return None if unit.table is None else table_text(*unit.table)
+
+
+def stop_of(table: TableName | None, tables: Iterable[TableStatus]) -> TableStatus | None:
+    """Return the stop by capture of a table."""
+    return next((each for each in tables if table in meant(each.table)), None)

@@ -15,6 +15,7 @@ from rowlock.inspect.compare import Shape
 from rowlock.inspect.pairs import Pair
 from rowlock.views.target import RowsView, TargetView, known_units, rows_with
 from schemas.table.model import Key, Row
+from schemas.wire.records import source_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def _target_names(pair: Pair, target: TargetView) -> Mapping[str, str]:
     """Return the columns of the source that have another name in the target, by what the unit has stored."""
     place = (pair.table.db, pair.table.name)
     for topic, state in known_units(target, pair.pipeline).items():
-        stored = decode_stored(state.definition) if state.definition and f".{pair.source}." in topic else None
+        stored = (
+            decode_stored(state.definition) if state.definition and source_of(topic) == pair.source else None
+        )
         if stored is not None and (stored.table.db, stored.table.name) == place:
             return stored.names
     return {}

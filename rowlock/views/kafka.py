@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
 from deploy.embedded.patience import patient
-from rowlock.errors import KafkaUnreachableError
+from rowlock.errors import CommandError, KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import (
@@ -26,10 +26,12 @@ from schemas.io.kafka_clients import (
     open_consumer,
     reads_by_offset,
 )
+from schemas.table.names import TableName
 from schemas.wire.codec import decode_event, decode_watermark
 from schemas.wire.debezium import commit_ms
 from schemas.wire.event import Event
-from schemas.wire.records import Watermark, position_topic, watermark_topic
+from schemas.wire.records import Watermark, watermark_topic
+from schemas.wire.topic_tables import topic_tables
 
 TIMEOUT_S = 6.0
 """On a machine with time to spare."""
@@ -52,18 +54,19 @@ class KafkaView:
         self._prefix = config.prefix
         self._bootstrap = config.bootstrap
         # librdkafka reports an unreachable broker on stderr for ever; the exception says it once.
+        self._tables = topic_tables(config)
         self._client: Any = open_consumer(_settings(config), log=ClientLog.SILENT, on_error=ignored)
 
     def close(self) -> None:
         self._client.close()
 
-    def topics(self, source: str) -> list[str]:
-        """Return the topics with events of `source`, sorted."""
-        own = {watermark_topic(self._prefix, source), position_topic(self._prefix, source)}
-        names = self.all_topics()
-        return sorted(
-            name for name in names if name.startswith(f"{self._prefix}.{source}.") and name not in own
-        )
+    def tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
+        """Return topic → table of the topics that capture writes for `sources`. Raises CommandError for a record that cannot be read."""
+        try:
+            with self._reported():
+                return self._tables.of(sources, topics)
+        except EnvelopeError as error:
+            raise CommandError(f"the tables of topics cannot be read: {error}") from error
 
     def all_topics(self) -> list[str]:
         with self._reported():

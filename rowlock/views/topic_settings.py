@@ -30,11 +30,18 @@ class TopicSettings:
 
     def kept(self, topics: Iterable[str]) -> dict[str, Kept]:
         """Return how long Kafka keeps the events of each topic; those are left out whose settings the user may not read."""
+        return {topic: topic_kept(found) for topic, found in self._read(topics).items()}
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
+        return {topic: found["cleanup.policy"] for topic, found in self._read(topics).items()}
+
+    def _read(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         if self._admin is None:
             settings = client_settings(self._kafka.bootstrap, self._kafka.options, {})
             self._admin = open_admin(settings, log=ClientLog.SILENT)
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found: dict[str, Kept] = {}
+        found: dict[str, dict[str, str]] = {}
         with answering(self._kafka.bootstrap):
             answers = self._admin.describe_configs(asked, request_timeout=patient(TIMEOUT_S)) if asked else {}
             for topic, answer in answers.items():
@@ -44,7 +51,7 @@ class TopicSettings:
                     if error.args[0].code() not in _NOT_FOR_US:
                         raise
                 else:
-                    found[topic.name] = topic_kept({name: str(entry.value) for name, entry in read.items()})
+                    found[topic.name] = {name: str(entry.value) for name, entry in read.items()}
         return found
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
 _PLACEHOLDERS = {"source", "db", "table"}
-#: Topics of `<prefix>.<name>` that are rowlock's own.
-_RESERVED_SOURCES = {"control", "watermark", "position", "copy"}
+#: Topics of `<prefix>.<name>` that are rowlock's own (schemas.wire.topic_names.OWN_TOPICS).
+_RESERVED_SOURCES = {"control", "watermark", "position", "copy", "audit"}
 
 #: Client settings that rowlock fixes, and why they cannot be set.
 FIXED_OPTIONS: Mapping[str, str] = {

@@ -19,8 +19,20 @@ from schemas.table.names import meant, table_text
 from schemas.wire.copies import CopyRequest
 from schemas.wire.event import ENVELOPE_VERSION, NUMBERS_VERSION, Event, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
+from schemas.wire.topic_names import is_former
 
 MAJOR = int(NUMBERS_VERSION.partition(".")[0])
+
+POSITION_FORMAT = 2
+"""The newest format of position records that this version reads: 2 has names of topics that older versions do not compute."""
+
+
+class _Needs(msgspec.Struct):
+    """A position record that older versions must not go on from. `needs`: the lowest format whose readers may."""
+
+    needs: int
+    record: msgspec.Raw
+
 
 _T = TypeVar("_T")
 #: Debezium's are "3.0.1.Final": its records are foreign, not newer.
@@ -30,6 +42,7 @@ _EVENT = msgspec.json.Decoder(Event)
 _TABLE = msgspec.json.Decoder(Table)
 _STORED_POSITION = msgspec.json.Decoder(StoredPosition)
 _WATERMARK = msgspec.json.Decoder(Watermark)
+_NEEDS = msgspec.json.Decoder(_Needs)
 _COPY_REQUEST = msgspec.json.Decoder(CopyRequest)
 #: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
 #: newer ones (an event without them has the bytes it always had), then all.
@@ -117,8 +130,14 @@ def decode_table(raw: bytes | str) -> Table:
 
 
 def encode_stored_position(record: StoredPosition) -> bytes:
-    """Return the Kafka value of a position record."""
-    return _ENCODER.encode(record)
+    """Return the Kafka value of a position record. Versions that compute names of topics cannot decode one whose names are others."""
+    raw = _ENCODER.encode(record)
+    if record.topics is None:
+        return raw.removesuffix(b',"topics":null}') + b"}"
+    names = record.topics.items()
+    if all(is_former(record.source, meant(text)[0], topic) for text, topic in names):
+        return raw
+    return b'{"needs":%d,"record":%b}' % (POSITION_FORMAT, raw)
 
 
 def decode_stored_position(raw: bytes) -> StoredPosition:
@@ -126,6 +145,14 @@ def decode_stored_position(raw: bytes) -> StoredPosition:
 
     An older version wrote two tables alike where a name has a dot: what it says of the one is taken to be of both (`meant`).
     """
+    if raw.startswith(b'{"needs":'):
+        wrapped = _decode(_NEEDS, raw, "a position record")
+        if wrapped.needs > POSITION_FORMAT:
+            raise EnvelopeError(
+                f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this version reads {POSITION_FORMAT}): "
+                "run that version or a later one"
+            )
+        raw = bytes(wrapped.record)
     record = _decode(_STORED_POSITION, raw, "a position record")
     return msgspec.structs.replace(
         record,

@@ -18,7 +18,9 @@ from schemas.wire.position import Position
 
 
 def table_topic(prefix: str, source: str, db: str, table: str) -> str:
-    return f"{prefix}.{source}.{topic_part(db)}.{topic_part(table)}"
+    """Return the name that versions without `StoredPosition.topics` compute for a table's topic. Most tables still have it; which one a
+    table has, only the record says (docs/adr/0031)."""
+    return f"{prefix}.{source}.{former_part(db)}.{former_part(table)}"
 
 
 def source_topic(prefix: str, source: str) -> str:
@@ -33,22 +35,8 @@ def position_topic(prefix: str, source: str) -> str:
     return f"{prefix}.{source}.position"
 
 
-TOPIC_LENGTH = 249
-"""Characters of a topic's name that Kafka takes."""
-
-
-def topic_refusal(topic: str, table: str) -> str | None:
-    """Return why `table` cannot be captured into `topic`: Kafka does not take a topic of this name. None: it does."""
-    if len(topic) <= TOPIC_LENGTH:
-        return None
-    return (
-        f"table {table}: its topic's name would have {len(topic)} characters (others than letters, digits, _ and - count up to nine each), and Kafka "
-        f"takes {TOPIC_LENGTH}: shorten kafka.prefix or the table's name, or exclude the table"
-    )
-
-
-def topic_part(name: str) -> str:
-    """Return `name` with every character Kafka refuses (and "_" itself followed by "x") escaped as `_xHH…_`."""
+def former_part(name: str) -> str:
+    """Return `name` with every character that Kafka refuses as `_x<utf-8>_`. A literal text of that form stays as it is."""
     out = []
     for char in name:
         if char.isascii() and (char.isalnum() or char in "_-"):
@@ -58,20 +46,24 @@ def topic_part(name: str) -> str:
     return "".join(out)
 
 
-def unescape(part: str) -> str:
-    """Undo `topic_part`."""
+def unescaped(part: str) -> str:
+    """Return a part of a topic's name for people; nothing may be decided by it."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
 
 
 _ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
-def place_of_topic(topic: str) -> tuple[str, str]:
-    """Return (database, table) of a topic that `table_topic` named: of names as they stand there, only the prefix may hold dots.
+def origin_of_topic(topic: str) -> tuple[str, str] | None:
+    """Return (prefix, source) of a table's topic: two parts without dots follow them. None: the name has too few parts."""
+    parts = topic.rsplit(".", 3)
+    return (parts[0], parts[1]) if len(parts) == 4 else None
 
-    A name that is none of these has no database."""
-    db, table = ("", *topic.rsplit(".", 2))[-2:]
-    return unescape(db), unescape(table)
+
+def source_of(topic: str) -> str:
+    """Return the source of a table's topic; "": the name is of none."""
+    origin = origin_of_topic(topic)
+    return "" if origin is None else origin[1]
 
 
 class Identity(msgspec.Struct, kw_only=True):
@@ -173,6 +165,8 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     copy_requests: int = msgspec.field(name="copy_requests", default=0)
     #: of captured tables that a tool alters just now
     shadows: tuple[Shadow, ...] = msgspec.field(name="shadows", default=())
+    #: "db.table" → the topic that is assigned to it (schemas/wire/topic_names.py). None: by a version that computed the names.
+    topics: dict[str, str] | None = msgspec.field(name="topics", default=None)
 
 
 #: `Watermark.ended` of a source whose snapshot was all there was to do.

@@ -52,7 +52,13 @@ def _position() -> StoredPosition:
         anchors={name: next(iter(made.anchors.values()))},
         stops={name: next(iter(made.stops.values()))},
         copies={table_text(copy.db, copy.table): copy},
+        topics={name: f"rowlock.{made.source}.{name}"},
     )
+
+
+def _position_of_other_names() -> StoredPosition:
+    """A record with a topic whose name earlier versions do not compute."""
+    return replace(_position(), topics={"bank.acct": "rowlock.source.bank.acct-1"})
 
 
 STRUCTURES = (
@@ -66,7 +72,15 @@ STRUCTURES = (
     ),
     Structure(
         "position-record",
-        (Case("record", _position(), codec.encode_stored_position, codec.decode_stored_position),),
+        (
+            Case("record", _position(), codec.encode_stored_position, codec.decode_stored_position),
+            Case(
+                "other-names",
+                _position_of_other_names(),
+                codec.encode_stored_position,
+                codec.decode_stored_position,
+            ),
+        ),
         (StoredPosition,),
     ),
     Structure(

@@ -6,7 +6,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -33,12 +33,14 @@ from rowlock.inspect.status import StatusReader
 from rowlock.views.kafka import Span
 from schemas.config.model import Config
 from schemas.table.model import ColumnType, Kind, Row
+from schemas.table.names import TableName
 from schemas.wire.codec import encode_event
 from schemas.wire.event import Event
 from schemas.wire.records import table_topic
 from tests.apply_kit import FakeSource, account_table
 from tests.copy_kit import CopyOf
 from tests.targets_kit import KINDS, Target, fresh
+from tests.topic_kit import usual_tables
 
 
 class Real:
@@ -480,6 +482,9 @@ class _Topics:
 
     def partitions(self) -> dict[str, int]:
         return dict.fromkeys(self._ends, 1)
+
+    def tables(self, _sources: object, topics: Collection[str]) -> dict[str, TableName]:
+        return usual_tables(topics)
 
     def span(self, topic: str) -> Span:
         return Span(0, len(self._ends[topic].topic))

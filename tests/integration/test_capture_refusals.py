@@ -202,8 +202,22 @@ def test_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str, tmp
     for future in admin.create_topics([NewTopic(f"{db}.s.{db}.acct", 3, 1)]).values():
         future.result()
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
-    assert "acct (3)" in refused(config)
-    assert "acct (3)" in findings(config)[0].message
+    (found,) = findings(config)
+    assert (found.place, "acct has 3 partitions" in found.message) == (f"source s, table {db}.acct", True)
+    with running(config, "s"):
+        until(
+            lambda: any(f"{db}.acct" in mark.left_out for mark in watermarks(kafka.bootstrap, db, "s")),
+            "the table is left out",
+        )
+
+
+def test_own_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.create_topics([NewTopic(f"{db}.s.position", 3, 1)]).values():
+        future.result()
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
+    assert "position (3)" in refused(config)
+    assert "position (3)" in findings(config)[0].message
 
 
 def test_options_that_break_guarantees(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:

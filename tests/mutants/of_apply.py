@@ -383,7 +383,6 @@ MUTANTS = [
         tests=("tests/unit/test_schemas_debezium.py",),
     ),
     *_of("consumer/attempt/evolution/next_definition.py", ("replace(before.followed_by(table), since=mark[0])", "Stored(table, since=mark[0])"), tests=_SNAPSHOTS),
-    *_of("schemas/wire/records.py", ('("", *topic.rsplit(".", 2))', '("", *topic.split(".", 2))'), tests=_COPIES),
     *_of("schemas/table/names.py", (' if "." in name or "`" in name else name', " if False else name"), tests=("tests/unit/test_copies.py", "tests/unit/test_stops.py")),
     *_of("schemas/wire/copies.py", ("copies.get(table_text(db, table))", 'copies.get(f"{db}.{table}")'), tests=_COPIES),
     *_of(

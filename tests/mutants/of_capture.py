@@ -18,7 +18,73 @@ def _of(file: str, *changes: tuple[str, str], tests: tuple[str, ...] = _STORY) -
     return [Mutant(file, old, new, tests) for old, new in changes]
 
 
+_NAMES = ("tests/unit/test_topic_names.py", "tests/unit/test_table_topics.py")
+
 MUTANTS = [
+    *_of(
+        "schemas/wire/topic_names.py",
+        ('return topic.replace(".", "_")', "return topic"),
+        ("if parts[1] not in OWN_TOPICS and len(", "if len("),
+        ('["_x5f_".join(', '["_".join('),
+        ("not (topic in self._existing or self._is_free(topic, table))", "not self._is_free(topic, table)"),
+        ("            return min(own)\n", "            pass\n"),
+        ("return normalised(topic) not in self._refused", "return True"),
+        ("_SOMETHING_ELSE) in (None, table)", "_SOMETHING_ELSE) in (None, table, _SOMETHING_ELSE)"),
+        ("self._holders.get(topic, table) != table or ", ""),
+        (" if len(tables) == 1}", "}"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "schemas/wire/codec.py",
+        ("    if all(is_former(", "    if True or all(is_former("),
+        ("if wrapped.needs > POSITION_FORMAT:", "if False:"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/resume/table_topics.py",
+        ("            self.save()\n", ""),
+        ("                self.captured.names.refuse(topic)\n", "                pass\n"),
+        ("            if name in refused:\n", "            if False:\n"),
+        ("                self._require_known(name, topic)\n", "                pass\n"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/resume/start_topics.py",
+        ("        self._strays |= topics.peek(self._not_known(selected))\n", ""),
+        ("            self.record = _without_shared(record, shared)\n", ""),
+        ("        stops=stops,\n", ""),
+        ("for text, anchor in record.anchors.items() if text not in gone}", "for text, anchor in record.anchors.items()}"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/resume/startup.py",
+        ("        record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))\n", ""),
+        ("name not in self.captured.tables and name not in unusable]", "name not in self.captured.tables]"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/resume/former_stops.py",
+        ("            if stop is None and name in unusable:\n", "            if False:\n"),
+        ("                self.captured.unsaid.discard(name)  # it has no topic to say it in\n", "                pass\n"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/kafka/topics.py",
+        ("        elif (why := compaction_refusal(name, policies.get(name, \"\"))) is not None:", "        elif (why := None) is not None:"),
+        tests=_NAMES,
+    ),
+    *_of(
+        "producer/loop/ticker.py",
+        ("            if partitions.get(topic, 1) > 1:", "            if False:"),
+        ("if now >= self._next_topics and not self._log.inside:", "if now >= self._next_topics:"),
+        tests=("tests/unit/test_capture_ticker.py",),
+    ),
+    *_of(
+        "schemas/topic_rules.py",
+        ('    if "compact" not in policy:\n', '    if policy != "compact":\n'),
+        ("if wanted in policy.split(\",\") and other not in policy:", "if wanted in policy.split(\",\"):"),
+        tests=_NAMES,
+    ),
     *_of("producer/barriers/unconverted.py", ("    if doubt is not None and definitions.converted(", "    if False and definitions.converted("), tests=_CONVERSIONS),
     *_of(
         "producer/binlog_format/log_event.py",

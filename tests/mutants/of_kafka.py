@@ -95,11 +95,11 @@ MUTANTS = [
         ("if all(not one.issuperset(of.key.columns) for", "if any(not one.issuperset(of.key.columns) for"),
         ("((mine, table), (theirs, there or table))", "((mine, table), (theirs, table))"),
         (
-            "            there, db, name = stored.table, stored.table.db, stored.table.name",
+            "            there, place = stored.table, (stored.table.db, stored.table.name)",
             "            continue",
         ),
-        (" or parts[1] not in sources:", ":"),
-        ("if len(parts) < 4 or parts[0] != own[0]", "if len(parts) < 4"),
+        (" or origin[1] not in sources:", ":"),
+        (" or origin[0] != own[0] or", " or"),
         ("if stored.emptied is not None and offset < stored.emptied:", "if stored.emptied is not None:"),
     ),
     *_of(

@@ -15,6 +15,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from producer.kafka.opened import Opened
+from schemas.wire.topic_names import normalised
+
 Callback = Callable[[Any, Any], None]
 MORE = 0.7
 """How likely a look at Kafka brings another message on its way."""
@@ -65,6 +68,17 @@ class Broker:
         created = {name for name in names if name not in self.topics}
         self.topics.update({name: Topic() for name in created})
         return created
+
+    def open(self, names: Iterable[str]) -> Opened:
+        """Make the topics of tables; like Kafka, none that differs from another one only in `.` and `_`."""
+        opened = Opened(set(), {}, set())
+        for name in sorted(names):
+            if any(normalised(name) == normalised(other) for other in self.topics if other != name):
+                opened.taken.add(name)
+                opened.refused[name] = f"topic {name} collides: choose another"
+            else:
+                opened.created.update(self.ensure([name], {}))
+        return opened
 
     def partitions(self) -> dict[str, int]:
         return dict.fromkeys(self.topics, 1)

@@ -73,7 +73,7 @@ class Found:
                 self.defined = self.begin = where.position
             elif event.copy is not None:
                 return
-            elif where.row < 0:
+            elif where.row < 0 or _anew(event):
                 self.twice = f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
         elif event.stop is not None:
             self.stop, self._stopped_by = event.stop, where.gen
@@ -180,6 +180,8 @@ class TopicJudge:
         self._there: dict[str, set[Where]] = {table: set() for table in topics}
         self._defined: dict[str, Position] = {}
         self._gens: dict[str, int] = {}
+        #: Where a process took a table up that knew nothing of its topic: a predecessor had stopped it there, and it stops again.
+        self._anew: dict[str, Position] = {}
         self._stops: dict[str, tuple[int, TableStop]] = {}  # by which gen, as readers have it
         self._inside = inside
         self.skipped: set[str] = set()  # tables of which readers have gone on at a copy behind a stop
@@ -215,7 +217,10 @@ class TopicJudge:
         elif event.copy is not None and self._stops.pop(table, None) is not None:
             self.skipped.add(table)
         cause = self._cause(table)
-        if cause is None or event.stop is not None or _anew(event):
+        if _anew(event) and cause is not None:
+            self._anew[table] = event.source.position
+        again = event.definition is not None and self._anew.get(table) == event.source.position
+        if cause is None or event.stop is not None or again:
             return
         at = (number, pos)
         if at > cause.start or (at == cause.start and row >= cause.row):
@@ -327,7 +332,7 @@ class TopicJudge:
             if cause is not None:
                 raise Wrong(f"{table} goes on behind {cause}")
             return None
-        if cause is not None and stop.at[1:3] > cause.at:
+        if cause is not None and stop.at[1:3] > cause.at and table not in self._anew:
             raise Wrong(f"{table} stops at {stop.at}, its cause is at {cause}")
         if (cause is None or stop.at[1:3] != cause.at) and not self._may_stop_early(stop):
             raise Wrong(f"{table} stops, and nothing stops it: {stop}")

@@ -24,7 +24,7 @@ from producer.statements.closure import Reach
 from producer.statements.conversions import optimized
 from producer.statements.shadows import ShadowTables
 from producer.stops import Stopped
-from producer.tables import Captured, TableState
+from producer.tables import Captured, TableState, TopicState
 from schemas.config.online_ddl import all_tools
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, Kind, Table
@@ -102,8 +102,8 @@ class Stage:
     def converted(self, *_: object) -> bool:
         return self.converts
 
-    def ensure(self, *_: object) -> set[str]:
-        return set()
+    def open(self, name: tuple[str, str]) -> TopicState:
+        return self.captured.topic(name)
 
     def selected(self, db: str, table: str) -> bool:
         return is_selected(["bank.*"], db, table) and not (self.tools and table.startswith("_t_"))

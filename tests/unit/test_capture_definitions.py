@@ -116,8 +116,9 @@ class World:
 def go(world: World) -> None:
     """Run capture in a World until its time is over."""
     server = SimpleNamespace(log_end=lambda: world.point)
+    topics: Any = SimpleNamespace(partitions=dict)
     ports = Ports(
-        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=NOBODY, open_log=lambda *_: world,
+        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=topics, open_log=lambda *_: world,
         open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
         reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms), stopping=world.stop.is_set,
     )  # fmt: skip

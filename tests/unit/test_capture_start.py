@@ -62,7 +62,9 @@ def test_a_start_goes_on_where_the_record_stands_under_the_next_gen() -> None:
     start.stored(assigned=3)
     start.has(defined())
     started = start.begin()
-    assert start.claimed() == [msgspec.structs.replace(RECORD, gen=5, assigned=3, ts_ms=started.record.ts_ms)]
+    names = {"bank.acct": start.topic()}
+    claimed = msgspec.structs.replace(RECORD, gen=5, assigned=3, ts_ms=started.record.ts_ms, topics=names)
+    assert start.claimed() == [claimed]
     assert not started.fresh
     assert started.published.again
     (event,) = start.sent()

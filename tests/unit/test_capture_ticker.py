@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from producer.decoders.context import SourceContext
-from producer.errors import SnapshotFinishedError, TransientSourceError
+from producer.errors import SnapshotFinishedError, TableStoppedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.resume.started import Started
-from producer.sources.changes import Boundary, TransactionHeader
+from producer.sources.changes import Boundary, LogMoment, TransactionHeader
 from producer.stops import Stopped
 from producer.tables import Captured, TableName, TableState
 from schemas.wire.codec import decode_event
@@ -42,6 +42,9 @@ class Ticking:
         self.acknowledges, self._marked = True, list[Callable[[], None]]()
         self.offsets: dict[str, int] = {}
         did = self.did.append
+        self.counts: dict[str, int] = {}
+        self.silent = False
+        self.splits: list[tuple[TableStoppedError, LogMoment]] = []
         self.captured = Captured("rowlock", "b1")
         for name in (ACCT, STOPPED, UNSAID):
             topic = self.captured.topic(name)
@@ -63,10 +66,10 @@ class Ticking:
         )  # fmt: skip
         ports: Any = SimpleNamespace(
             writer=self, server=lambda: SimpleNamespace(log_end=self.log_end), on_watermark=self.watermarks.append,
-            clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90),
+            clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90), topics=self,
         )  # fmt: skip
         stops: Any = SimpleNamespace(
-            send=lambda name: did(("stop", name)), visible=dict,
+            send=lambda name: did(("stop", name)), visible=dict, stop=self._split,
             left_out=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
         )  # fmt: skip
         copies: Any = SimpleNamespace(poll=lambda: did("requests"), busy=False)
@@ -78,6 +81,15 @@ class Ticking:
             watermarks=self.sender, copies=copies, only_snapshot=only_snapshot,
         )  # fmt: skip
         self.ticker.behind = False
+
+    def partitions(self) -> dict[str, int]:
+        if self.silent:
+            raise TransientSourceError("no broker answers")
+        return self.counts
+
+    def _split(self, error: TableStoppedError, at: LogMoment) -> None:
+        self.did.append("split")
+        self.splits.append((error, at))
 
     def log_end(self) -> tuple[str, int] | None:
         self.did.append("looked")
@@ -223,3 +235,33 @@ def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> No
         expected, commit_ts_ms=70, idle=False, snapshot_pending=(), topics={}, events=8,
         error="bank.x: no key; bank.y: a view", left_out={"bank.x": "no key", "bank.y": "a view"},
     )  # fmt: skip
+
+
+def test_a_topic_that_gets_partitions_stops_its_table_alone() -> None:
+    ticking = Ticking()
+    ticking.captured.known = {ACCT, STOPPED, UNSAID}
+    ticking.captured.usable = {ticking.captured.topic_of(ACCT)}
+    ticking.counts = {ticking.captured.topic_of(ACCT): 2, ticking.captured.topic_of(STOPPED): 3}
+    assert "split" not in ticking.after(29, ticking.ticker.tick)
+    ticking.inside = True
+    assert "split" not in ticking.after(2, ticking.ticker.tick), "a stop stands between transactions"
+    ticking.inside = False
+    did = ticking.after(1, ticking.ticker.tick)
+    assert did.count("split") == 1
+    ((stop, moment),) = ticking.splits
+    assert (stop.cause, stop.tables) == ("topic", frozenset([ACCT]))
+    assert "has 2 partitions" in stop.reason
+    assert (moment.file, moment.pos) == (ticking.point[0], ticking.point[1] - 1)
+    assert not ticking.captured.usable
+
+
+def test_kafka_that_does_not_list_its_topics_is_asked_again() -> None:
+    ticking = Ticking()
+    ticking.captured.known = {ACCT}
+    ticking.counts = {ticking.captured.topic_of(ACCT): 2}
+    ticking.silent = True
+    ticking.after(31, ticking.ticker.tick)
+    assert not ticking.splits
+    ticking.silent = False
+    ticking.after(31, ticking.ticker.tick)
+    assert len(ticking.splits) == 1

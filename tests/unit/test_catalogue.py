@@ -23,6 +23,8 @@ from rowlock.errors import CommandError
 from rowlock.inspect.checks.coordination_check import coordination_findings
 from rowlock.processes.run import commands
 from schemas.config.model import Config, CoordinationTls, load_config
+from schemas.table.names import TableName
+from tests.topic_kit import usual_tables
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -56,6 +58,9 @@ class Kafka:
     def topics(self) -> list[str]:
         return list(self.ids)
 
+    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> dict[str, TableName]:
+        return usual_tables(topics)
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         self.asked += 1
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
@@ -83,7 +88,7 @@ def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(
 
     monkeypatch.setattr("consumer.tables.discovery.resolve", resolve)
     topics = [f"rowlock.b1.bank.{table}" for table in ("acct", "bad", "cust")]
-    found = {(unit.pipeline, unit.topic) for unit in units(config, topics)}
+    found = {(unit.pipeline, unit.topic) for unit in units(config, topics, usual_tables(topics))}
     assert found == {(pipeline, topic) for pipeline in "pq" for topic in (topics[0], topics[2])}
 
 

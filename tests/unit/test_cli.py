@@ -23,6 +23,7 @@ from rowlock.processes import log
 from rowlock.views.kafka import Span
 from schemas.config.model import load_config
 from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark
+from tests.topic_kit import usual_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """\
@@ -194,4 +195,6 @@ def test_units_of_a_cluster(config: Path) -> None:
         "rowlock.b2.bank.a",
         "rowlock.b1.x.a",
     ]
-    assert units(load_config(config, {}), topics) == [UnitName("p", "b1", "rowlock.b1.bank.a", "hq")]
+    assert units(load_config(config, {}), topics, usual_tables(topics)) == [
+        UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    ]

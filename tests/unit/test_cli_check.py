@@ -122,6 +122,9 @@ class OfDebezium:
         monkeypatch.setattr(check, "_source", lambda *_: pytest.fail("capture has nothing to say of it"))
         view = SimpleNamespace(partitions=lambda: self.topics, close=lambda: None)
         monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)
+        self.policies: dict[str, str] = {}
+        settings = SimpleNamespace(policies=lambda _topics: self.policies)
+        monkeypatch.setattr(debezium_check, "TopicSettings", lambda _: settings)
         cursor = MagicMock()
         cursor.__enter__.return_value.fetchone.side_effect = lambda: self.compression
         conn = nullcontext(SimpleNamespace(cursor=lambda: cursor))
@@ -156,6 +159,14 @@ def test_a_topic_of_debezium_s_with_several_partitions_is_refused(debezium: OfDe
         "error", "rowlock.b1.bank.acct has 6 partitions, its events have lost their order",
     )  # fmt: skip
     assert "topic.creation.default.partitions=1" in finding.remedy
+
+
+def test_a_compacted_topic_of_debezium_s_is_refused(debezium: OfDebezium) -> None:
+    debezium.policies = {"rowlock.b1.bank.acct": "compact"}
+    (finding,) = debezium()
+    assert (finding.level, finding.place) == ("error", "source b1, topic rowlock.b1.bank.acct")
+    assert "cleanup.policy=compact" in finding.message
+    assert "--add-config cleanup.policy=delete" in finding.remedy
 
 
 def test_compressed_transactions_are_refused(debezium: OfDebezium) -> None:

@@ -104,6 +104,7 @@ def unit(topic: str, offset: int, end: int, lag: float) -> ApplyUnitStatus:
         end_offset=end,
         lag_events=end - offset,
         lag_seconds=lag,
+        table="bank.acct",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +30,10 @@ from rowlock.views.kafka import Span
 from rowlock.views.retention import Kept
 from rowlock.views.source import KeptLog
 from schemas.config.model import Config, load_config
+from schemas.table.names import TableName, table_text
 from schemas.wire.event import Event, Source
-from schemas.wire.records import TableStop, Watermark, table_topic
+from schemas.wire.records import TableStop, Watermark
+from tests.topic_kit import usual_tables
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\
@@ -118,6 +120,9 @@ class Seen:
         self.on_read()
         return {TOPIC: self.split}
 
+    def tables(self, _sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
+        return usual_tables(topics)
+
     def event(self, topic: str, offset: int) -> Event | None:
         assert topic == TOPIC
         self.asked.append(offset)
@@ -161,6 +166,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         watermark=seen.watermark,
         watermark_end=lambda _: 0 if seen.unmarked else 5,
         partitions=seen.partitions,
+        tables=seen.tables,
         event=seen.event,
         debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
         span=lambda _: seen.span,
@@ -277,7 +283,9 @@ def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         status,
         "KafkaView",
-        lambda _: SimpleNamespace(watermark=lambda _: None, watermark_end=lambda _: 0, partitions=dict),
+        lambda _: SimpleNamespace(
+            watermark=lambda _: None, watermark_end=lambda _: 0, partitions=dict, tables=lambda *_: {}
+        ),
     )
     monkeypatch.setattr(status, "PlacementReader", lambda _: SimpleNamespace(read=Placement))
     before = int(time.time() * 1000)
@@ -338,9 +346,9 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
 
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
 def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
-    stopped = TableStatus(".".join(place), "stopped", "seen", "do")
+    stopped = TableStatus(table_text(*place), "stopped", "seen", "do")
     others = [TableStatus("bank.acct", "stopped", "x", "y"), stopped]
-    assert status.stop_of(table_topic("rowlock", "b1", *place), others) is stopped
+    assert status.stop_of(place, others) is stopped
 
 
 def test_where_nobody_leads_nothing_runs(read: Any) -> None:

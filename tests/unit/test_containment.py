@@ -37,7 +37,7 @@ from consumer.units.unit import About
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
 from schemas.findings import debezium_again
-from schemas.wire.records import Watermark, unescape
+from schemas.wire.records import Watermark, unescaped
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
 from tests.hands_kit import operations
@@ -193,7 +193,9 @@ def test_what_spark_breaks_stops_no_unit() -> None:
 @pytest.fixture
 def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
     cluster = SimpleNamespace(
-        described=lambda _: {TOPIC: Described("id", 1)}, bounds=lambda _: {TOPIC: (0, 0)}
+        described=lambda _: {TOPIC: Described("id", 1)},
+        bounds=lambda _: {TOPIC: (0, 0)},
+        policy=lambda _: "delete",
     )
     monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
     target = FakeTarget()
@@ -279,7 +281,7 @@ def test_a_watermark_that_cannot_be_read_is_its_sources_own(monkeypatch: pytest.
     assert times.times("b", "t", 1) == (7, 7)
 
 
-def test_a_topic_of_a_strange_name_is_read_as_it_stands() -> None:
+def test_a_topic_of_a_strange_name_is_shown_as_it_stands() -> None:
     """An odd number of digits is none of ours; it must not end the look at all topics."""
-    assert unescape("t_xabc_") == "t_xabc_"
-    assert unescape("a_x2e_b") == "a.b"
+    assert unescaped("t_xabc_") == "t_xabc_"
+    assert unescaped("a_x2e_b") == "a.b"

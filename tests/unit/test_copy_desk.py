@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from schemas.config.model import load_config
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_of
 from schemas.wire.records import Watermark, table_topic
 from tests.apply_kit import write_config
+from tests.topic_kit import usual_tables
 
 UNIT = About("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
 NEED = CopyNeed(41, "rows-replaced")
@@ -49,7 +51,8 @@ class Desk:
         self.place = ("bank", "my acct")
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
-        settings = PipelineSettings.of(load_config(path), "p", 1)
+        known: Any = SimpleNamespace(of=lambda _sources, topics: usual_tables(topics))
+        settings = replace(PipelineSettings.of(load_config(path), "p", 1), tables=known)
         self.desk = UnitCopies(
             settings,
             lambda source, *place: self.state if (source, place) == ("branch1", self.place) else None,

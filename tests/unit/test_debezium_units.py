@@ -27,6 +27,7 @@ from rowlock.views.kafka import Span
 from schemas.config.model import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table.model import Table
+from schemas.table.names import TableName
 from schemas.wire.codec import decode_table
 from tests.apply_kit import account_table
 from tests.fake_target import FakeTarget
@@ -114,9 +115,12 @@ class Hand:
         self.source: Table | Exception = account_table()
         self.asked = 0
         self.partitions = 1
+        self.policy: str | None = "delete"
         monkeypatch.setattr(takeover, "read_definition", self._read)
         cluster = SimpleNamespace(
-            described=lambda _: {TOPIC: Described("id", self.partitions)}, bounds=lambda _: {TOPIC: (0, 0)}
+            described=lambda _: {TOPIC: Described("id", self.partitions)},
+            bounds=lambda _: {TOPIC: (0, 0)},
+            policy=lambda _: self.policy,
         )
         self._hands = operations(
             PipelineSettings.of(config, "p", slots=1), lambda: Entered(self.target), cluster
@@ -182,6 +186,17 @@ def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
     assert hand.target.state.unit.stopped == "source b1: no key"
 
 
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_compacted_topic_waits_for_a_person(hand: Hand, policy: str) -> None:
+    hand.policy = policy
+    failed = hand.take()
+    assert isinstance(failed, Failed)
+    assert failed.waits
+    assert failed.error.startswith(f"topic {TOPIC} has cleanup.policy={policy}")
+    hand.policy = None  # the user may not see it
+    assert isinstance(hand.take(), Took)
+
+
 def test_a_topic_with_several_partitions_waits_for_a_person(hand: Hand) -> None:
     """Only its first partition would be read, and nobody would know."""
     hand.partitions = 3
@@ -227,6 +242,9 @@ class TestCaughtUp:
 
         def partitions(self) -> dict[str, int]:
             return {name: partitions for name, (_, partitions) in self.topics.items()}
+
+        def tables(self, _sources: object, _topics: object) -> dict[str, TableName]:
+            return {}
 
         def spans(self, names: set[str]) -> dict[str, Span]:
             return {name: Span(0, self.topics[name][0]) for name in names}

@@ -251,12 +251,16 @@ def test_a_row_that_does_not_fit_its_definition_stops_its_table_alone(site: File
     assert test_sources.captured(site, "b") == {1: 2}
 
 
-def test_a_table_without_a_possible_topic_is_left_out_and_said(site: FileSite) -> None:
+def test_a_table_whose_name_is_too_long_for_a_topic_gets_a_shorter_one(site: FileSite) -> None:
     name = "n" * 250
     site.database.define(definition(name))
     site.put("a", 1, 1)
+    site.put(name, 1, 2)
     site.run()
-    assert "shorten kafka.prefix" in site.watermarks()[-1].left_out[f"{site.db}.{name}"]
+    (topic,) = (topic for topic in site.broker.topics if "nnn" in topic)
+    assert len(topic) == 249
+    rows = [decode_event(each.value() or b"") for each in site.broker.topics[topic].records]
+    assert {(event.source.table, event.after["id"]) for event in rows if event.after} == {(name, 2)}
     assert {event.after["id"] for event in site.events("a") if event.after} == {1}
 
 

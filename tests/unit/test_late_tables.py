@@ -67,7 +67,7 @@ class World:
         self.started = Started(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
         self.there = 0  # messages that a predecessor has written since the start
         nothing: Any = SimpleNamespace(
-            send=self.send, drain=lambda: None, ensure=lambda *_: None, at=self.proof, offsets={}
+            send=self.send, drain=lambda: None, open=self.captured.topic, at=self.proof, offsets={}
         )
         self.concern = StatementConcern(self.captured, lambda *_: True, Names(), nothing)
         self.new_tables = NewTables(
@@ -365,5 +365,5 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
     writer: Any = None
     stops = FormerStops(tables, config, writer, captured)
     found = {captured.topic_of(name): TopicTails(tables={name: Tail()}) for name in gone}
-    stops.take(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found)
+    stops.take(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found, {})
     assert (sorted(captured.stopped), asked) == (gone, ["names"])

@@ -38,7 +38,6 @@ from schemas.io.scratch import nameless_database
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event
 from schemas.wire.copies import CopyMark
-from schemas.wire.records import place_of_topic, table_topic
 from tests.apply_kit import FakeSource, account_table
 
 TABLE = account_table()
@@ -247,13 +246,6 @@ def test_a_begin_behind_an_event_of_a_later_capture_is_none_to_go_on_at() -> Non
 
 def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
     return replace(lane, **changes)
-
-
-@pytest.mark.parametrize(
-    "place", [("bank", "acct"), ("bank.2024", "acct"), ("bank", "2024.my acct"), ("b", "c.b.c")]
-)
-def test_a_topic_tells_its_table(place: tuple[str, str]) -> None:
-    assert place_of_topic(table_topic("a.b", "c", *place)) == place
 
 
 @pytest.mark.parametrize(

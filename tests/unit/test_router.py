@@ -8,8 +8,8 @@ from consumer.errors import TargetConfigError
 from consumer.tables.discovery import select_topics
 from consumer.tables.router import TableRoute, fingerprint, key_function, resolve, target_table, wanted_table
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.records import table_topic, topic_part, topic_refusal, unescape
 from tests.apply_kit import account_table
+from tests.topic_kit import usual_tables
 
 TO_HQ = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
 
@@ -133,13 +133,10 @@ def test_topics_are_chosen_by_source_and_route() -> None:
         "rl.control",
         "other.north.bank.acct",
     ]
-    found = select_topics(names, prefix="rl", sources=["north", "east"], routes=[TO_HQ])
+    found = select_topics(
+        names, prefix="rl", sources=["north", "east"], routes=[TO_HQ], assigned=usual_tables(names)
+    )
     assert found == {"rl.north.bank.acct": "north", "rl.north.bank.odd_x24_name": "north"}
-
-
-@pytest.mark.parametrize("name", ["plain", "odd$name", "ümläut", "with.dot", "a b"])
-def test_escaped_names_come_back(name: str) -> None:
-    assert unescape(topic_part(name)) == name
 
 
 def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
@@ -154,15 +151,15 @@ def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
         "__debezium-heartbeat.rl.north",
     ]
     found = select_topics(
-        names, prefix="rl", sources=["north"], routes=[TO_HQ], tables={"north": ["*.*", "!bank.tmp_*"]}
+        names,
+        prefix="rl",
+        sources=["north"],
+        routes=[TO_HQ],
+        assigned={},
+        debezium={"north": ["*.*", "!bank.tmp_*"]},
     )
     assert sorted(found) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
     assert select_topics(
         names[3:4], prefix="rl", sources=["north"], routes=[TableRoute("bank.odd_x24_name", "public.{table}")],
-        tables={"north": ["bank.odd_*"]},
+        assigned={}, debezium={"north": ["bank.odd_*"]},
     ) == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip
-
-
-def test_a_name_that_no_topic_can_have_is_told() -> None:
-    assert topic_refusal(table_topic("p", "s", "bank", "x" * 64), "bank.x") is None
-    assert "takes 249: shorten" in str(topic_refusal(table_topic("p", "s", "bank", "账" * 64), "bank.账"))

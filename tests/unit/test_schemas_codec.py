@@ -40,6 +40,8 @@ EVENTS = (
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event)),
+    "record-position-names": (codec.decode_stored_position, codec.encode_stored_position),
+    "record-position-other-names": (codec.decode_stored_position, codec.encode_stored_position),
     "record-position": (codec.decode_stored_position, codec.encode_stored_position),
     "record-watermark": (codec.decode_watermark, codec.encode_watermark),
     "record-copy-request": (codec.decode_copy_request, codec.encode_copy_request),
@@ -87,6 +89,8 @@ def test_golden_events_fit_the_schema(name: str) -> None:
 
 def test_golden_records_fit_the_schema() -> None:
     definition("stored_position").validate(json.loads(golden("record-position")))
+    definition("stored_position").validate(json.loads(golden("record-position-names")))
+    definition("stored_position").validate(json.loads(golden("record-position-other-names"))["record"])
     definition("watermark").validate(json.loads(golden("record-watermark")))
     definition("copy_request").validate(json.loads(golden("record-copy-request")))
 

@@ -18,6 +18,7 @@ from consumer.tables.stored import Stored
 from consumer.targets.kafka.store.state import ProgressRecord, Units, Written
 from rowlock.inspect.checks.flows import Flow, not_kept_apart
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.topic_kit import usual_tables
 
 ACCT = Table(
     db="bank",
@@ -134,7 +135,10 @@ def test_a_unit_knows_the_others_of_its_pipeline(
     routes = [TableRoute("bank.*", "head.{table}", **route)]
     mine = to("plain", dict.fromkeys(add, "b1"))
     writers = {topic: (each, 7) for topic, each in units.items()}
-    found = shared_with(ACCT, mine, "a.b.b1.bank.acct", writers, routes)
+    tables = usual_tables(units)
+    found = shared_with(
+        ACCT, mine, "a.b.b1.bank.acct", writers, routes, table_of=lambda _, topic: tables[topic]
+    )
     assert (said in found and "add: " in found and "is no more" in found) if said else not found
     elsewhere = [TableRoute("bank.*", "head.{source}_{table}", **route)]
     assert shared_with(ACCT, mine, "a.b.b1.bank.acct", writers, elsewhere) == ""
@@ -183,7 +187,7 @@ class Target:
 
 def test_a_worker_refuses_to_open_a_topic_of_mixed_rows() -> None:
     routes = (TableRoute("bank.*", "head.{table}", topic=TopicOptions(format="plain", kinds=KINDS)),)
-    spec = UnitSpec(MINE, "b1", 1, "", routes, 1)
+    spec = UnitSpec(MINE, "b1", 1, "", routes, 1, table_of=lambda _source, _topic: ("bank", "acct"))
     with pytest.raises(UnitStoppedError, match=r"^topic head\.acct: b2:bank\.acct writes it, too"):
         prepared(spec, cast(Any, Target()), Stored(ACCT), first=True)
 

@@ -25,6 +25,7 @@ from consumer.tables.event_decoder import (
     decode_none,
     full_event,
 )
+from schemas.findings import START_OVER
 from schemas.table.model import Row
 from schemas.wire.event import Event
 
@@ -139,7 +140,10 @@ class EnvelopeReader(RecordReader):
                     yield self._barrier(offset, raw)
                     decode, row = self._tools()
                     judge = self._dedup.judge
-        except UnitStoppedError:
+        except UnitStoppedError as error:
+            if self._in_force is None and isinstance(error, CopyNeededError) and error.table is None and raw:
+                source = full_event(self._topic, offset, raw).source
+                error.table = source.db, source.table
             yield self._rows(changes, offset - 1)
             raise
         yield self._rows(changes, offset)
@@ -160,10 +164,10 @@ class EnvelopeReader(RecordReader):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_event(topic, offset, raw, error) from error
         source = full_event(topic, offset, raw).source  # looks at the version
-        if in_force is not None and source.table != in_force.source.name:
+        if in_force is not None and (source.db, source.table) != (in_force.source.db, in_force.source.name):
             raise UnitStoppedError(
                 f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
-                f"{in_force.source.name}: one table a topic is what this version applies"
+                f"{in_force.source.db}.{in_force.source.name}, and rows of two tables cannot be told apart there: {START_OVER}"
             )
         return event
 

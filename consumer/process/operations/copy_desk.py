@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from consumer.attempt.readers.kafka_reader import read_rest, reader_settings
 from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import CopyNeed
+from consumer.errors import TransientError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.unit import About
 from schemas.config.model import KafkaConfig
@@ -25,7 +26,6 @@ from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
 from schemas.wire.debezium_snapshot import SnapshotScan
-from schemas.wire.records import place_of_topic
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +71,8 @@ class UnitCopies:
     def _state(self, unit: About) -> CopyState | None:
         if unit.source in self._pipeline.debezium:
             return None
-        return self._states(unit.source, *place_of_topic(unit.topic))
+        table = self._pipeline.table_of(unit.source, unit.topic)
+        return None if table is None else self._states(unit.source, *table)
 
     def look(self, unit: About, need: CopyNeed, why: str) -> CopySeen:
         """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
@@ -98,8 +99,10 @@ class UnitCopies:
         return CopySeen(scan.found is not None, None, scan.found)
 
     def _request(self, unit: About, need: CopyNeed) -> CopyRequest:
-        repair = self._pipeline.config.repair
-        db, table = place_of_topic(unit.topic)
+        repair, found = self._pipeline.config.repair, self._pipeline.table_of(unit.source, unit.topic)
+        if found is None:
+            raise TransientError(f"{unit.topic}: no record of capture names its table yet")
+        db, table = found
         place = "\0".join((self._pipeline.name, unit.topic, unit.topic_id, str(need.after)))
         return CopyRequest(
             id=hashlib.blake2b(place.encode(), digest_size=12).hexdigest(),

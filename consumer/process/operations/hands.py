@@ -19,6 +19,7 @@ from consumer.tables.discovery import Cluster, Described
 from consumer.units.messages import Failed
 from consumer.units.unit import About
 from schemas.findings import START_OVER
+from schemas.topic_rules import compaction_refusal, partitions_refusal
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +86,21 @@ class UnitTopics:
 
     def described(self, unit: About) -> Described | None:
         return self._cluster.described([unit.topic]).get(unit.topic)
+
+    def split(self, unit: About, *, debezium: bool) -> str | None:
+        """Return why a topic with several partitions is not applied; None: it has one. Raises TransientError."""
+        found = self.described(unit)
+        return found and partitions_refusal(unit.topic, found.partitions, debezium=debezium)
+
+    def refusal(self, unit: About, *, debezium: bool) -> str | None:
+        """Return why the topic's settings keep its events from being applied; None: nothing does, as far as the user may see them.
+
+        Raises TransientError.
+        """
+        if (split := self.split(unit, debezium=debezium)) is not None:
+            return split
+        policy = self._cluster.policy(unit.topic)
+        return None if policy is None else compaction_refusal(unit.topic, policy)
 
     def awaited(self, unit: About) -> Bounds:
         """Return the bounds of a topic that may come yet. Raises TransientError."""

@@ -26,6 +26,7 @@ from schemas.table.fills import Fill, fill_of
 from schemas.table.model import Table
 from schemas.table.names import Names
 from schemas.wire.event import ColumnChanges
+from schemas.wire.records import origin_of_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +188,16 @@ def sharers(
 ) -> dict[str, Table]:
     """Return topic → what it wants of the target table `place`, of the other units of a pipeline that write it.
 
-    `topic`: of this unit. A topic's name is the prefix, its source, database and table; only the prefix may hold dots.
+    `topic`: of this unit.
     """
-    own = topic.rsplit(".", 3)
+    own = origin_of_topic(topic)
     found: dict[str, Table] = {}
     for other, state in units.items():
-        parts = other.rsplit(".", 3)
-        if other == topic or state.definition is None or len(parts) < 4 or parts[0] != own[0]:
+        origin = origin_of_topic(other)
+        if other == topic or state.definition is None or own is None or origin is None or origin[0] != own[0]:
             continue
         stored = decode_stored(state.definition)
-        routed = resolve(routes, parts[1], stored.table.db, stored.table.name)
+        routed = resolve(routes, origin[1], stored.table.db, stored.table.name)
         if routed is not None and (routed.schema, routed.table) == place:
             found[other] = wanted_table(stored.table, routed, stored.names)
     return found

@@ -9,17 +9,18 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from consumer.tables.discovery import partitions_refusal
 from rowlock.coordinator.units import NO_TOPICS_REMEDY, no_topics
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import source_connection
+from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.findings import Finding, seen_and_remedy
 from schemas.io.mysql_foreign_keys import cascading_foreign_keys
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import table_text
+from schemas.topic_rules import compaction_refusal, partitions_refusal
 from schemas.wire.debezium import debezium_topic
 
 UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or take the table out of `tables`"
@@ -58,10 +59,13 @@ def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator
     with contextlib.closing(KafkaView(config.kafka)) as view:
         partitions = view.partitions()
     found = sorted(topics.keys() & partitions.keys())
+    policies: dict[str, str] = {}
+    with contextlib.suppress(CommandError):
+        policies = TopicSettings(config.kafka).policies(found)
     for topic in found:
-        if refusal := partitions_refusal(topic, partitions[topic], debezium=True):
-            message, _, remedy = refusal.rpartition(": ")
-            yield Finding("error", f"source {name}, topic {topic}", message, remedy)
+        refusal = partitions_refusal(topic, partitions[topic], debezium=True)
+        if refusal := refusal or compaction_refusal(topic, policies.get(topic, "")):
+            yield Finding("error", f"source {name}, topic {topic}", *seen_and_remedy(refusal))
     if not found:
         message = no_topics(config, name).partition(": ")[2]
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)

@@ -14,7 +14,7 @@ import msgspec
 from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
 from rowlock.views.retention import in_bytes
 from schemas.findings import START_OVER, copy_again
-from schemas.wire.records import place_of_topic
+from schemas.table.names import meant
 
 NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
 
@@ -161,7 +161,7 @@ def _tables(source: StoredSource) -> Iterator[PlannedTable]:
     taken_out = {table for table, cause in source.stops.items() if cause == "deselected"}
     for table, topic in sorted(source.selected.items()):
         if table in taken_out:
-            note = f"it stays as it is until it is copied: {copy_again(*place_of_topic(topic))}"
+            note = f"it stays as it is until it is copied: {copy_again(*meant(table)[0])}"
             yield PlannedTable(source.name, table, AGAIN, topic, note=note)
         elif table not in source.known:
             rows, size = source.sizes.get(table, (0, 0)) if source.copies else (None, None)

@@ -13,6 +13,7 @@ from consumer.tables.router import topic_table, wanted_table
 from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.dialect import open_target
+from producer.checks.preflight import names_now
 from producer.errors import CaptureError
 from producer.kafka.topic_reader import TopicReader
 from producer.resume.positions import PositionStore
@@ -28,16 +29,26 @@ from schemas.config.model import Config
 from schemas.errors import EnvelopeError
 from schemas.table.model import Table
 from schemas.table.names import table_text
-from schemas.wire.records import StoredPosition, position_topic, table_topic
+from schemas.wire.debezium import debezium_topic
+from schemas.wire.records import StoredPosition, position_topic
+from schemas.wire.topic_names import TopicNames
 
 
 def plan_of(config: Config) -> RunPlan:
     """Return what the configuration would change. Raises CommandError where a server does not answer."""
     topics = _topics(config)
     tables = {name: selected_tables(source, name) for name, source in config.sources.items()}
-    sources = [_source(config, name, tables[name].tables, topics) for name in captured_sources(config)]
+    records = {
+        name: _position(config, name) if position_topic(config.kafka.prefix, name) in topics else None
+        for name in captured_sources(config)
+    }
+    names = {name: _names(config, name, topics, record) for name, record in records.items()}
+    sources = [
+        _source(config, name, tables[name].tables, topics, record=record, names=names[name])
+        for name, record in records.items()
+    ]
     found = flows(config, {name: each.tables for name, each in tables.items()})
-    stored = [each for pipeline in config.pipelines for each in _flows(config, pipeline, found)]
+    stored = [each for pipeline in config.pipelines for each in _flows(config, pipeline, found, names)]
     return planned(sources, stored, _asked(config))
 
 
@@ -49,17 +60,28 @@ def _topics(config: Config) -> frozenset[str]:
         view.close()
 
 
-def _source(config: Config, name: str, tables: list[Table], topics: frozenset[str]) -> StoredSource:
-    prefix, source = config.kafka.prefix, config.sources[name]
-    record = _position(config, name) if position_topic(prefix, name) in topics else None
+def _names(config: Config, name: str, topics: frozenset[str], record: StoredPosition | None) -> TopicNames:
+    try:
+        return names_now(config, name, topics, record)
+    except CaptureError as error:
+        raise CommandError(f"source {name}: its topics cannot be read: {error}") from error
+
+
+def _source(
+    config: Config,
+    name: str,
+    tables: list[Table],
+    topics: frozenset[str],
+    *,
+    record: StoredPosition | None,
+    names: TopicNames,
+) -> StoredSource:
+    source = config.sources[name]
     known = frozenset(record.anchors) | frozenset(record.snapshot_done) if record else frozenset[str]()
     new = [table for table in tables if table_text(table.db, table.name) not in known]
     return StoredSource(
         name,
-        {
-            table_text(table.db, table.name): table_topic(prefix, name, table.db, table.name)
-            for table in tables
-        },
+        {table_text(table.db, table.name): names.of((table.db, table.name)) for table in tables},
         known=known,
         stops={table: stop.cause for table, stop in record.stops.items()} if record else {},
         topics=topics,
@@ -76,7 +98,9 @@ def _position(config: Config, name: str) -> StoredPosition | None:
         raise CommandError(f"source {name}: its stored position cannot be read: {error}") from error
 
 
-def _flows(config: Config, pipeline: str, found: list[Flow]) -> Iterator[StoredFlow]:
+def _flows(
+    config: Config, pipeline: str, found: list[Flow], names: Mapping[str, TopicNames]
+) -> Iterator[StoredFlow]:
     options = config.pipelines[pipeline]
     settings = PipelineSettings.of(config, pipeline, slots=1)
     layout = _layout(settings.layout)
@@ -88,18 +112,30 @@ def _flows(config: Config, pipeline: str, found: list[Flow]) -> Iterator[StoredF
     try:
         known = known_topics(cast(TargetView, session), pipeline)
         for flow in mine:
-            yield _flow(config, flow, cast(UnitTarget, session), known, layout)
+            yield _flow(
+                config,
+                flow,
+                _topic(config, flow, names),
+                cast(UnitTarget, session),
+                known=known,
+                layout=layout,
+            )
     except ConsumerError as error:
         raise CommandError(f"target {options.target}: {error}") from error
     finally:
         session.close()
 
 
+def _topic(config: Config, flow: Flow, names: Mapping[str, TopicNames]) -> str:
+    place = flow.table.db, flow.table.name
+    found = names.get(flow.source)
+    return debezium_topic(config.kafka.prefix, flow.source, *place) if found is None else found.of(place)
+
+
 def _flow(
-    config: Config, flow: Flow, session: UnitTarget, known: set[str], layout: tuple[int, str]
+    config: Config, flow: Flow, topic: str, session: UnitTarget, *, known: set[str], layout: tuple[int, str]
 ) -> StoredFlow:
     columns, there = _columns(flow, session)
-    topic = table_topic(config.kafka.prefix, flow.source, flow.table.db, flow.table.name)
     unit = ApplyUnit(flow.pipeline, topic)
     rows, _ = progress(cast(TargetView, session), known, unit)
     return StoredFlow(

@@ -1,1 +1,1 @@
-"""What a database server refuses, in words: its version, and what is read of its catalog."""
+"""Errors of database servers as sentences: versions that are refused, and reads of a catalog that fail."""

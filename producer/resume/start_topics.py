@@ -1,0 +1,103 @@
+"""Topics of tables at a start: names that are stored or found, topics that are made, and tables that can have none (docs/adr/0031)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+import structlog
+
+from producer.errors import TableStoppedError
+from producer.resume.repeats import now_ms
+from producer.resume.table_topics import TableTopics
+from producer.resume.topic_recovery import TopicTails
+from producer.stops import Cause
+from producer.tables import TableName, dotted
+from schemas.findings import copy_again
+from schemas.table.names import meant
+from schemas.wire.position import binlog_file_number
+from schemas.wire.records import StoredPosition
+from schemas.wire.topic_names import stored_names
+
+_log = structlog.get_logger("capture")
+
+
+class StartTopics:
+    """The topics of a source's tables as a start has them, once it is made: every name is chosen, and every topic made.
+
+    `selected`: the tables to capture. `record`: the newest one, with the stops that follow from its topics.
+    """
+
+    def __init__(self, topics: TableTopics, record: StoredPosition | None, selected: list[TableName]) -> None:
+        self._captured = topics.captured
+        self.record = record
+        abandoned: Collection[str] = ()
+        stored, shared = ({}, {}) if record is None else stored_names(record, self._captured.prefix)
+        names = self._captured.names
+        names.assigned = stored
+        self._strays = topics.look()
+        if record is not None and record.topics is None:
+            names.keep_existing()
+            shared = {topic: tables for topic, tables in shared.items() if names.exists(topic)}
+            abandoned = shared.keys()
+            names.owners = {topic: owner for topic, owner in names.owners.items() if topic not in abandoned}
+            self.record = _without_shared(record, shared)
+        self._strays |= topics.peek(self._not_known(selected))
+        # A topic is its table's from now on whose events it holds, unless that one has another topic.
+        self._strays = {
+            topic: found
+            for topic, found in self._strays.items()
+            if topic not in abandoned and all(names.of(name) == topic for name in found.tables)
+        }
+        self.created, self.unusable = topics.make(selected)
+        """The topics that were made, and the selected tables whose topics may not be written, with the reason."""
+        self.names = [name for name in selected if names.has_topic(name)]
+        """The selected tables that have a topic."""
+
+    def _not_known(self, selected: list[TableName]) -> list[str]:
+        """Return the topics of tables that are neither to be captured nor in the record otherwise: a process has named them just before it ended."""
+        names, record = self._captured.names, self.record
+        known = {*selected} if record is None else {*selected, *_tables_in(record)}
+        return [
+            topic for table, topic in names.assigned.items() if table not in known and names.exists(topic)
+        ]
+
+    def forgotten(self, known: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:
+        """Add the topics to `found` that hold events of tables which are not known, and return those tables."""
+        left = {
+            topic: each
+            for topic, each in self._strays.items()
+            if topic not in found and not set(each.tables).issubset(known)
+        }
+        found.update(left)
+        return sorted(name for each in left.values() for name in each.tables)
+
+
+def _tables_in(record: StoredPosition) -> set[TableName]:
+    return {name for text in (*record.anchors, *record.stops) for name in meant(text)}
+
+
+def _without_shared(record: StoredPosition, shared: dict[str, list[TableName]]) -> StoredPosition:
+    """Return the record with a stop of each table that has shared its topic with another one: from now on it has a topic of its own, of which the
+    record says nothing."""
+    stops, gone = dict(record.stops), set[str]()
+    cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+    for topic, tables in shared.items():
+        both = " and ".join(map(dotted, tables))
+        for name in tables:
+            error = TableStoppedError(
+                frozenset([name]), "topic",
+                f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot be told apart there; each has a "
+                "topic of its own now", copy_again(*name),
+            )  # fmt: skip
+            stops[dotted(name)] = cause.stop(name, error)
+            gone.add(dotted(name))
+            _log.error(
+                "table stopped", source=record.source, table=dotted(name), cause="topic", reason=error.reason
+            )
+    return msgspec.structs.replace(
+        record,
+        stops=stops,
+        anchors={text: anchor for text, anchor in record.anchors.items() if text not in gone},
+        snapshot_done=tuple(text for text in record.snapshot_done if text not in gone),
+    )

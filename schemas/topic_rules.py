@@ -1,0 +1,47 @@
+"""Rules for the settings of topics in Kafka: a table's topic has one partition and is never compacted. Pure."""
+
+from __future__ import annotations
+
+from schemas.findings import START_OVER
+
+Policy = str
+"""A topic's `cleanup.policy`: words separated by commas."""
+
+
+def _set_policy(topic: str, policy: Policy) -> str:
+    return f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy={policy}"
+
+
+def compaction_refusal(topic: str, policy: Policy) -> str | None:
+    """Return why events cannot be kept in `topic` ("…seen…: remedy"); None: nothing is compacted there."""
+    if "compact" not in policy:
+        return None
+    return (
+        f"topic {topic} has cleanup.policy={policy}, and compaction removes events that are needed in their order: "
+        f"set the policy to delete ({_set_policy(topic, 'delete')})"
+    )
+
+
+def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -> str | None:
+    """Return why a topic with several partitions cannot be applied; None: it has one, or Kafka does not show them yet."""
+    if partitions <= 1:
+        return None
+    remedy = (
+        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it snapshot the table again"
+        if debezium
+        else START_OVER
+    )
+    return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
+
+
+def own_policy_refusal(topic: str, policy: Policy, wanted: Policy) -> str | None:
+    """Return why one of rowlock's own topics cannot be used whose policy is to be `wanted` ("compact" or "delete"); None: it can."""
+    other = "delete" if wanted == "compact" else "compact"
+    if wanted in policy.split(",") and other not in policy:
+        return None
+    why = (
+        "capture's position would be deleted"
+        if wanted == "compact"
+        else "records that are needed would be removed"
+    )
+    return f"topic {topic} has cleanup.policy={policy}, so {why}: set the policy to {wanted} ({_set_policy(topic, wanted)})"
