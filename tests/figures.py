@@ -177,7 +177,7 @@ def rows() -> dict[str, Any]:
             target.create_database(name)
             (kept / name).mkdir()
             calls.counted.clear()
-            way.applied_order(target, name, topic, part, kept / name)
+            way.applied_orders(target, name, topic, [part], kept / name)
             found[f"Kafka → target, {name}"] = calls.figures(
                 ("consumer/", "schemas/"), min(len(part), way.ROWS)
             )

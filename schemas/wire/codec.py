@@ -30,8 +30,8 @@ POSITION_FORMAT = 2
 class _Needs(msgspec.Struct):
     """A position record that older versions must not go on from. `needs`: the lowest format whose readers may."""
 
-    needs: int
-    record: msgspec.Raw
+    needs: int = msgspec.field(name="needs")
+    record: msgspec.Raw = msgspec.field(name="record")
 
 
 _T = TypeVar("_T")

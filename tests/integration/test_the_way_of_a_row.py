@@ -29,6 +29,8 @@ from producer.capture import run_capture
 from schemas.config.model import TargetConfig, load_config
 from schemas.wire.records import Watermark, table_topic
 from tests.capture_kit import messages, source, write_config
+from tests.gates.path import measure_way
+from tests.gates.ratchet import compare_values, load_baseline
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
@@ -101,14 +103,25 @@ def test_a_row_passes_what_the_page_names(
     tmp_path: Path,
 ) -> None:
     named = steps("The way of a row")
-    mariadb.execute(f"CREATE TABLE {mariadb_db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
-    captured = captured_order(kafka, mariadb, mariadb_db, tmp_path)
+    captured, first, second = follow_rows(kafka, mariadb, mariadb_db, postgres, pg_db, tmp_path)
     in_order([step for step in named if step.startswith("producer/")], captured)
-    topic = table_topic(mariadb_db, "s", mariadb_db, "acct")
-    records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
-    applied = applied_order(postgres, pg_db, topic, records, tmp_path)
-    in_order([step for step in named if step.startswith("consumer/")], applied)
+    in_order([step for step in named if step.startswith("consumer/")], first)
     assert postgres.execute("SELECT count(*) FROM acct", database=pg_db) == [(ROWS,)]
+    way = measure_way([*captured, *second])
+    assert compare_values(way, load_baseline(way)) == [], way.figure
+
+
+def follow_rows(
+    kafka: Kafka, mariadb: MariaDB, db: str, postgres: PostgreSQL, target_db: str, folder: Path
+) -> tuple[list[str], list[str], list[str]]:
+    """Return what `ROWS` rows passed in capture, and in each of two tasks that applied half of them."""
+    mariadb.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
+    captured = captured_order(kafka, mariadb, db, folder)
+    topic = table_topic(db, "s", db, "acct")
+    records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
+    half = len(records) // 2
+    first, second = applied_orders(postgres, target_db, topic, [records[:half], records[half:]], folder)
+    return captured, first, second
 
 
 def captured_order(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path) -> list[str]:
@@ -132,10 +145,10 @@ def captured_order(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path) -> lis
     return tracer.order
 
 
-def applied_order(
-    postgres: PostgreSQL, database: str, topic: str, records: list[tuple[int, Any]], folder: Path
-) -> list[str]:
-    """Apply `records` as a task of Spark's does, and return what was passed."""
+def applied_orders(
+    postgres: PostgreSQL, database: str, topic: str, tasks: list[list[tuple[int, Any]]], folder: Path
+) -> list[list[str]]:
+    """Apply the records of each task as one worker of Spark's does, and return what was passed in each task."""
     target = TargetConfig(type="postgres", host="127.0.0.1", port=postgres.port, user=postgres.user, password="", database=database)  # type: ignore[arg-type]  # fmt: skip
     unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
     session = open_session(target, name="test")
@@ -149,17 +162,21 @@ def applied_order(
         run="way", query="q", pipeline="way", target=target, bootstrap="", kafka_options={}, units={topic: spec},
         board=str(board), attempts=str(folder / "attempts"), report_port=1, report_token="",
     )  # fmt: skip
-    batch = pa.record_batch(
-        {
-            "topic": [topic] * len(records),
-            "offset": [at for at, _ in records],
-            "value": [raw for _, raw in records],
-        }
-    )
-    tracer = Tracer()
-    with tracer.watching(), ended():
-        list(run_task(config, [batch]))
-    return tracer.order
+    found = []
+    with ended():
+        for records in tasks:
+            batch = pa.record_batch(
+                {
+                    "topic": [topic] * len(records),
+                    "offset": [at for at, _ in records],
+                    "value": [raw for _, raw in records],
+                }
+            )
+            tracer = Tracer()
+            with tracer.watching():
+                list(run_task(config, [batch]))
+            found.append(tracer.order)
+    return found
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The repository as design.md §3 lays it out: its files, the Makefile's targets, and which package may import which."""
+"""The layout of the repository: its files, the Makefile's targets, and which package may import which."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import ast
 import os
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import pytest
-
-from tests.figures import lines, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Package → the packages of this repository that it may import. rowlock/ puts them together.
@@ -73,9 +70,6 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
 #: Modules that need each other to be imported. The list may only shrink.
 CIRCLES = [{"schemas.config.model", "schemas.config.load"}]
 
-#: Class names that stand for more than one thing. The list may only shrink.
-TWICE = """"""
-
 
 def circles(graph: grimp.ImportGraph) -> list[set[str]]:
     """Return the sets of modules that import each other, directly or not."""
@@ -91,17 +85,6 @@ def test_modules_do_not_import_in_circles() -> None:
     """Imports inside of functions count: they hide a circle, and do not undo it."""
     ours = grimp.build_graph(*MAY_IMPORT, exclude_type_checking_imports=True, cache_dir=None)
     assert circles(ours) == CIRCLES
-
-
-def test_a_class_name_stands_for_one_thing() -> None:
-    found = Counter(
-        node.name
-        for package in MAY_IMPORT
-        for file in (ROOT / package).rglob("*.py")
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
-    assert sorted(name for name, times in found.items() if times > 1) == TWICE.split()
 
 
 def test_capture_asks_its_flavour_and_not_for_a_servers_make() -> None:
@@ -122,54 +105,6 @@ def test_capture_asks_its_flavour_and_not_for_a_servers_make() -> None:
     assert wrong == []
 
 
-MOST_MODULES, MOST_PARTS = 12, 15
-#: Folders with more than MOST_MODULES modules → why. The list may only shrink.
-CROWDED: dict[str, str] = {}
-#: Classes with more than MOST_PARTS methods, or attributes set after `__init__` → (methods, attributes). The list may only shrink.
-LARGE: dict[str, tuple[int, int]] = {}
-
-
-def test_a_folder_can_be_overlooked() -> None:
-    found = Counter(
-        file.parent.relative_to(ROOT).as_posix()
-        for package in MAY_IMPORT
-        for file in (ROOT / package).rglob("*.py")
-        if file.name != "__init__.py"
-    )
-    assert {folder for folder, modules in found.items() if modules > MOST_MODULES} == set(CROWDED)
-
-
-def parts(node: ast.ClassDef) -> tuple[int, int]:
-    """Return how many methods a class has, and how many attributes its methods set besides `__init__`."""
-    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-    later = {
-        each.attr
-        for method in methods
-        if method.name not in {"__init__", "__post_init__"}
-        for each in ast.walk(method)
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
-        if isinstance(each.value, ast.Name) and each.value.id == "self"
-    }
-    return len(methods), len(later)
-
-
-def test_a_class_can_be_overlooked() -> None:
-    found = {
-        f"{file.relative_to(ROOT).as_posix()}: {node.name}": parts(node)
-        for package in MAY_IMPORT
-        for file in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ClassDef) and max(parts(node)) > MOST_PARTS
-    }
-    grown = {
-        name: has
-        for name, has in found.items()
-        if any(a > b for a, b in zip(has, LARGE.get(name, (0, 0)), strict=True))
-    }
-    assert grown == {}
-    assert set(LARGE) == set(found), "the list may shrink"
-
-
 def test_the_page_says_what_is_in_each_folder() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     shown = dict(
@@ -186,9 +121,3 @@ def test_the_page_says_what_is_in_each_folder() -> None:
         if file.parent != ROOT / package
     }
     assert shown == folders
-
-
-def test_the_way_of_a_row_is_read_in_an_evening() -> None:
-    files = steps("The way of a row")
-    assert len(files) <= 30
-    assert lines([ROOT / name for name in files]) <= 6_000

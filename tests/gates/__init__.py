@@ -1,0 +1,2 @@
+"""Gates of names, state, language and documents over the whole tree; `python -m tests.gates` shows what
+they find."""
