@@ -58,6 +58,7 @@ class Judge:
             facts=lambda *_: TableFacts(),
             column_names=EXACT,
             missing_rights=lambda *_, **__: [],
+            topics=lambda _: [],
             close=lambda: None,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -10,6 +12,8 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.tables.evolution.decisions import Adopt, NeedsCopy, decide
 from consumer.tables.stored import Stored
 from consumer.targets.checks.column_fit import fits
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.checks.table_findings import findings_for_table
 from consumer.targets.oracle.values import from_oracle
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
@@ -20,6 +24,7 @@ from schemas.errors import UnsupportedTypeError
 from schemas.io.mysql_catalog import _require_comparable
 from schemas.io.mysql_columns import CatalogColumn, column
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, numbered
+from schemas.table.names import EXACT
 from schemas.values.mysql import select_list, to_mysql
 from schemas.values.postgres import to_postgres
 from schemas.values.postgres_rows import row_from_postgres
@@ -124,6 +129,40 @@ def test_a_further_label_keeps_the_numbers() -> None:
 )
 def test_numbers_fit_columns_whose_labels_have_the_same_places(real: ColumnType, fit: bool) -> None:
     assert fits(SET_NUMBER, real) is fit
+
+
+class Inspected:
+    """A target whose table of accounts has a column `s` of a type."""
+
+    column_names = EXACT
+
+    def __init__(self, type_: ColumnType) -> None:
+        self._table = with_column(type_)
+
+    def read_table(self, _schema: str, _name: str) -> Table:
+        return self._table
+
+    def facts(self, _schema: str, _name: str) -> TableFacts:
+        return TableFacts()
+
+
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        (MEMBERS, []),
+        ((*MEMBERS, "d"), []),
+        (("", "a"), ["does not hold every value"]),  # its server refuses the others
+        (("a", "", "b", "c"), ["has other labels there than at the source, or in another order"]),
+        (("", "b"), ["has other labels there than at the source, or in another order"]),
+    ],
+)
+def test_a_target_with_labels_at_other_places_is_refused(members: tuple[str, ...], found: list[str]) -> None:
+    """Its server would take each number for another label, without an error."""
+    session: Any = Inspected(replace(SET_NUMBER, members=members))
+    findings = findings_for_table(session, with_column(SET_NUMBER))
+    assert len(findings) == len(found)
+    assert all(text in each.message for text, each in zip(found, findings, strict=True))
+    assert all(each.level == ("warning" if "hold" in each.message else "error") for each in findings)
 
 
 def test_a_table_whose_topic_has_labels_is_stopped_for_a_copy() -> None:

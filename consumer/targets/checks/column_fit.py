@@ -51,7 +51,15 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
 
 def takes(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether values of `source` can be written into a column of type `real` at all."""
-    return real.kind in _KINDS[source.kind]
+    return real.kind in _KINDS[source.kind] and not other_places(source, real)
+
+
+def other_places(source: ColumnType, real: ColumnType) -> bool:
+    """Tell whether a number of labels of `source` would be taken for other labels in a column of type `real`, without an error."""
+    if source.kind not in NUMBERED.values() or real.kind is not source.kind:
+        return False
+    shared = min(len(source.members), len(real.members))
+    return source.members[:shared] != real.members[:shared]
 
 
 def holds(source: ColumnType, real: ColumnType) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.errors import MissingGrantError, TargetConfigError
-from consumer.targets.checks.column_fit import holds, loss_of, takes
+from consumer.targets.checks.column_fit import holds, loss_of, other_places, takes
 from consumer.targets.checks.column_spelling import as_spelled, remedy_for
 from consumer.targets.checks.rights import MissingRight
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -138,6 +138,12 @@ def _types(case: _Case) -> Iterator[Finding]:
             continue
         if there.generated:
             yield case.error(f"column {column.name} is generated there", "make it an ordinary column")
+        elif other_places(column.type, there.type):
+            yield case.error(
+                f"column {column.name} has other labels there than at the source, or in another order, and its values are numbers of labels, "
+                "because one of them is empty",
+                "give it the source's labels in the source's order",
+            )
         elif not takes(column.type, there.type):
             yield case.error(
                 f"column {column.name} is {there.type.kind} there and {column.type.kind} at the source",
