@@ -175,6 +175,12 @@ def test_a_table_keeps_a_topic_that_would_not_be_chosen_today() -> None:
     assert names.of(("db", "watermark")) == "p.s.db.watermark"
 
 
+def test_a_name_that_another_table_keeps_is_not_free_while_its_topic_is_missing() -> None:
+    names = TopicNames("p", "s", {("bank", "a_x2e_b"): "p.s.bank.a_x2e_b"})
+    names.see([])
+    assert names.of(("bank", "a.b")) != names.of(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
+
+
 def test_a_topic_with_events_of_the_table_is_found_under_any_name() -> None:
     names = TopicNames("p", "s", owners={"p.s.bank.a_x2e_b": ("bank", "a_x2e_b")})
     names.see(["p.s.bank.a_x2e_b"])
