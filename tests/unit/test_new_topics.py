@@ -37,6 +37,13 @@ class Admin:
         self.kept.discard(topic)
         return SimpleNamespace(topics={})
 
+    def describe_configs(self, asked: list[Any], **_: object) -> dict[Any, Future[Any]]:
+        found: dict[Any, Future[Any]] = {}
+        for each in asked:
+            found[each] = Future()
+            found[each].set_result({"cleanup.policy": SimpleNamespace(value="delete")})
+        return found
+
     def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
         code = KafkaError.TOPIC_ALREADY_EXISTS if self.already else None
         return {each.topic: future(code) for each in new}

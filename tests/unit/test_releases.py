@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.upgrade.releases import ROOT, Release, listed, to_try
+from tests.upgrade.releases import ROOT, Release, installed, listed, to_try
 
 PAGE = """\
 # Releases
@@ -43,3 +43,13 @@ def test_each_release_of_the_page_is_in_the_history() -> None:
             pytest.skip("a clone without the history")
         found = ["git", "-C", str(ROOT), "merge-base", "--is-ancestor", release.commit, "HEAD"]
         assert subprocess.run(found, check=False).returncode == 0, release
+
+
+def test_a_missing_history_skips_the_upgrade_unless_it_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Release("9.9", "f" * 40)
+    monkeypatch.delenv("ROWLOCK_REQUIRE_HISTORY", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"version 9\.9 is not in this clone"):
+        installed(lost)
+    monkeypatch.setenv("ROWLOCK_REQUIRE_HISTORY", "1")
+    with pytest.raises(pytest.fail.Exception, match="clone with the whole history"):
+        installed(lost)

@@ -319,7 +319,7 @@ def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest
     monkeypatch.setattr(binlog_server, "open_catalog", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(binlog_server, "_on_server", on_server)
     source: Any = SimpleNamespace(host="h", port=3306, user="u")
-    findings, tables = binlog_server.check_server(source, "source s", ("p", "s"))
+    findings, tables = binlog_server.check_server(source, "source s")
     assert (findings[0], tables) == (before, None)
     assert (
         findings[1].message
