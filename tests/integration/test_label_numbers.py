@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,10 +129,14 @@ def test_every_number_arrives_from_a_snapshot_and_from_the_log(capturing: Captur
         )
         wanted = numbers(rows)
         refused = name == "errors" and real.target.kind != "postgres"  # strict servers refuse the error value
+        _, _, entries = real.session.begin(unit.unit, unit.epoch)
+        keys = {json.loads(entry.key)[0] for entry in entries}
+        # A change of a refused row queues in the quarantine, unless one batch has both.
         assert at_target(real, name, columns_of(name, labels)) == [
-            row for row in wanted if not refused or row[1]
+            row for row in wanted if row[0] not in keys
         ], name
-        assert bool(held) == refused, name
+        assert {row[0] for row in wanted if refused and not row[1]} <= keys, name
+        assert bool(held) == bool(keys) == refused, name
 
 
 def quoted(statement: str) -> str:
@@ -145,7 +150,10 @@ ROW = "REPLACE INTO {table} VALUES ({id}, {number})"
 
 def until_copied(copying: Copying, table: str) -> None:
     """Await the copy of a table and a row behind it."""
-    until(lambda: copying.states()[table].phase == "finished", f"a copy of {table}", 200)
+    until(
+        lambda: (state := copying.states().get(table)) is not None and state.phase == "finished",
+        f"a copy of {table}", 200,
+    )  # fmt: skip
     copying.change(ROW.format(table=table, id=500, number=3))
     until(
         lambda: any((e.after or {}).get("id") == 500 for e in copying.events(table)), f"a row of {table}", 200
