@@ -209,6 +209,15 @@ class UnitState(msgspec.Struct, frozen=True):
     stopped: str | None = msgspec.field(name="stopped")
     since_ms: int | None = msgspec.field(name="since_ms", default=None)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare what holds, not since when."""
+        if not isinstance(other, UnitState):
+            return NotImplemented
+        return (self.definition, self.ddl, self.stopped) == (other.definition, other.ddl, other.stopped)
+
+    def __hash__(self) -> int:
+        return hash((self.definition, self.ddl, self.stopped))
+
 
 class Held(msgspec.Struct, frozen=True):
     """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
