@@ -201,7 +201,7 @@ def flow_of(unit: RealUnit, config: Config, options: dict[str, Any]) -> stored.S
     routed = Routed(unit.real.schema, "acct", topic=TopicOptions(kinds=KINDS, **options))
     flow = Flow("p", "branch1", unit.source.table, "feed", routed)
     session: Any = unit.real.session
-    return stored._flow(config, flow, session, {unit.unit.topic}, (1, ""))
+    return stored._flow(config, flow, unit.unit.topic, session, known={unit.unit.topic}, layout=(1, ""))
 
 
 def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_is(real: Cluster) -> None:
@@ -219,9 +219,8 @@ def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_
         assert found.targets == ()
         assert " will stop: " in plan_lines(found)[-2]
     routed = Routed(unit.real.schema, "new", topic=TopicOptions(kinds=KINDS))
-    flow = stored._flow(
-        config, Flow("p", "branch1", unit.source.table, "feed", routed), unit.real.session, set(), (1, "")
-    )
+    new = Flow("p", "branch1", unit.source.table, "feed", routed)
+    flow = stored._flow(config, new, unit.unit.topic, unit.real.session, known=set(), layout=(1, ""))
     assert [(each.table, each.creates) for each in planned([], [flow]).targets] == [
         (f"{real.schema}.new", True)
     ]

@@ -151,7 +151,7 @@ ROW = "REPLACE INTO {table} VALUES ({id}, {number})"
 def until_copied(copying: Copying, table: str) -> None:
     """Await the copy of a table and a row behind it."""
     until(
-        lambda: (state := copying.states().get(table)) is not None and state.phase == "finished",
+        lambda: (state := copying.states().get(table)) is not None and state.phase == "done",
         f"a copy of {table}", 200,
     )  # fmt: skip
     copying.change(ROW.format(table=table, id=500, number=3))
