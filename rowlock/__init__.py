@@ -1,3 +1,3 @@
 """The command line of rowlock; see docs/reference/cli.md."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
