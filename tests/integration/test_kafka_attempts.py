@@ -291,9 +291,12 @@ def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_k
     table = FakeSource().table
     longer = other(table, key=other(table.key, parts=(*table.key.parts, IndexPart(column="version"))))
     north, south = (
-        RealUnit(real, FakeSource(name=name, table=each), route, limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]
+        RealUnit(
+            real, FakeSource(name=name, table=each), route, limits=LaneLimits(pause=0.01),  # type: ignore[arg-type]
+            table_of=lambda _source, _topic: ("bank", "acct"),
+        )
         for name, each in (("north", table), ("south", longer))
-    )
+    )  # fmt: skip
     for unit in (north, south):
         unit.write([unit.source.put(unit.source.row(1, None, 1))])
     report = north.apply()
