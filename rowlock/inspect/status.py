@@ -211,7 +211,7 @@ class StatusReader:
         refused = self._unsupported_source(name) if found.state in _NOT_CAPTURED else None
         if refused is not None:
             reason, remedy = split_remedy(refused)
-            return replace(found, state="stopped", reason=reason, remedy=remedy)
+            return msgspec.structs.replace(found, state="stopped", reason=reason, remedy=remedy)
         if found.state == "finished" or (found.lag_seconds or 0.0) < ASK_S:
             return found
         try:

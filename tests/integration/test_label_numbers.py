@@ -11,6 +11,7 @@ import pytest
 
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import Policy, TableRoute
+from schemas.wire.codec import decode_event
 from tests.capture_kit import messages
 from tests.capturing import Capturing
 from tests.integration.test_apply_targets import Real, RealUnit
@@ -72,6 +73,11 @@ class TopicUnit(RealUnit):
         self.routes = (TableRoute("*.*", f"{real.schema}.{{table}}_{policy}", policy=policy),)
         self.source = type("Named", (), {"name": "s"})()  # type: ignore[assignment]
         self.topic = [message.value() for message in messages(bootstrap, topic)]
+        found = [decode_event(value) for value in self.topic]
+        begun = [
+            at for at, event in enumerate(found) if event.copy is not None and event.definition is not None
+        ]
+        self.spec = {"copy_at": begun[-1]} if begun else {}
         self.take_over()
 
     def finish(self) -> tuple[str, int]:
