@@ -1,4 +1,4 @@
-"""The table of each topic, read from capture's position records: the only place where readers learn it (docs/adr/0031)."""
+"""The table of each topic, read from capture's position records: the only place where readers learn it (docs/adr/0034)."""
 
 from __future__ import annotations
 
