@@ -76,7 +76,8 @@ class TopicTables:
                 )
                 if unknown and self._is_due(known, unknown):
                     self._read(source, known)
-                    known.unknown, known.read_at = unknown.difference(known.tables), self._clock()
+                    known.unknown = (known.unknown | unknown).difference(known.tables)
+                    known.read_at = self._clock()
                 found |= {topic: known.tables[topic] for topic in mine if topic in known.tables}
         return found
 
