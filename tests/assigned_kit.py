@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,10 +19,12 @@ from typing import Any
 import psutil
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.unit_catalogue import CatalogueReader
+from rowlock.coordinator.unit_catalogue import CatalogueReader, NamedCluster
 from schemas.config.model import load_config
+from schemas.table.names import TableName
 from tests.apply_kit import ROOT, spark_jars, until
 from tests.families import family
+from tests.topic_kit import usual_tables
 
 Line = dict[str, Any]
 
@@ -191,12 +193,21 @@ def daemons_of(processes: Iterable[psutil.Process]) -> set[str]:
     return found
 
 
+class UsualTables(NamedCluster):
+    """The cluster's topics; the tests write them without capture, whose records would name their tables."""
+
+    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
+        del sources
+        return usual_tables(topics)
+
+
 class Agent:
     """Gives a process the units of the coordinator's own catalogue, as they come and go: an agent that is alone gets all of them."""
 
     def __init__(self, config: Path, process: AssignedApply) -> None:
         self._process = process
-        self._catalogue = CatalogueReader(load_config(config))
+        loaded = load_config(config)
+        self._catalogue = CatalogueReader(loaded, UsualTables(loaded.kafka))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
         self._numbers = count(int(time.time() * 1000))
