@@ -165,7 +165,7 @@ def judge(system: System) -> None:
 
 
 def barriers(system: System) -> None:
-    """TRUNCATE between rows; a row that the folder refuses is held, shown and given up."""
+    """TRUNCATE between rows; the folder refuses two rows: the delete of one settles it, the other one is shown and retried."""
     system.sql(
         "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct", "INSERT INTO acct VALUES (901, 1, NULL, 1)",
         "INSERT INTO acct VALUES (902, 1, 'poison', 2)",
@@ -174,7 +174,11 @@ def barriers(system: System) -> None:
     assert system.rows(system.folder.of(system.unit).last()) == [(901, 1, None, Decimal(1))]
     assert "902" in system.invoke("quarantine", "list")
     system.sql("DELETE FROM acct WHERE id = 902")
-    until(lambda: len(system.folder.held(system.unit)) == 2, "the delete waits behind it", 60)
+    until(lambda: not system.folder.held(system.unit), "the delete settles its key", 60)
+    system.sql("INSERT INTO acct VALUES (903, 1, 'poison', 3)")
+    until(lambda: system.folder.held(system.unit), "the next refused row is held", 60)
+    system.sql("UPDATE acct SET version = 2, owner = NULL WHERE id = 903")
+    until(lambda: len(system.folder.held(system.unit)) == 2, "the update waits for the row before it", 60)
     assert "applied" in system.invoke("quarantine", "retry")
     until(system.equal, f"equal at the end; see {system.run.log}", 60)
     until(lambda: states(system) == ["current"], "status says so", 60)

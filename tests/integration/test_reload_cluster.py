@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.embedded.services import Kafka
 from rowlock.coordinator.leader_client import LeaderClient
@@ -19,6 +18,7 @@ from schemas.config.model import load_config
 from tests.cluster_kit import Addresses, Processes
 from tests.coordination_kit import AgentThread, until
 from tests.running import write_config
+from tests.topic_kit import make_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -56,9 +56,7 @@ def cluster(kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[Processes]:
         pipelines={name: {"sources": ["b1"], "target": "hq"} for name in ("p", "q")},
         coordination={**addresses.config, "balance_every_s": 86400},  # nothing moves but what the test moves
     )
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for made in admin.create_topics([NewTopic(f"{unique}.b1.bank.acct", 1, 1)]).values():
-        made.result(30)
+    make_topics(kafka.bootstrap, unique, "b1", [f"{unique}.b1.bank.acct"])
     processes = Processes(config, addresses)
     yield processes
     processes.close()

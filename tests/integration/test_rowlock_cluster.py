@@ -24,6 +24,7 @@ from tests.certificates import Authority
 from tests.cluster_kit import Addresses, Processes
 from tests.coordination_kit import AgentThread, Instant, until
 from tests.running import write_config
+from tests.topic_kit import make_topics
 
 pytestmark = pytest.mark.integration
 
@@ -48,10 +49,7 @@ def cluster(kafka: Kafka, unique: str, tmp_path: Path, secured: dict[str, Any]) 
         pipelines={"p": {"sources": ["b1"], "target": "hq"}},
         coordination={**addresses.config, **secured},
     )
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    topics = [NewTopic(f"{unique}.b1.bank.t{i}", 1, 1) for i in range(UNITS - 1)]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
+    make_topics(kafka.bootstrap, unique, "b1", [f"{unique}.b1.bank.t{i}" for i in range(UNITS - 1)])
     processes = Processes(config, addresses)
     yield processes
     processes.close()

@@ -74,8 +74,9 @@ CAPTURE: tuple[ModuleType, ...] = (
     transaction_stream, source_transactions, prepared_xa, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
-#: Functions that one seed in hundreds comes to → a seed that does. Once it no longer does, others are tried.
-SELDOM = {"held._key": 334}
+#: Functions that one seed in hundreds calls → a seed that does; others are tried where it no longer does. And a function whose failure the first
+#: seed that calls it survives, because the unit is assigned anew at that moment.
+SELDOM = {"held._key": 334, "applier.Applier._alarm": 19}
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
     "attempt.Attempt.define": "Debezium's topics alone",
