@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
+from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import Slice
 from consumer.attempt.reports import Report
@@ -72,7 +73,13 @@ class Real:
     def apply(
         self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
     ) -> Report:
-        return apply_topic(spec, self.cache, slices, read_missing=read_missing, tables=self.tables)
+        def rest(start: int) -> list[Slice]:
+            return read_missing(start, 2**62)
+
+        return apply_topic(
+            spec, self.cache, slices, read_missing=read_missing, tables=self.tables,
+            find_begin=lambda after, hint: find_begin(read_missing, rest, after, hint),
+        )  # fmt: skip
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.target.as_given(table.table, self.session.fetch_rows(table, None, 10_000))

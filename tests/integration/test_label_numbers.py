@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import Policy, TableRoute
 from schemas.wire.codec import decode_event
@@ -128,6 +129,10 @@ def test_every_number_arrives_from_a_snapshot_and_from_the_log(capturing: Captur
     labels = "{0}" if real.target.kind == "postgres" else "{0}+0"
     for name in TABLES:
         unit = TopicUnit(real, capturing.kafka.bootstrap, f"{capturing.db}.s.{capturing.db}.{name}")
+        unit.spec |= {
+            "small_batch": 0,
+            "limits": LaneLimits(max_gather=1),
+        }  # no event nets another: rows change in place
         message, held = unit.finish()
         assert message == "", name
         rows = capturing.database.execute(
@@ -167,9 +172,17 @@ def until_copied(copying: Copying, table: str) -> None:
 
 
 def judge(
-    copying: Copying, real: Real, table: str, policies: tuple[Policy, ...] = POLICIES
+    copying: Copying,
+    real: Real,
+    table: str,
+    policies: tuple[Policy, ...] = POLICIES,
+    *,
+    numbered: bool = True,
 ) -> dict[str, str]:
-    """Compare all rows under each policy; returns the message of each with which the unit stopped instead."""
+    """Compare all rows under each policy; returns the message of each with which the unit stopped instead.
+
+    `numbered`: the column has an empty label in the end, so PostgreSQL has numbers.
+    """
     stopped = {}
     labels = "{0}" if real.target.kind == "postgres" else "{0}+0"
     for policy in policies:
@@ -178,8 +191,14 @@ def judge(
         if message:
             stopped[policy] = message
             continue
-        rows = numbers(copying.database.execute(f"SELECT id, s+0 FROM {table}", database=copying.db))
-        assert at_target(real, table, f"id, {labels.format('s')}", policy) == rows, policy
+        if real.target.kind == "postgres" and not numbered:
+            texts = copying.database.execute(f"SELECT id, s FROM {table}", database=copying.db)
+            assert sorted(real.execute(f"SELECT id, s FROM {real.schema}.{table}_{policy}")) == sorted(
+                texts
+            ), policy
+        else:
+            rows = numbers(copying.database.execute(f"SELECT id, s+0 FROM {table}", database=copying.db))
+            assert at_target(real, table, f"id, {labels.format('s')}", policy) == rows, policy
         assert held == 0
     return stopped
 
@@ -233,7 +252,7 @@ def test_rows_are_right_behind_a_copy_where_an_empty_label_comes_and_goes(
         assert unit.stop() == 0
     assert {type(e.after["s"]) for e in copying.events("comes") if e.after} == {int, str}
     for name in ("comes", "goes"):
-        stopped = judge(copying, real, name, ("lenient", "evolve", "ignore"))
+        stopped = judge(copying, real, name, ("lenient", "evolve", "ignore"), numbered=name == "comes")
         if (
             name == "comes" and real.target.kind != "postgres"
         ):  # the target's column lacks the label, and is not to be changed

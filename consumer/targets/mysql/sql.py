@@ -6,12 +6,12 @@ keys silently).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
 from consumer.targets.sql import forms_of_key, qualified, quote_with
-from schemas.table.model import UniqueIndex
+from schemas.table.model import NUMBERED, UniqueIndex
 
 quote = quote_with("`")
 #: For finished statements, whose values are already in the text.
@@ -39,8 +39,9 @@ def mysql_plan(table: TargetTable) -> MySqlPlan:
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
-    forms = _forms(key, [bare(column) for column in forms_of_key(table.table)])
-    others = [f"{column} = VALUES({column})" for column in columns if column not in key]
+    by_number = {bare(column.name) for column in table.table.columns if column.type.kind in NUMBERED.values()}
+    forms = _forms(key, [bare(column) for column in forms_of_key(table.table)], by_number)
+    others = [f"{column} = {_given(column, by_number)}" for column in columns if column not in key]
     return MySqlPlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
@@ -57,10 +58,22 @@ def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
     return f" ON DUPLICATE KEY UPDATE {', '.join(sets) or f'{key[0]} = {key[0]}'}"
 
 
-def _forms(key: Sequence[str], columns: Sequence[str]) -> list[str]:
+def _forms(key: Sequence[str], columns: Sequence[str], by_number: Collection[str]) -> list[str]:
     """Assign key columns where the row's key is the same one to the server, in another form perhaps: also once an earlier one is assigned."""
-    same = " AND ".join(f"{column} = VALUES({column})" for column in key)
-    return [f"{column} = IF({same}, VALUES({column}), {column})" for column in columns]
+    same = " AND ".join(f"{_kept(column, by_number)} = {_given(column, by_number)}" for column in key)
+    return [
+        f"{column} = IF({same}, {_given(column, by_number)}, {_kept(column, by_number)})"
+        for column in columns
+    ]
+
+
+def _given(column: str, by_number: Collection[str]) -> str:
+    """Return the new value of a column. The servers copy ENUM and SET by their text, which means two values where a label is empty."""
+    return f"CAST(VALUES({column}) AS UNSIGNED)" if column in by_number else f"VALUES({column})"
+
+
+def _kept(column: str, by_number: Collection[str]) -> str:
+    return f"CAST({column} AS UNSIGNED)" if column in by_number else column
 
 
 def bytes_of(text: str) -> int:
