@@ -289,7 +289,7 @@ MUTANTS = [
     *_of("consumer/attempt/copies/sweep.py", ("shown = [encode_key(each) for each in there] == [encode_key(key)]", "shown = list(there) == [key]"), tests=_ZERO),
     *_of("schemas/table/equality.py", (" and list(map(is_negative_zero, a)) == list(map(is_negative_zero, b))", ""), tests=_ZERO),
     *_of("rowlock/inspect/compare.py", ("if not self._shape.same(suspect.versions[-1], row):", "if suspect.versions[-1] != row:"), tests=_ZERO),
-    *_of("consumer/targets/mysql/sql.py", ("= IF({same}, VALUES({column}), {column})", "= VALUES({column})"), tests=("tests/unit/test_targets_sql.py",)),
+    *_of("consumer/targets/mysql/sql.py", ("= IF({same}, {_render_new(column, by_number)}, {_render_old(column, by_number)})", "= {_render_new(column, by_number)}"), tests=("tests/unit/test_targets_sql.py",)),
     *_of("consumer/attempt/readers/debezium.py", ("self._newest, raw, None, read)", "self._newest, raw, None, False)"), tests=("tests/unit/test_unit_debezium.py",)),
     *_of(
         "schemas/wire/debezium_snapshot.py",

@@ -176,3 +176,16 @@ def test_rows_of_the_books_are_read_as_they_were_written() -> None:
     assert lane_from(params[2:]) == row
     assert unit_from([]) is None
     assert held_from([1, 0, "t", "k", "f", "e", "why", 3]).error == "why"
+
+
+def test_labels_with_an_empty_one_are_copied_by_number_in_place() -> None:
+    """The servers copy ENUM and SET by their text, in which two numbers look alike where a label is empty."""
+    labels = ColumnType(kind=Kind.SET_NUMBER, members=("", "a"))
+    columns = (*people("s").columns[:1], Column(name="s", type=labels))
+    table = as_target(Table(db="s", name="l", columns=columns, key=index("PRIMARY", "id")))
+    assert mysql_plan(table).on_duplicate == " ON DUPLICATE KEY UPDATE `s` = CAST(VALUES(`s`) AS UNSIGNED)"
+    keyed = as_target(
+        Table(db="s", name="l", columns=(*columns, people("s").columns[1]), key=index("PRIMARY", "s", "mail"))
+    )
+    same = "CAST(`s` AS UNSIGNED) = CAST(VALUES(`s`) AS UNSIGNED) AND `mail` = VALUES(`mail`)"
+    assert f"`mail` = IF({same}, VALUES(`mail`), `mail`)" in mysql_plan(keyed).on_duplicate

@@ -39,9 +39,10 @@ def mysql_plan(table: TargetTable) -> MySqlPlan:
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
-    by_number = {bare(column.name) for column in table.table.columns if column.type.kind in NUMBERED.values()}
+    numbered = [column for column in table.table.columns if column.type.kind in NUMBERED.values()]
+    by_number = {bare(column.name) for column in numbered}
     forms = _forms(key, [bare(column) for column in forms_of_key(table.table)], by_number)
-    others = [f"{column} = {_given(column, by_number)}" for column in columns if column not in key]
+    others = [f"{column} = {_render_new(column, by_number)}" for column in columns if column not in key]
     return MySqlPlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
@@ -60,19 +61,24 @@ def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
 
 def _forms(key: Sequence[str], columns: Sequence[str], by_number: Collection[str]) -> list[str]:
     """Assign key columns where the row's key is the same one to the server, in another form perhaps: also once an earlier one is assigned."""
-    same = " AND ".join(f"{_kept(column, by_number)} = {_given(column, by_number)}" for column in key)
+    same = " AND ".join(
+        f"{_render_old(column, by_number)} = {_render_new(column, by_number)}" for column in key
+    )
     return [
-        f"{column} = IF({same}, {_given(column, by_number)}, {_kept(column, by_number)})"
+        f"{column} = IF({same}, {_render_new(column, by_number)}, {_render_old(column, by_number)})"
         for column in columns
     ]
 
 
-def _given(column: str, by_number: Collection[str]) -> str:
-    """Return the new value of a column. The servers copy ENUM and SET by their text, which means two values where a label is empty."""
+def _render_new(column: str, by_number: Collection[str]) -> str:
+    """Return the new value of a column.
+
+    The servers copy ENUM and SET by their text, which means two values where a label is empty.
+    """
     return f"CAST(VALUES({column}) AS UNSIGNED)" if column in by_number else f"VALUES({column})"
 
 
-def _kept(column: str, by_number: Collection[str]) -> str:
+def _render_old(column: str, by_number: Collection[str]) -> str:
     return f"CAST({column} AS UNSIGNED)" if column in by_number else column
 
 
