@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.findings import copy_again, debezium_again
+from schemas.findings import format_copy_remedy, format_debezium_remedy
 
 if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
@@ -15,7 +15,7 @@ UNDO = "undo what was changed in the target, `rowlock check` says what does not 
 #: The remedy for what a copy of the table heals, before the table's name.
 COPY = "rowlock copy"
 #: Why a unit needs a copy, beside the causes that its topic says: words of `CopyNeededError.cause`.
-NEEDS = (
+COPY_CAUSES = (
     "gap",  # events are missing in the topic
     "definition",  # another definition of the table, which the pipeline's policy does not follow
     "statement",  # a statement of which nothing says that it kept the table's rows
@@ -108,14 +108,14 @@ class CopyNeededError(UnitStoppedError):
         self.seen, self.cause, self.table, self.after, self.first = seen, cause, table, after, first
         self.instead, self.debezium = instead, debezium
 
-    def told(self, table: tuple[str, str] | None, after: int, *, debezium: bool = False) -> None:
+    def add_context(self, table: tuple[str, str] | None, after: int, *, debezium: bool = False) -> None:
         """Fill in what the code that raised it did not know. `table`: None: it is not known here either."""
         self.debezium = self.debezium or debezium
         self.table = self.table or table
         self.after = after if self.after is None else self.after
 
     def __str__(self) -> str:
-        again = debezium_again if self.debezium else copy_again
+        again = format_debezium_remedy if self.debezium else format_copy_remedy
         command = COPY if self.table is None else again(*self.table)
         return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{command}"
 
@@ -128,7 +128,7 @@ class TargetConfigError(ConsumerError):
     """The target does not fit (missing table, missing grant, coarser key): said by `check` or at start."""
 
 
-class AlreadyThereError(TargetConfigError):
+class AlreadyExistsError(TargetConfigError):
     """An object of this name exists already in the target, or another session is creating it."""
 
 

@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-from schemas.io.logs import bridge
+from schemas.io.logs import forward_logs_to_structlog
 
 
 def log_to_stderr() -> None:
@@ -22,4 +22,4 @@ def log_to_stderr() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    bridge()
+    forward_logs_to_structlog()

@@ -15,11 +15,11 @@ from pathlib import Path
 import structlog
 
 from consumer.logs import log_to_stderr
-from consumer.process.instructions import WARM_AFTER_S, AssignedProcess
+from consumer.process.instructions import WARM_AFTER_S, ApplyProcess
 from consumer.process.scratch_dir import own_folder
-from consumer.reporting.protocol import Lines
-from consumer.spark.query import slots_of
-from schemas.config.changes.handed import load
+from consumer.reporting.protocol import LineWriter
+from consumer.spark.query import parse_slots
+from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import Config, ConfigErrors
 from schemas.io.signals import stopped_by_signals
 
@@ -28,19 +28,21 @@ log = structlog.get_logger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the process. Returns the exit code: 0 after a clean stop, 2 for a wrong configuration, 5 where Spark cannot be started."""
-    arguments = _arguments(argv)
+    arguments = _parse_arguments(argv)
     log_to_stderr()
     try:
-        config = load(arguments.config, arguments.handed)
-        slots = slots_of(config.spark.master)
+        config = load_handed_config(arguments.config, arguments.handed)
+        slots = parse_slots(config.spark.master)
     except (ConfigErrors, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
     with stopped_by_signals() as stop, own_folder(config.state_dir / "apply") as folder:
-        return _run(config.model_copy(update={"state_dir": folder}), slots, stop, arguments.warm_after)
+        return _run_process(
+            config.model_copy(update={"state_dir": folder}), slots, stop, arguments.warm_after
+        )
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="consumer.main", description="Apply the units that are given on stdin, as JSON lines."
     )
@@ -57,9 +59,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
-    lines = Lines(sys.stdout)
-    process = AssignedProcess(config, slots, lines, warm_after)
+def _run_process(config: Config, slots: int, stop: threading.Event, warm_after: float) -> int:
+    lines = LineWriter(sys.stdout)
+    process = ApplyProcess(config, slots, lines, warm_after)
     code = process.run(stop)
     log.info("apply process ended")
     return code

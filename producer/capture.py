@@ -16,7 +16,7 @@ from threading import Event
 import structlog
 
 from producer.checks import preflight
-from producer.copies.repair import repair_of
+from producer.copies.repair import make_repair_limits
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -25,23 +25,23 @@ from producer.errors import (
     TransientSourceError,
 )
 from producer.kafka.copy_requests import CopyRequestReader
-from producer.kafka.settings import producer_settings
+from producer.kafka.settings import build_capture_producer_settings
 from producer.kafka.topic_reader import TopicReader
-from producer.kafka.topics import POSITIONS, WATERMARKS, Topics
-from producer.kafka.writer import InterruptedWriteError, KafkaWriter, kafka_client
-from producer.known_sources import source_of
+from producer.kafka.topics import POSITIONS, WATERMARKS, SourceTopics
+from producer.kafka.writer import InterruptedWriteError, KafkaWriter, make_client_factory
+from producer.known_sources import load_source_database
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.repeats import now_ms
-from producer.resume.startup import Starter
+from producer.resume.repeats import get_wall_clock_ms
+from producer.resume.startup import CaptureStarter
 from producer.source import SourceDatabase
-from producer.tables import Captured
+from producer.tables import CapturedTables
 from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.wire.copies import copy_topic
-from schemas.wire.records import position_topic, watermark_topic
+from schemas.wire.records import format_position_topic, format_watermark_topic
 
 _log = structlog.get_logger("capture")
 
@@ -49,7 +49,7 @@ _BACKOFF = Backoff(first=0.2, longest=30.0, quiet=60.0)
 _FAREWELL = 10.0
 ENDED_AS_ASKED = "capture was asked to end"
 #: Ends of a stretch that its last watermark tells.
-TOLD = (TransientSourceError, SourceRefusedError, StreamStoppedError, SnapshotFinishedError)
+REPORTED_ERRORS = (TransientSourceError, SourceRefusedError, StreamStoppedError, SnapshotFinishedError)
 
 OnTrouble = Callable[[str], None]
 
@@ -74,26 +74,26 @@ def run_capture(
     """
     backoff = _BACKOFF
     term = CaptureAssignment(gen_at_least or 0)
-    database = source_of(config, source)
+    database = load_source_database(config, source)
     while not stop.is_set():
-        backoff = backoff.started(time.monotonic())
+        backoff = backoff.with_start(time.monotonic())
         try:
-            shell = CaptureShell(config, source, database, stop, term=term, on_watermark=on_watermark)
-            with shell.capturing(new_snapshot=new_snapshot) as loop:
+            shell = CaptureRunner(config, source, database, stop, term=term, on_watermark=on_watermark)
+            with shell.run_capture(new_snapshot=new_snapshot) as loop:
                 new_snapshot = False
                 while not stop.is_set():
-                    loop.step()
+                    loop.step_capture()
         except (InterruptedWriteError, SnapshotFinishedError):
             return
         except (TransientSourceError, DeliveryError) as error:
-            backoff = backoff.failed(time.monotonic())
+            backoff = backoff.with_failure(time.monotonic())
             _log.warning("capture restarts", source=source, reason=str(error), seconds=backoff.pause)
             if on_trouble is not None:
                 on_trouble(str(error))
             stop.wait(backoff.pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 
-class CaptureShell:
+class CaptureRunner:
     """The resources of one run of capture, from connection to error: connections to the source and to Kafka, threads, time."""
 
     def __init__(
@@ -115,36 +115,38 @@ class CaptureShell:
         self._loop: CaptureLoop | None = None
 
     @contextmanager
-    def capturing(self, *, new_snapshot: bool) -> Iterator[CaptureLoop]:
+    def run_capture(self, *, new_snapshot: bool) -> Iterator[CaptureLoop]:
         """Bring a stretch of capture up under a gen of its own, and end it with a last watermark that says why."""
         preflight.require_source(self._config, self._source)
         with ExitStack() as stack:
-            writer = KafkaWriter(kafka_client(producer_settings(self._config.kafka)), self._stop.is_set)
-            stack.callback(writer.abandon)
+            writer = KafkaWriter(
+                make_client_factory(build_capture_producer_settings(self._config.kafka)), self._stop.is_set
+            )
+            stack.callback(writer.abandon_unacknowledged)
             stack.callback(self._source.close)
-            self._loop = loop = self._started(stack, writer, new_snapshot=new_snapshot)
+            self._loop = loop = self._start_capture(stack, writer, new_snapshot=new_snapshot)
             stack.callback(loop.close)
             try:
                 yield loop
-            except TOLD as error:
-                self._farewell(loop, writer, str(error), restarts=isinstance(error, TransientSourceError))
+            except REPORTED_ERRORS as error:
+                self._shut_down(loop, writer, str(error), restarts=isinstance(error, TransientSourceError))
                 raise
-            self._farewell(loop, writer, "", restarts=False)
+            self._shut_down(loop, writer, "", restarts=False)
 
-    def _started(self, stack: ExitStack, writer: KafkaWriter, *, new_snapshot: bool) -> CaptureLoop:
+    def _start_capture(self, stack: ExitStack, writer: KafkaWriter, *, new_snapshot: bool) -> CaptureLoop:
         """Start, from the stored position or anew, and return what goes on from there."""
         kafka, source, config = self._config.kafka, self._source, self._config.sources[self._name]
-        topics = Topics(kafka)
-        store = PositionStore(position_topic(kafka.prefix, self._name))
-        topics.ensure([store.topic], POSITIONS)
-        topics.ensure([watermark_topic(kafka.prefix, self._name)], WATERMARKS)
-        topics.ensure([asked := copy_topic(kafka.prefix, self._name)], POSITIONS)
+        topics = SourceTopics(kafka)
+        store = PositionStore(format_position_topic(kafka.prefix, self._name))
+        topics.ensure_topics([store.topic], POSITIONS)
+        topics.ensure_topics([format_watermark_topic(kafka.prefix, self._name)], WATERMARKS)
+        topics.ensure_topics([asked := copy_topic(kafka.prefix, self._name)], POSITIONS)
         reader = stack.enter_context(TopicReader(kafka))
-        source.begin(lambda: self._beat(writer))
-        captured = Captured(kafka.prefix, self._name)
-        started = Starter(source, config, writer, reader, topics, store, captured, self._term).start(
-            new_snapshot=new_snapshot
-        )
+        source.open_source(lambda: self._write_heartbeat(writer))
+        captured = CapturedTables(kafka.prefix, self._name)
+        started = CaptureStarter(
+            source, config, writer, reader, topics, store, captured, self._term
+        ).start_capture(new_snapshot=new_snapshot)
         record = started.record
         requests = CopyRequestReader(kafka, asked, record.copy_requests, reader)
         stack.callback(requests.close)
@@ -153,9 +155,9 @@ class CaptureShell:
             started,
             Ports(
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
-                server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
-                clock=Clock(time.monotonic, now_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
-                repair=repair_of(self._config, self._name),
+                server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
+                clock=Clock(time.monotonic, get_wall_clock_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
+                repair=make_repair_limits(self._config, self._name),
             ),
         )  # fmt: skip
         _log.info(
@@ -164,19 +166,19 @@ class CaptureShell:
         )  # fmt: skip
         return loop
 
-    def _beat(self, writer: KafkaWriter) -> None:
+    def _write_heartbeat(self, writer: KafkaWriter) -> None:
         """While the log is scanned for statements: end when told to, and say once a second that capture is alive."""
         if self._stop.is_set():
             raise InterruptedWriteError
         writer.flush()
         if self._loop is not None:
-            self._loop.beat()
+            self._loop.write_heartbeat()
 
-    def _farewell(self, loop: CaptureLoop, writer: KafkaWriter, why: str, *, restarts: bool) -> None:
+    def _shut_down(self, loop: CaptureLoop, writer: KafkaWriter, why: str, *, restarts: bool) -> None:
         """Have everything stored, within a limit: what is not stored now is only sent again."""
         deadline = time.monotonic() + _FAREWELL
         writer.stopping = lambda: time.monotonic() > deadline
         try:
-            loop.farewell(why or ENDED_AS_ASKED, restarts=restarts)
+            loop.shut_down(why or ENDED_AS_ASKED, restarts=restarts)
         except (InterruptedWriteError, DeliveryError):
             _log.warning("stopped before Kafka acknowledged everything", source=self._name)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Scope = Literal[
+EffectScope = Literal[
     "nothing", "by policy", "the table", "what it may reach", "the source", "the start", "a warning"
 ]
 
 
-class Effect(NamedTuple):
+class DocumentedEffect(NamedTuple):
     """`what`: a statement, setting or content of the log; `stops`: the smallest thing that it stops ("by policy": what a pipeline's
     `schema_changes` says); `then`: what follows."""
 
     what: str
-    stops: Scope
+    stops: EffectScope
     then: str

@@ -53,7 +53,7 @@ class TableStoppedError(CaptureError):
         self.parts: tuple[TableStoppedError, ...] = (self,)
 
     @classmethod
-    def of(cls, errors: Sequence[TableStoppedError]) -> TableStoppedError | None:
+    def merge_errors(cls, errors: Sequence[TableStoppedError]) -> TableStoppedError | None:
         """Return one error that stands for all of `errors` (its `parts`); None: there are none."""
         if not errors:
             return None

@@ -9,7 +9,7 @@ from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config
 
 
-def source_of(config: Config, name: str) -> SourceDatabase:
+def load_source_database(config: Config, name: str) -> SourceDatabase:
     """Return the source `name` of the configuration; it connects when it is asked."""
     kind = SOURCE_KINDS[config.sources[name].type]
     source: SourceDatabase = getattr(import_module(kind.module), kind.attribute)(config, name)

@@ -24,19 +24,19 @@ import structlog
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
 from producer.sources.source_errors import source_errors
-from schemas.config.changes.handed import load
+from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError
 from schemas.io.signals import on_stop_signals
 from schemas.wire.records import Watermark
 
-SUPERSEDED = 4
+EXIT_SUPERSEDED = 4
 """Exit code of a process that ends because another one captures the source."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the unit; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -51,23 +51,23 @@ def main(arguments: list[str] | None = None) -> int:
     with on_stop_signals(end):
         if not options.detached:
             threading.Thread(target=_watch_stdin, args=(go, stop), name="stdin", daemon=True).start()
-        return _run(options, go, stop)
+        return _run_unit(options, go, stop)
 
 
-def _run(options: argparse.Namespace, go: threading.Event, stop: threading.Event) -> int:
+def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.Event) -> int:
     try:
-        config = load(options.config, options.handed)
+        config = load_handed_config(options.config, options.handed)
         if options.source not in config.sources:
-            return _failed(
+            return _report_failure(
                 options.source,
                 f"no source {options.source} in {options.config}: there are {', '.join(config.sources)}",
             )
         if config.sources[options.source].events != "rowlock":
-            return _failed(
+            return _report_failure(
                 options.source, f"source {options.source} is captured by Debezium (`events`), not by rowlock"
             )
         if options.wait:
-            _say(kind="prepared", source=options.source)
+            _write_line(kind="prepared", source=options.source)
             go.wait()
             if stop.is_set():
                 return 0
@@ -75,21 +75,21 @@ def _run(options: argparse.Namespace, go: threading.Event, stop: threading.Event
             run_capture(
                 config, options.source, stop,
                 new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
-                on_watermark=_captured if options.wait else None,
-                on_trouble=(lambda why: _say(kind="trouble", source=options.source, error=why)) if options.wait else None,
+                on_watermark=_report_watermark if options.wait else None,
+                on_trouble=(lambda why: _write_line(kind="trouble", source=options.source, error=why)) if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
-        _failed(options.source, str(error))
-        return SUPERSEDED
+        _report_failure(options.source, str(error))
+        return EXIT_SUPERSEDED
     except (CaptureError, ConfigErrors, SchemaError) as error:
-        return _failed(options.source, str(error))
+        return _report_failure(options.source, str(error))
     except Exception as error:  # noqa: BLE001 - logged, and said to who started this process
         structlog.get_logger("capture").exception(
             "capture failed by a fault of rowlock", source=options.source
         )
         said = str(error).strip().splitlines()
         named = f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__
-        _say(kind="failed", source=options.source, error=f"rowlock itself failed here ({named})")
+        _write_line(kind="failed", source=options.source, error=f"rowlock itself failed here ({named})")
         return 1
     return 0
 
@@ -101,7 +101,7 @@ def _spare_the_collector() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m producer.main", description="Captures one source into Kafka."
     )
@@ -133,21 +133,21 @@ def _watch_stdin(go: threading.Event, stop: threading.Event) -> None:
     go.set()
 
 
-def _say(**fields: object) -> None:
+def _write_line(**fields: object) -> None:
     """Write a JSON line to stdout, for who started this process."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(fields), flush=True)  # noqa: T201
 
 
-def _captured(mark: Watermark) -> None:
-    _say(
+def _report_watermark(mark: Watermark) -> None:
+    _write_line(
         kind="captured", source=mark.source, gen=mark.gen, commit_ts_ms=mark.commit_ts_ms, position=mark.position,
         events=mark.events, idle=mark.idle, snapshot_pending=mark.snapshot_pending, error=mark.error,
     )  # fmt: skip
 
 
-def _failed(source: str, message: str) -> int:
-    _say(kind="failed", source=source, error=message)
+def _report_failure(source: str, message: str) -> int:
+    _write_line(kind="failed", source=source, error=message)
     print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
     print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
     return 2

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from producer.copies.repair import Repair, by_default
-from producer.kafka.opened import Opened
-from producer.source import ChunkQueue, DefinitionProver, SourceLog, SourceServer, StatementReach
-from schemas.table.names import Names
+from producer.copies.repair import Repair, get_default_limits
+from producer.kafka.opened import TopicOpenings
+from producer.source import ChunkQueue, DefinitionProver, ImpactFinder, SourceLog, SourceServer
+from schemas.table.names import NameRules
 from schemas.wire.copies import CopyRequest
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition, Watermark
@@ -38,46 +38,46 @@ class EventWriter(Protocol):
     ) -> None: ...
     def send_all(self, topic: str, records: list[tuple[bytes, bytes]], size: int, /) -> None: ...
     def flush(self) -> None: ...
-    def mark(self, action: Callable[[], None], /) -> None: ...
+    def call_when_acknowledged(self, action: Callable[[], None], /) -> None: ...
     def drain(self) -> None: ...
 
 
-class PositionKeeper(Protocol):
+class PositionWriter(Protocol):
     """Stores positions: producer.resume.positions.PositionStore."""
 
-    def send(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
-    def superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...
+    def store_position(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
+    def is_superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...
 
 
 class TopicMaker(Protocol):
     """Creates topics: producer.kafka.topics.Topics."""
 
-    def open(self, names: Iterable[str], /) -> Opened: ...
-    def partitions(self) -> dict[str, int]: ...
+    def open_topics(self, names: Iterable[str], /) -> TopicOpenings: ...
+    def count_partitions(self) -> dict[str, int]: ...
 
 
 class TopicRanges(Protocol):
     """Reads stretches of topics by offset: producer.kafka.topic_reader.TopicReader."""
 
-    def bounds(self, topic: str, /) -> tuple[int, int]: ...
-    def read(self, topic: str, start: int, end: int, /) -> Iterator[Any]: ...
+    def get_bounds(self, topic: str, /) -> tuple[int, int]: ...
+    def read_range(self, topic: str, start: int, end: int, /) -> Iterator[Any]: ...
     def read_all(
         self, stretches: Mapping[str, Sequence[tuple[int, int]]], /
     ) -> Iterator[tuple[str, Any]]: ...
 
 
-class CopyRequests(Protocol):
+class CopyRequestSource(Protocol):
     """The requests for copies in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         """Return (offset, request) of what has come, without waiting; None: nobody can read it. At first all that was there at the start."""
         ...
 
 
-class NobodyAsks:
+class NoCopyRequests:
     """No request ever comes."""
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         return []
 
 
@@ -97,18 +97,18 @@ class Ports:
     """
 
     writer: EventWriter
-    store: PositionKeeper
+    store: PositionWriter
     topics: TopicMaker
     open_log: Callable[[StoredPosition, Callable[[str, str], bool]], SourceLog]
     open_reader: Callable[[LogPoint], ChunkQueue]
     server: Callable[[], SourceServer]
-    names: Names
+    names: NameRules
     definitions: DefinitionProver
-    reaches: Callable[[Callable[[], LogPoint]], StatementReach]
+    reaches: Callable[[Callable[[], LogPoint]], ImpactFinder]
     clock: Clock
     stopping: Callable[[], bool]
-    requests: CopyRequests = field(default_factory=NobodyAsks)
+    requests: CopyRequestSource = field(default_factory=NoCopyRequests)
     reader: TopicRanges | None = None
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000
-    repair: Repair = by_default
+    repair: Repair = get_default_limits

@@ -10,19 +10,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from producer.decoders.context import SourceContext, TransactionContext
-from producer.definitions.places import Place, Proof
+from producer.definitions.places import DefinitionPlace, Proof
 from producer.errors import TableStoppedError
 from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
-from producer.sources.survey import Surveyed
-from producer.statements.closure import Reach
+from producer.sources.survey import ExaminedTable
+from producer.statements.closure import ImpactedTables
 from producer.statements.conversions import DoubtedValues
 from producer.statements.tokens import Token
 from producer.tables import TableState
 from schemas.findings import Finding
 from schemas.table.model import Key, Table
-from schemas.table.names import Names, TableName
+from schemas.table.names import NameRules, TableName
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
@@ -38,7 +38,7 @@ class LoggedRows(Protocol):
         """As the log writes it."""
         ...
 
-    def encode(
+    def encode_rows(
         self, table: TableState, source: SourceContext, transaction: TransactionContext, /
     ) -> list[tuple[bytes, bytes]]:
         """Return (Kafka key, event) of every row, `last` false; moves the tail of the topic and `transaction.total_order` on.
@@ -47,7 +47,7 @@ class LoggedRows(Protocol):
         """
         ...
 
-    def forget(
+    def withdraw_rows(
         self,
         table: TableState,
         source: SourceContext,
@@ -59,12 +59,12 @@ class LoggedRows(Protocol):
         """Take back all but the first `keep` of what `encode` returned just now."""
         ...
 
-    def keys(self, table: TableState, source: SourceContext, /) -> Sequence[Key]:
+    def list_keys(self, table: TableState, source: SourceContext, /) -> Sequence[Key]:
         """Return the keys of all images, before and after, once they are encoded."""
         ...
 
 
-Change = LoggedRows | Barrier | Boundary | TableStoppedError
+LogChange = LoggedRows | Barrier | Boundary | TableStoppedError
 """What a log brings. A TableStoppedError as data: the tables cannot be followed from `SourceLog.moment` on."""
 
 
@@ -80,7 +80,7 @@ class SourceLog(Protocol):
     @property
     def delivered(self) -> GtidSet | None: ...
 
-    def read(self, timeout: float, /) -> Iterator[Change | None]:
+    def read_topic(self, timeout: float, /) -> Iterator[LogChange | None]:
         """Yield what arrives within `timeout` seconds; None for what concerns nobody, so that a reader may stop there.
 
         A row's `row` is the same whenever it is read. Raises TransientSourceError, SourceRefusedError, StreamStoppedError.
@@ -109,33 +109,33 @@ class SourceLog(Protocol):
 
     @property
     def objects_changed(self) -> LogPoint:
-        """The start of the last statement that may have changed which tables others write (StatementReach); (0, 0): none."""
+        """The start of the last statement that may have changed which tables others write (ImpactFinder); (0, 0): none."""
         ...
 
-    def counted(self, rows: int, /) -> None:
+    def record_position_count(self, rows: int, /) -> None:
         """Learn how many positions the LoggedRows or Barrier took that was yielded last."""
         ...
 
-    def uncaptured(self, rows: Any, /) -> None:
+    def skip_uncaptured(self, rows: Any, /) -> None:
         """Learn that the LoggedRows that were yielded last are not published."""
         ...
 
-    def ended(self, boundary: Boundary, /) -> None:
+    def record_transaction_end(self, boundary: Boundary, /) -> None:
         """Learn that capture may resume behind a transaction."""
         ...
 
-    def note(self, file: str, pos: int, /) -> None:
+    def keep_evidence(self, file: str, pos: int, /) -> None:
         """Keep what proves the log up to there: capture may resume there."""
         ...
 
-    def evidence(self) -> Evidence:
+    def find_evidence(self) -> Evidence:
         """Return what proves the log up to the place that was noted last."""
         ...
 
     def close(self) -> None: ...
 
 
-class Published(NamedTuple):
+class PublishedRows(NamedTuple):
     """The rows of a used-up log that the topics hold when capture begins.
 
     `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
@@ -151,11 +151,11 @@ class Published(NamedTuple):
     cut: Collection[TableName] = ()
 
 
-NOTHING_PUBLISHED = Published({}, None, False, {}, ())
+NOTHING_PUBLISHED = PublishedRows({}, None, False, {}, ())
 
 
 @runtime_checkable
-class UsedUpLog(Protocol):
+class ConsumedLog(Protocol):
     """A SourceLog whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
 
     `outstanding`: it has brought rows that Kafka may have, and that are not deleted. No record may pass them: a start would not find them.
@@ -168,15 +168,15 @@ class UsedUpLog(Protocol):
         """Tell whether a table waits to be read until the record names it."""
         ...
 
-    def recorded(self) -> None:
+    def confirm_recorded(self) -> None:
         """Go on with them: the record that names them, by the last `evidence`, is stored."""
         ...
 
-    def learn(self, published: Published, /) -> None:
+    def learn_published(self, published: PublishedRows, /) -> None:
         """Before the first `read`: delete what is published, and give no position again."""
         ...
 
-    def purge(self) -> Iterator[TableStoppedError]:
+    def purge_published(self) -> Iterator[TableStoppedError]:
         """Delete what was brought since the last time. Kafka has it, and this is the process whose events count."""
         ...
 
@@ -185,8 +185,8 @@ class SourceServer(Protocol):
     """The source server as the loop asks it, beside its log."""
 
     def log_end(self) -> tuple[str, int] | None: ...
-    def without_transactions(self, name: TableName, /) -> str | None: ...
-    def rows_about(self, name: TableName, /) -> int | None:
+    def find_nontransactional_engine(self, name: TableName, /) -> str | None: ...
+    def estimate_rows(self, name: TableName, /) -> int | None:
         """Return how many rows a table has, about; None: nobody knows."""
         ...
 
@@ -194,18 +194,22 @@ class SourceServer(Protocol):
 class DefinitionProver(Protocol):
     """Definitions at a place of the log: producer.definitions.proof.Definitions."""
 
-    def at(self, place: Place, name: TableName, /) -> Proof: ...
-    def all_at(self, place: Place, names: Collection[TableName], /) -> dict[TableName, Proof]: ...
-    def partitioning(self, place: Place, name: TableName, /) -> str | None: ...
-    def converted(self, place: Place, name: TableName, doubt: DoubtedValues, /) -> bool: ...
+    def prove_definition(self, place: DefinitionPlace, name: TableName, /) -> Proof: ...
+    def prove_definitions(
+        self, place: DefinitionPlace, names: Collection[TableName], /
+    ) -> dict[TableName, Proof]: ...
+    def find_partitioning(self, place: DefinitionPlace, name: TableName, /) -> str | None: ...
+    def may_have_converted(
+        self, place: DefinitionPlace, name: TableName, doubt: DoubtedValues, /
+    ) -> bool: ...
 
 
-class StatementReach(Protocol):
+class ImpactFinder(Protocol):
     """The tables that a statement may write: producer.definitions.reaches.Reaches."""
 
-    def of(
-        self, place: Place, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
-    ) -> Reach: ...
+    def find_impact(
+        self, place: DefinitionPlace, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
+    ) -> ImpactedTables: ...
 
 
 class ChunkQueue(Protocol):
@@ -215,7 +219,7 @@ class ChunkQueue(Protocol):
         """Have it read, not before `request.not_before`: who answers a second try at once is asked for ever."""
         ...
 
-    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None: ...
+    def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None: ...
     def close(self) -> None: ...
 
 
@@ -223,18 +227,18 @@ class SourceTables(Protocol):
     """A source's tables, as they are now. Raises like SourceDatabase."""
 
     @property
-    def names(self) -> Names:
+    def names(self) -> NameRules:
         """The source's rule for comparing names; the same as long as it runs."""
         ...
 
-    def table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...
+    def list_table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...
 
-    def survey(self, names: Collection[TableName], /) -> dict[TableName, Surveyed]:
+    def examine_tables(self, names: Collection[TableName], /) -> dict[TableName, ExaminedTable]:
         """Return what each table is, and whether it can be captured."""
         ...
 
 
-class SourceCheck(NamedTuple):
+class SourceCheckResult(NamedTuple):
     """`tables`: those that are selected; None: the source could not be asked, and nothing else of it can be judged."""
 
     findings: list[Finding]
@@ -253,17 +257,17 @@ class SourceDatabase(SourceServer, Protocol):
 
     # checks
 
-    def check(self) -> SourceCheck:
+    def check_source(self) -> SourceCheckResult:
         """Return all that is wrong with the server, the user's rights and the tables; raises nothing."""
         ...
 
-    def require(self) -> None:
+    def require_usable(self) -> None:
         """Raise SourceRefusedError with all errors of the server and of the user's rights, tables aside."""
         ...
 
     # a stretch of capture
 
-    def begin(self, beat: Callable[[], None], /) -> None:
+    def open_source(self, beat: Callable[[], None], /) -> None:
         """Open what is needed. `beat` is called again and again while something takes long, and may raise."""
         ...
 
@@ -271,11 +275,11 @@ class SourceDatabase(SourceServer, Protocol):
 
     # identity, and the log
 
-    def beginning(self) -> LogStart:
+    def find_log_end(self) -> LogStart:
         """Return the log's end, for a first start."""
         ...
 
-    def resumed(self, stored: StoredPosition, /) -> LogStart:
+    def resume_log(self, stored: StoredPosition, /) -> LogStart:
         """Return where the log goes on, if this is the source that was captured up to `stored`, and its log still holds that."""
         ...
 
@@ -283,7 +287,7 @@ class SourceDatabase(SourceServer, Protocol):
         """Return the log behind `record`, proven. `captured(db, table)`: whether a table is captured just now."""
         ...
 
-    def context(self, name: str, epoch: int, gen: int, /) -> SourceContext: ...
+    def build_context(self, name: str, epoch: int, gen: int, /) -> SourceContext: ...
 
     # tables and their definitions
 
@@ -291,7 +295,7 @@ class SourceDatabase(SourceServer, Protocol):
     def tables(self) -> SourceTables: ...
     @property
     def definitions(self) -> DefinitionProver: ...
-    def reaches(self, objects_changed: Callable[[], LogPoint], /) -> StatementReach: ...
+    def make_impact_finder(self, objects_changed: Callable[[], LogPoint], /) -> ImpactFinder: ...
 
     # snapshots
 

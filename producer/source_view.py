@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from producer.sources.survey import Surveyed
+from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.table.model import Key, Row, Table
 
@@ -18,7 +18,7 @@ class SourceView(Protocol):
 
     def close(self) -> None: ...
 
-    def tables(self) -> dict[TableName, Surveyed]:
+    def list_tables(self) -> dict[TableName, ExaminedTable]:
         """Return the tables that the source's patterns select."""
         ...
 
@@ -30,7 +30,7 @@ class SourceView(Protocol):
         """Return the rows with exactly these keys."""
         ...
 
-    def estimates(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
+    def estimate_sizes(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         """Return rows and bytes of tables, as the server's statistics have them."""
         ...
 
@@ -42,7 +42,9 @@ class SourceView(Protocol):
         """Return where each table's log ends just now; none of an empty one."""
         ...
 
-    def unread(self, ends: Mapping[TableName, int], left_out: Collection[TableName]) -> list[TableName]:
+    def list_unread_tables(
+        self, ends: Mapping[TableName, int], left_out: Collection[TableName]
+    ) -> list[TableName]:
         """Return the tables of whose log something before `ends` waits to be read, without those that are left out."""
         ...
 

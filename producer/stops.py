@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from producer.binlog_format.errors import DecodeError, DefinitionMismatch, ImageNotFull
+from producer.binlog_format.errors import DecodeError, DefinitionMismatch, IncompleteRowImage
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_MESSAGE_BYTES
 from producer.sources.changes import Barrier
-from producer.statements.actions import Rows
+from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
-from producer.statements.tokens import without_values
-from schemas.findings import COPY_EACH, copy_again
-from schemas.table.model import Table, ambiguous_columns
+from producer.statements.tokens import cut_row_values
+from schemas.findings import COPY_EACH, format_copy_remedy
+from schemas.table.model import Table, list_ambiguous_columns
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
 
@@ -47,7 +47,7 @@ CAUSES: dict[str, str] = {
 
 
 @dataclass(slots=True)
-class Stopped:
+class StoppedTable:
     """A stopped table. `position`, `offset`: of its topic's stop event, None as long as it has none.
 
     `place`: where the event is to stand, if its cause has a place in the log that was just read.
@@ -60,7 +60,7 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StopCause:
     """The place of a cause in the log: the event's place, and its time in ms since 1970."""
 
     epoch: int
@@ -69,7 +69,7 @@ class Cause:
     pos: int
     ts_ms: int
 
-    def stop(self, name: TableName, error: TableStoppedError) -> TableStop:
+    def build_table_stop(self, name: TableName, error: TableStoppedError) -> TableStop:
         """Return the stop of one of the tables that `error` speaks of; its reason names the table, and its remedy is a copy of it."""
         table = f"{name[0]}.{name[1]}"
         reason = error.reason if table in error.reason else f"{table}: {error.reason}"
@@ -79,37 +79,37 @@ class Cause:
             file=self.file,
             pos=self.pos,
             reason=reason,
-            remedy=error.remedy.replace(COPY_EACH, copy_again(*name)),
+            remedy=error.remedy.replace(COPY_EACH, format_copy_remedy(*name)),
             since_ms=self.ts_ms,
         )
 
-    def place(self, number: int = 0) -> Position:
+    def build_stop_position(self, number: int = 0) -> Position:
         """Return where the stop event of the `number`-th of the tables stands."""
         return self.epoch, self.file_number, self.pos, STOP_ROW + number
 
 
-def of_decoding(name: TableName, error: DecodeError) -> TableStoppedError:
+def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedError:
     """Return the stop of a table whose rows cannot be read."""
-    cause = {DefinitionMismatch: "definition", ImageNotFull: "log"}.get(type(error), "value")
+    cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
     reason, colon, remedy = str(error).rpartition(": ")
     if not colon or "=" not in remedy:
-        return TableStoppedError(frozenset([name]), cause, str(error), copy_again(*name))
+        return TableStoppedError(frozenset([name]), cause, str(error), format_copy_remedy(*name))
     return TableStoppedError(
-        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {copy_again(*name)}"
+        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {format_copy_remedy(*name)}"
     )
 
 
-def too_large(name: TableName, key: bytes, size: int) -> TableStoppedError:
+def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableStoppedError:
     """Return the stop of a table with a row that Kafka does not take; `size`: of its event in bytes."""
     shown = key[:200].decode("utf-8", "replace")
     return TableStoppedError(
         frozenset([name]), "size",
         f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit is {MAX_MESSAGE_BYTES} bytes",
-        f"exclude the table, or make the row smaller and {copy_again(*name)}",
+        f"exclude the table, or make the row smaller and {format_copy_remedy(*name)}",
     )  # fmt: skip
 
 
-def event_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
+def find_stop_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
     """Return where a stop event can stand in a topic that ends at `ceiling`; `here`: where the stream is. None: not yet."""
     for position in (place, *here):
         if position is not None and (ceiling is None or position > ceiling):
@@ -117,12 +117,12 @@ def event_position(place: Position | None, ceiling: Position | None, *here: Posi
     return None
 
 
-def gone_remedy(name: TableName) -> str:
+def explain_dropped_remedy(name: TableName) -> str:
     """Return what to do about a table that is gone. Capture asks for the copy itself when it sees the statement that makes it again."""
-    return f"take it out of `tables:`, or create it again; {copy_again(*name)} where that is not seen"
+    return f"take it out of `tables:`, or create it again; {format_copy_remedy(*name)} where that is not seen"
 
 
-def lost_at_start(
+def find_stop_at_start(
     name: TableName, *, selected: bool, exists: bool, unfit: str | None
 ) -> TableStoppedError | None:
     """Return why a table that was captured before is stopped by what a start finds; None: it goes on.
@@ -133,12 +133,12 @@ def lost_at_start(
     if not selected:
         return TableStoppedError(
             one, "deselected", f"{table} was taken out of `tables:`, and its changes since are not captured",
-            f"to capture it again, select it and {copy_again(*name)}",
+            f"to capture it again, select it and {format_copy_remedy(*name)}",
         )  # fmt: skip
     if not exists:
         return TableStoppedError(
             one, "dropped", f"{table} was captured and is gone (dropped or renamed, or the user may not see it any more)",
-            gone_remedy(name),
+            explain_dropped_remedy(name),
         )  # fmt: skip
     if unfit is not None:
         reason, colon, remedy = unfit.rpartition(": ")
@@ -146,17 +146,17 @@ def lost_at_start(
             one,
             "unfit",
             reason if colon else unfit,
-            f"{remedy}, then {copy_again(*name)}" if colon else copy_again(*name),
+            f"{remedy}, then {format_copy_remedy(*name)}" if colon else format_copy_remedy(*name),
         )
     return None
 
 
-def ambiguous_labels(table: Table) -> TableStoppedError | None:
+def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
     """Return the stop of a table whose definition in the topic has an empty label among those that values are written as; None: it has none.
 
     Versions before 0.1.0 wrote such definitions. A copy begins with one that has numbers in their place.
     """
-    columns = ambiguous_columns(table)
+    columns = list_ambiguous_columns(table)
     if not columns:
         return None
     name = (table.db, table.name)
@@ -165,11 +165,13 @@ def ambiguous_labels(table: Table) -> TableStoppedError | None:
         "definition",
         f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so that a text of its labels can mean two values: "
         "they are written as numbers from now on, and rows that were written before may be wrong",
-        copy_again(*name),
+        format_copy_remedy(*name),
     )
 
 
-def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> dict[str, TableStop]:
+def merge_table_stops(
+    record: Mapping[str, TableStop], topic: Mapping[str, TableStop]
+) -> dict[str, TableStop]:
     """Return the stops in force ("db.table" →) by the position record and the topics: of a table the earlier one counts."""
     found = dict(topic)
     for name, stop in record.items():
@@ -178,7 +180,7 @@ def merged(record: Mapping[str, TableStop], topic: Mapping[str, TableStop]) -> d
     return found
 
 
-_WHAT: dict[Rows, str] = {
+_WHAT: dict[RowEffect, str] = {
     "gone": "was dropped or renamed",
     "emptied": "lost rows without row events",
     "replaced": "has other rows now, without row events",
@@ -186,35 +188,39 @@ _WHAT: dict[Rows, str] = {
 }
 
 
-def by_statement(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+def build_statement_stop(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return why the statement stops a table."""
     if verdict.logged:
-        return _by_logged_change(barrier, verdict)
+        return _build_logged_change_stop(barrier, verdict)
     cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
     if not isinstance(barrier.statement, TableDdl | SchemaDrop):
         cause = "statement"
-    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else without_values(barrier.sql)
+    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else cut_row_values(barrier.sql)
     reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
-    remedy = gone_remedy(verdict.table) if verdict.rows == "gone" else copy_again(*verdict.table)
+    remedy = (
+        explain_dropped_remedy(verdict.table)
+        if verdict.rows == "gone"
+        else format_copy_remedy(*verdict.table)
+    )
     return TableStoppedError(frozenset([verdict.table]), cause, reason, remedy)
 
 
-def by_conversion(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+def build_conversion_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
     """Return why a statement stops a table whose values its session's settings may have changed."""
     reason = f"{'.'.join(name)} may have other values now, without row events: {barrier.sql[:200]} ({why})"
-    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
-def by_swap(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
+def build_swap_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
     """Return why a swap stops a table that no tool's statements explain."""
     reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
-    return TableStoppedError(frozenset([name]), "rows-replaced", reason, copy_again(*name))
+    return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
-def _by_logged_change(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
+def _build_logged_change_stop(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return why a change that is logged as a statement stops a table."""
-    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {without_values(barrier.sql)[:200]}"
-    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {copy_again(*verdict.table)}"
+    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {cut_row_values(barrier.sql)[:200]}"
+    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {format_copy_remedy(*verdict.table)}"
     if verdict.why:
         reason = f"{reason} ({verdict.why})"
     return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)

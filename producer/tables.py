@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from producer.decoders.row_codec import SourceContext, TableCodec, TableMap, TopicTail
-from producer.stops import Stopped
+from producer.stops import StoppedTable
 from schemas.table.model import Table
-from schemas.table.names import table_text
+from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Anchor, TableStop
@@ -17,9 +17,9 @@ from schemas.wire.topic_names import TopicNames
 TableName = tuple[str, str]
 
 
-def dotted(name: TableName) -> str:
+def format_table_name(name: TableName) -> str:
     """Return "db.table", as records and messages write it (`table_text`)."""
-    return table_text(*name)
+    return format_table_text(*name)
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class TopicState:
     _defining: tuple[int, int, int] | None = None
     _defined: int = 0
 
-    def definition_row(self, at: tuple[int, int, int]) -> int:
+    def compute_definition_row(self, at: tuple[int, int, int]) -> int:
         """Return the row of a first definition at `at` (epoch, file, pos): the next one there has its own."""
         if at != self._defining:
             self._defining, self._defined = at, 0
         self._defined += 1
         return DEFINITION_ROW + self._defined - 1
 
-    def note(self) -> None:
+    def raise_ceiling_to_tail(self) -> None:
         """Raise the ceiling to `tail.last`."""
         last = self.tail.last
         if last is not None and (self.ceiling is None or last > self.ceiling):
@@ -51,11 +51,11 @@ class TopicState:
 
     def raise_ceiling(self) -> None:
         """Note `tail.last`, and make `prev` the highest position again after an event that stood lower."""
-        self.note()
+        self.raise_ceiling_to_tail()
         self.tail.last = self.ceiling
 
 
-class Begun(NamedTuple):
+class BegunCopy(NamedTuple):
     """The last copy that began in a table's topic: where its event stands. `ended`: cause of the stop that it ended, "": of none."""
 
     mark: CopyMark
@@ -75,26 +75,26 @@ class TableState:
     ignored: str | None = None  # why its rows are not captured just now
     definition_offset: int | None = None
     marker_offset: int | None = None
-    begun: Begun | None = None
+    begun: BegunCopy | None = None
     ahead: dict[Position, Table] = field(
         default_factory=dict
     )  # definitions the topic already has behind the resume position
     codecs: dict[bytes, TableCodec] = field(default_factory=dict)
 
-    def define(self, table: Table, position: Position) -> None:
+    def set_definition(self, table: Table, position: Position) -> None:
         """Put `table` in force from `position` on."""
         self.table = table
         self.defined_at = position
         self.codecs.clear()
 
-    def codec(self, table_map: TableMap, source: SourceContext) -> TableCodec:
+    def get_codec(self, table_map: TableMap, source: SourceContext) -> TableCodec:
         """Return the codec for the layout of `table_map`. Raises DefinitionMismatch."""
         found = self.codecs.get(table_map.layout)
         if found is None:
             found = self.codecs[table_map.layout] = TableCodec(self.table, table_map, source, self.topic.tail)
         return found
 
-    def anchor(self, end: int, highest: Position | None, stop: int | None) -> Anchor:
+    def build_anchor(self, end: int, highest: Position | None, stop: int | None) -> Anchor:
         return Anchor(
             definition=self.definition_offset, marker=self.marker_offset, end=end, highest=highest, stop=stop,
             begin=self.begun.offset if self.begun is not None else None,
@@ -102,7 +102,7 @@ class TableState:
 
 
 @dataclass(slots=True)
-class Captured:
+class CapturedTables:
     """All captured tables of a source and their topics. `stopped`: those of which nothing is published any more; `unsaid`:
     those of them whose topics do not say so yet.
 
@@ -114,7 +114,7 @@ class Captured:
     source: str
     tables: dict[TableName, TableState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
-    stopped: dict[TableName, Stopped] = field(default_factory=dict)
+    stopped: dict[TableName, StoppedTable] = field(default_factory=dict)
     unsaid: set[TableName] = field(default_factory=set)
     known: set[TableName] = field(default_factory=set)
     usable: set[str] = field(default_factory=set)
@@ -123,16 +123,16 @@ class Captured:
     def __post_init__(self) -> None:
         self.names = TopicNames(self.prefix, self.source)
 
-    def topic_of(self, name: TableName) -> str:
+    def assign_topic_name(self, name: TableName) -> str:
         """Return the name of a table's topic. One that is assigned just now is stored before anything is sent there (TableTopics.open)."""
-        return self.names.of(name)
+        return self.names.assign_name(name)
 
-    def topic(self, name: TableName) -> TopicState:
+    def get_topic(self, name: TableName) -> TopicState:
         """Return the topic of a table, made known if it is not."""
-        topic = self.topic_of(name)
+        topic = self.assign_topic_name(name)
         return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
-    def anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
+    def build_anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
         """Return the anchors of all tables, given the acknowledged end of each topic; everything encoded must have been sent.
 
         They are all of this moment, and good once what was sent until now is acknowledged. What is sent later may never come: a
@@ -141,25 +141,27 @@ class Captured:
         """
         found = {}
         for topic in self.topics.values():
-            topic.note()
+            topic.raise_ceiling_to_tail()
         for name in {*self.tables, *self.stopped}:
-            state, stopped, topic = self.tables.get(name), self.stopped.get(name), self.topic(name)
+            state, stopped, topic = self.tables.get(name), self.stopped.get(name), self.get_topic(name)
             stop = stopped.offset if stopped else None
             if topic.name not in ends or (
                 stop is None and (state is None or state.definition_offset is None)
             ):
                 continue
             end, highest = ends[topic.name], topic.ceiling
-            found[dotted(name)] = (
-                state.anchor(end, highest, stop) if state else Anchor(end=end, highest=highest, stop=stop)
+            found[format_table_name(name)] = (
+                state.build_anchor(end, highest, stop)
+                if state
+                else Anchor(end=end, highest=highest, stop=stop)
             )
         return found
 
-    def stops(self) -> dict[str, TableStop]:
+    def list_stops(self) -> dict[str, TableStop]:
         """Return every stop, as the position record holds them."""
-        return {dotted(name): stopped.stop for name, stopped in sorted(self.stopped.items())}
+        return {format_table_name(name): stopped.stop for name, stopped in sorted(self.stopped.items())}
 
-    def stop(self, name: TableName, stopped: Stopped) -> None:
+    def stop_table(self, name: TableName, stopped: StoppedTable) -> None:
         """Publish nothing of the table any more."""
         self.stopped[name] = stopped
         if stopped.position is None:
@@ -172,5 +174,5 @@ class Captured:
         self.stopped.pop(name, None)
         self.unsaid.discard(name)
 
-    def in_schema(self, db: str) -> list[TableName]:
+    def list_tables_in_schema(self, db: str) -> list[TableName]:
         return [name for name in self.tables if name[0] == db]

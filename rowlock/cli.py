@@ -16,7 +16,14 @@ import click
 
 from rowlock import __version__
 from rowlock.commands.cluster import COMMANDS
-from rowlock.commands.options import FINDING, FINE, config_option, fail, output_option, reported
+from rowlock.commands.options import (
+    FINDING,
+    FINE,
+    config_option,
+    fail_command,
+    output_option,
+    report_command_errors,
+)
 from rowlock.processes import log
 from schemas.config.model import Config, load_config
 
@@ -28,7 +35,7 @@ from schemas.config.model import Config, load_config
 )
 def main(log_level: str) -> None:
     """Replicates committed rows from MySQL and MariaDB through Kafka into PostgreSQL and MySQL."""
-    log.configure(log_level)
+    log.configure_logging(log_level)
 
 
 for _command in COMMANDS:
@@ -42,52 +49,54 @@ for _command in COMMANDS:
     is_flag=True,
     help="End once everything that is in the sources now is in the targets.",
 )
-@reported
+@report_command_errors
 def run(config_file: Path, until_caught_up: bool) -> None:
     """Run everything in one process tree, until SIGTERM or Ctrl-C.
 
     A process that dies is restarted; one that refuses to run (its message says why) is not, and the others go on.
     """
     config = load_config(config_file)
-    without = _left_out(config, all_needed=until_caught_up)
+    without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.hangup import reload_on_hangup
-    from rowlock.inspect.caught_up import CaughtUp
-    from rowlock.processes.run import run as run_processes
+    from rowlock.inspect.caught_up import CaughtUpGoal
+    from rowlock.processes.run import run_processes as run_processes
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
-    goal = CaughtUp(config, _say) if until_caught_up else None
+    goal = CaughtUpGoal(config, _print_error_line) if until_caught_up else None
     with reload_on_hangup(config):
         sys.exit(run_processes(config, goal, without=without))
 
 
-def _say(text: str) -> None:
+def _print_error_line(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _left_out(config: Config, *, all_needed: bool) -> list[str]:
+def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
     """Say what `check` finds, and what follows; ends the command where nothing can be started.
 
     Returns the sources and pipelines that are not to be started.
     """
-    from rowlock.inspect.check import look
-    from rowlock.inspect.scopes import consequences, not_started, refusal
+    from rowlock.inspect.check import list_scoped_findings
+    from rowlock.inspect.scopes import explain_refused_start, list_consequences, list_not_started
 
-    found = look(config)
+    found = list_scoped_findings(config)
     for finding in dict.fromkeys(each.finding for each in found):
-        _say(f"rowlock: {finding.level}: {finding}")
-    if refused := refusal(found, config.sources, config.pipelines, all_needed=all_needed):
-        fail(refused)
-    for line in consequences(found):
-        _say(f"rowlock: {line}")
-    return not_started(found, debezium=[n for n, each in config.sources.items() if each.events == "debezium"])
+        _print_error_line(f"rowlock: {finding.level}: {finding}")
+    if refused := explain_refused_start(found, config.sources, config.pipelines, all_needed=all_needed):
+        fail_command(refused)
+    for line in list_consequences(found):
+        _print_error_line(f"rowlock: {line}")
+    return list_not_started(
+        found, debezium=[n for n, each in config.sources.items() if each.events == "debezium"]
+    )
 
 
 @main.command()
 @config_option
 @output_option
 @click.option("--plan", "with_plan", is_flag=True, help="Say what a start or a reload would change instead.")
-@reported
+@report_command_errors
 def check(config_file: Path, output: str, with_plan: bool) -> None:
     """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
     config = load_config(config_file)
@@ -95,12 +104,12 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         _show_plan(config, output)
         return
     from rowlock.commands.findings import as_dict, has_errors
-    from rowlock.commands.tables import console, findings_table, headroom_lines
-    from rowlock.inspect.check import check as find
-    from rowlock.inspect.headroom import headroom
+    from rowlock.commands.tables import build_findings_table, format_headroom_lines, make_console
+    from rowlock.inspect.check import list_findings as find
+    from rowlock.inspect.headroom import measure_headroom
 
     findings = find(config)
-    kept, warnings = headroom(config)
+    kept, warnings = measure_headroom(config)
     findings += warnings
     if output == "json":
         told = {
@@ -110,9 +119,9 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
         click.echo(json.dumps({"version": 1, **told}))
     else:
         if findings:
-            console().print(findings_table(findings))
+            make_console().print(build_findings_table(findings))
         if kept:
-            click.echo("\n".join(headroom_lines(kept)))
+            click.echo("\n".join(format_headroom_lines(kept)))
         if not findings:
             click.echo("nothing found: ready to run")
     sys.exit(FINDING if has_errors(findings) else FINE)
@@ -121,9 +130,9 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
 def _show_plan(config: Config, output: str) -> None:
     """Show what the configuration would change of what is stored: tables, topics, copies, target tables, layouts."""
     from rowlock.inspect.planned.plan import plan_lines
-    from rowlock.inspect.planned.stored import plan_of
+    from rowlock.inspect.planned.stored import read_run_plan
 
-    found = plan_of(config)
+    found = read_run_plan(config)
     if output == "json":
         click.echo(json.dumps({"version": 1, **found.as_dict()}))
     else:
@@ -134,7 +143,7 @@ def _show_plan(config: Config, output: str) -> None:
 @config_option
 @output_option
 @click.option("--watch", is_flag=True, help="Again and again, every two seconds, until Ctrl-C.")
-@reported
+@report_command_errors
 def status(config_file: Path, output: str, watch: bool) -> None:
     """Show how far capture and apply are, and what does not run and why. Exit 1 when something does not."""
     config = load_config(config_file)
@@ -152,23 +161,29 @@ def status(config_file: Path, output: str, watch: bool) -> None:
 
 
 def _show_status(reader: Any, output: str) -> bool:
-    from rowlock.commands.tables import console, running_copies, sources_table, stops_table, units_table
-    from rowlock.inspect.observed.versions import version_lines
+    from rowlock.commands.tables import (
+        build_running_copies_table,
+        build_sources_table,
+        build_stops_table,
+        build_unit_status_table,
+        make_console,
+    )
+    from rowlock.inspect.observed.versions import format_version_lines
 
     seen = reader.read()
     healthy: bool = seen.healthy
     if output == "json":
         click.echo(json.dumps(seen.as_dict()))
         return healthy
-    out = console()
+    out = make_console()
     if out.is_terminal:
         out.clear()
-    out.print(sources_table(seen))
-    out.print(units_table(seen))
-    for table in (stops_table(seen), running_copies(seen)):
+    out.print(build_sources_table(seen))
+    out.print(build_unit_status_table(seen))
+    for table in (build_stops_table(seen), build_running_copies_table(seen)):
         if table is not None:
             out.print(table)
-    for line in version_lines(seen.versions):
+    for line in format_version_lines(seen.versions):
         click.echo(line)
     for problem in seen.problems:
         click.echo(f"rowlock: {problem}", err=True)
@@ -188,19 +203,21 @@ def _show_status(reader: Any, output: str) -> bool:
     help="Seconds in which rows under way may arrive.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Print all differing keys, not only the first ones.")
-@reported
+@report_command_errors
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
 ) -> None:
     """Compare the rows of sources and targets. Exit 1 when they differ."""
     config = load_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
-    from rowlock.inspect.pairs import pairs
-    from rowlock.inspect.verify import verify as compare
+    from rowlock.inspect.pairs import list_table_pairs
+    from rowlock.inspect.verify import verify_pairs as compare
 
-    wanted = pairs(config, [_known(config, pipeline)] if pipeline else config.pipelines, table)
+    wanted = list_table_pairs(
+        config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, table
+    )
     if not wanted:
-        fail(
+        fail_command(
             "there is nothing to compare: no selected table of the sources has a route"
             + (f" ({table})" if table else "")
         )
@@ -214,9 +231,9 @@ def verify(  # noqa: PLR0917 - click passes options by name
     sys.exit(FINE if equal else FINDING)
 
 
-def _known(config: Config, pipeline: str) -> str:
+def _require_pipeline(config: Config, pipeline: str) -> str:
     if pipeline not in config.pipelines:
-        fail(f"there is no pipeline {pipeline!r}; known: {', '.join(config.pipelines) or 'none'}")
+        fail_command(f"there is no pipeline {pipeline!r}; known: {', '.join(config.pipelines) or 'none'}")
     return pipeline
 
 
@@ -228,19 +245,19 @@ def quarantine() -> None:
 @quarantine.command("list")
 @config_option
 @output_option
-@reported
+@report_command_errors
 def quarantine_list(config_file: Path, output: str) -> None:
     """List the held events, and how many rows had to make room."""
     config = load_config(config_file)
-    from rowlock.inspect.observed.displaced import dicts, displaced_lines, displaced_rows
-    from rowlock.inspect.quarantine import held_events, held_lines
+    from rowlock.inspect.observed.displaced import build_dicts, format_displaced_lines, list_displaced_rows
+    from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events
 
-    entries, displaced = held_events(config), displaced_rows(config)
+    entries, displaced = list_quarantined_events(config), list_displaced_rows(config)
     if output == "json":
-        found = {"held": dicts(entries), "displaced": dicts(displaced)}
+        found = {"held": build_dicts(entries), "displaced": build_dicts(displaced)}
         click.echo(json.dumps({"version": 1, **found}))
     else:
-        click.echo("\n".join([*held_lines(entries), *displaced_lines(displaced)]))
+        click.echo("\n".join([*format_quarantine_lines(entries), *format_displaced_lines(displaced)]))
 
 
 @quarantine.command("retry")
@@ -248,10 +265,10 @@ def quarantine_list(config_file: Path, output: str) -> None:
 @click.option("--pipeline", help="Only this pipeline.")
 @click.option("--topic", help="Only this topic.")
 @click.option("--key", help="Only this key, as `list` shows it.")
-@reported
+@report_command_errors
 def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None, key: str | None) -> None:
     """Apply the final image of the held keys. Exit 1 when the target refuses one again."""
-    _resolve(config_file, "retry", pipeline, topic, key)
+    _resolve_entries(config_file, "retry", pipeline, topic, key)
 
 
 @quarantine.command("skip")
@@ -260,7 +277,7 @@ def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None,
 @click.option("--topic", help="Only this topic.")
 @click.option("--key", help="Only this key, as `list` shows it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@reported
+@report_command_errors
 def quarantine_skip(
     config_file: Path, pipeline: str | None, topic: str | None, key: str | None, yes: bool
 ) -> None:
@@ -269,14 +286,16 @@ def quarantine_skip(
         click.confirm(
             "The held events are dropped and the target then differs from the source. Go on?", abort=True
         )
-    _resolve(config_file, "skip", pipeline, topic, key)
+    _resolve_entries(config_file, "skip", pipeline, topic, key)
 
 
-def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None) -> None:
+def _resolve_entries(
+    config_file: Path, how: str, pipeline: str | None, topic: str | None, key: str | None
+) -> None:
     config = load_config(config_file)
-    from rowlock.inspect.quarantine import Selection, resolve_held
+    from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 
-    outcome = resolve_held(config, how, Selection(pipeline, topic, key))
+    outcome = resolve_quarantine(config, how, EntrySelection(pipeline, topic, key))
     click.echo("\n".join(outcome.lines))
     sys.exit(FINE if outcome.complete else FINDING)
 
@@ -290,10 +309,10 @@ def _resolve(config_file: Path, how: str, pipeline: str | None, topic: str | Non
     type=click.IntRange(5, 3600),
     help="Duration of the live workload.",
 )
-@reported
+@report_command_errors
 def demo(keep: bool, seconds: int) -> None:
     """Two branch databases flow into a head office, on this machine, with figures and a row-by-row verdict."""
-    from rowlock.demo.run import demo as show
+    from rowlock.demo.run import run_demo as show
 
     sys.exit(show(keep=keep, seconds=seconds))
 

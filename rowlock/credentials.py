@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from coordinator.transport.security import Security
 
 
-def agent_token(config: CoordinationConfig) -> str:
+def load_agent_token(config: CoordinationConfig) -> str:
     """Return what agents prove themselves with to coordinators; "" where their certificates do, or nothing is set."""
     if config.tls is not None and config.tls.mutual:
         return ""
     return config.token.get_secret_value() if config.token else ""
 
 
-def security_of(tls: CoordinationTls | None) -> Security | None:
+def load_security(tls: CoordinationTls | None) -> Security | None:
     """Return the transport's security; None: none. Raises CommandError for a file that cannot be read."""
     if tls is None:
         return None
@@ -28,11 +28,11 @@ def security_of(tls: CoordinationTls | None) -> Security | None:
         try:
             file.read_bytes()
         except OSError as error:
-            raise unreadable(error) from error
+            raise build_unreadable_error(error) from error
     return Security(tls.ca, tls.cert, tls.key, tls.mutual)
 
 
-def unreadable(error: OSError, file: object = None) -> CommandError:
+def build_unreadable_error(error: OSError, file: object = None) -> CommandError:
     """Return what to say of a file of coordination.tls that cannot be read."""
     return CommandError(
         f"cannot use {error.filename or file}: {error.strerror or error}; correct coordination.tls in the configuration"

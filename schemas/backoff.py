@@ -32,16 +32,16 @@ class Backoff:
     failures: int = 0
     since: float = -inf
 
-    def started(self, now: float) -> Backoff:
+    def with_start(self, now: float) -> Backoff:
         """Return it after a start at `now`: quiet is counted from there, for what may run for long between failures."""
         return replace(self, since=now)
 
-    def failed(self, now: float) -> Backoff:
+    def with_failure(self, now: float) -> Backoff:
         """Return it after a failure at `now`."""
         failures = 1 if now - self.since >= self.quiet else self.failures + 1
         return replace(self, failures=failures, since=now)
 
-    def well(self) -> Backoff:
+    def with_recovery(self) -> Backoff:
         """Return it as it was before all failures."""
         return replace(self, failures=0, since=-inf)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from schemas.wire.debezium_snapshot import signal
+from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
 #: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
 START_OVER = "start over (docs/how-to/start-over.md)"
@@ -17,21 +17,21 @@ START_OVER = "start over (docs/how-to/start-over.md)"
 COPY_EACH = "rowlock copy (each of the tables)"
 
 
-def copy_again(db: str, table: str) -> str:
+def format_copy_remedy(db: str, table: str) -> str:
     """Return the remedy for a table that cannot be followed, while everything else goes on: the command that copies it anew."""
     parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
     return f"rowlock copy {shlex.quote('.'.join(parts))}"
 
 
-def debezium_again(db: str, table: str) -> str:
+def format_debezium_remedy(db: str, table: str) -> str:
     """Return the remedy for a table of which Debezium writes the topic: rowlock copies no such table, Debezium does."""
-    return f"put {signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
+    return f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
 
 
 _PLAIN = re.compile(r"[\w$-]+")  # names that stand in no backticks in `tables:`, and here
 
 
-def refusal(findings: Sequence[Finding]) -> str:
+def format_findings(findings: Sequence[Finding]) -> str:
     """Return findings of one place as one message "place: …seen…: remedy" (see split_remedy)."""
     places = dict.fromkeys(each.place for each in findings)
     seen = "; ".join(each.message for each in findings)
@@ -66,7 +66,7 @@ class Finding(msgspec.Struct, frozen=True):
 NO_TABLE = "no table matches"
 
 
-def no_table_yet(place: str, patterns: Iterable[str]) -> Finding:
+def build_no_table_finding(place: str, patterns: Iterable[str]) -> Finding:
     """Return the finding about patterns that match no table: none is there, or none that the user may see."""
     return Finding(
         "warning",
@@ -77,7 +77,7 @@ def no_table_yet(place: str, patterns: Iterable[str]) -> Finding:
     )
 
 
-def seen_and_remedy(text: str) -> tuple[str, str]:
+def split_at_remedy(text: str) -> tuple[str, str]:
     """Divide "what was seen: what to do" at its last colon."""
     message, colon, remedy = text.rpartition(": ")
     return (message, remedy) if colon else (text, "")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from schemas.findings import START_OVER
 
-Policy = str
+CleanupPolicy = str
 """A topic's `cleanup.policy`: words separated by commas."""
 
 
-def _set_policy(topic: str, policy: Policy) -> str:
+def _set_policy(topic: str, policy: CleanupPolicy) -> str:
     return f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy={policy}"
 
 
-def compaction_refusal(topic: str, policy: Policy) -> str | None:
+def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> str | None:
     """Return why events cannot be kept in `topic` ("…seen…: remedy"); None: nothing is compacted there."""
     if "compact" not in policy:
         return None
@@ -34,7 +34,7 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -
     return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
 
 
-def own_policy_refusal(topic: str, policy: Policy, wanted: Policy) -> str | None:
+def own_policy_refusal(topic: str, policy: CleanupPolicy, wanted: CleanupPolicy) -> str | None:
     """Return why one of rowlock's own topics cannot be used whose policy is to be `wanted` ("compact" or "delete"); None: it can."""
     other = "delete" if wanted == "compact" else "compact"
     if wanted in policy.split(",") and other not in policy:

@@ -1,11 +1,11 @@
 """A unit's life, in the words that all have: from the coordinator over the agents to the processes that do the work.
 
 ```
-  absent ──prepare──▶ preparing ──Prepared──▶ prepared ──start──▶ replicating ──▶ Progressed …
+  absent ──prepare──▶ preparing ──Prepared──▶ prepared ──start──▶ replicating ──▶ UnitProgressed …
     ▲                     └───────── remove ─────┴──── remove, lease over ──┐
     └─────forget────── stopped ◀─────────────── Ended ───────────────── stopping
 ```
-The coordinator says what is to be done (`Op`), its agent passes that on to the unit's worker, and tells how far it is (`UnitPhase`). The
+The coordinator says what is to be done (`UnitOperation`), its agent passes that on to the unit's worker, and tells how far it is (`UnitPhase`). The
 worker says what has happened (`WorkerEvent`). A worker in a process of its own is told by JSON lines on its stdin (`UnitCommand`) and
 says it on stdout (`UnitLine`).
 
@@ -35,14 +35,14 @@ class UnitPhase(Enum):
     STOPPED = "stopped"
 
 
-class Op(Enum):
+class UnitOperation(Enum):
     PREPARE = "prepare"  # add as secondary: get ready, write nothing
     START = "start"  # add as primary: take over the progress row, write
     REMOVE = "remove"  # stop every replica of the unit up to this assignment
     FORGET = "forget"  # report it no longer: the owner has noted its final report; no worker hears this
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+class UnitProgress(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """Progress of a unit. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
 
     checkpoint_ts: Int64 = msgspec.field(name="checkpoint_ts")
@@ -56,39 +56,39 @@ class Prepared(msgspec.Struct, frozen=True, tag_field="event", tag="prepared"):
     assignment: int = msgspec.field(name="assignment")
 
 
-class GettingOn(msgspec.Struct, frozen=True, tag_field="event", tag="getting on"):
+class PrepareProgress(msgspec.Struct, frozen=True, tag_field="event", tag="getting on"):
     """The worker is not ready yet, and has done something for it since it last said so."""
 
     assignment: int = msgspec.field(name="assignment")
 
 
-class Progressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
+class UnitProgressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
     """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
 
     assignment: int = msgspec.field(name="assignment")
-    mark: Mark = msgspec.field(name="mark")
+    mark: UnitProgress = msgspec.field(name="mark")
     rows_per_s: int = msgspec.field(name="rows_per_s", default=0)
     error: str | None = msgspec.field(name="error", default=None)
 
 
-class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+class WorkerEnded(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     """The worker has ended: nothing of it can write any more. `error` if it ended by itself."""
 
     assignment: int = msgspec.field(name="assignment")
-    mark: Mark | None = msgspec.field(name="mark", default=None)
+    mark: UnitProgress | None = msgspec.field(name="mark", default=None)
     error: str | None = msgspec.field(name="error", default=None)
 
 
-WorkerEvent = Prepared | GettingOn | Progressed | Ended
+WorkerEvent = Prepared | PrepareProgress | UnitProgressed | WorkerEnded
 
 
 class UnitCommand(msgspec.Struct, frozen=True):
     """A line on the stdin of a worker's process. `mark`: how far the unit was, as far as the owner knows."""
 
-    do: Op = msgspec.field(name="do")
+    do: UnitOperation = msgspec.field(name="do")
     unit: str = msgspec.field(name="unit")
     assignment: int = msgspec.field(name="assignment")
-    mark: Mark | None = msgspec.field(name="mark", default=None)
+    mark: UnitProgress | None = msgspec.field(name="mark", default=None)
 
 
 class UnitLine(msgspec.Struct, frozen=True, tag_field="kind", tag="unit"):

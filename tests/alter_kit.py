@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumer.ordering.model import NetChange
-from consumer.targets.alterations import Alteration, AlterTable, DropTable, altered
+from consumer.targets.alterations import Alteration, AlterTable, DropTable, apply_alterations
 from consumer.targets.session import SqlSession
 from schemas.table.model import Column, ColumnType, Kind, Row, Table
 from tests.documented_user import PASSWORD
@@ -47,7 +47,7 @@ class Altered:
         if user is None:
             session.create_table(table)
         lane = Lane.start(session)
-        lane.apply(NetChange(as_target(table), replaces=list(rows)))
+        lane.apply_net_change(NetChange(as_target(table), replaces=list(rows)))
         return cls(target, session, lane)
 
     @property
@@ -59,14 +59,14 @@ class Altered:
     def alter(self, *steps: Alteration) -> Table:
         change = AlterTable(self.real, steps)
         self.run(change)
-        return altered(change)
+        return apply_alterations(change)
 
     def run(self, change: AlterTable | DropTable) -> None:
         if self.session.transactional_ddl:
-            with self.session.transaction(self.lane.unit, [self.lane.row]) as tx:
-                tx.alter(change)
+            with self.session.begin_transaction(self.lane.unit, [self.lane.row]) as tx:
+                tx.alter_table(change)
         else:
-            self.session.alter(change, connection=self.session.connection())
+            self.session.alter_table(change, connection=self.session.get_connection_id())
 
     def rows(self, table: Table) -> list[Row]:
         return rows_of(self.session, as_target(table))

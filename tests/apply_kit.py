@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
-from schemas.wire.codec import encode_event
-from schemas.wire.event import Chunk, Event, Op, Source, Transaction
-from schemas.wire.records import table_topic
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import Chunk, EventEnvelope, EventOp, Source, Transaction
+from schemas.wire.records import format_former_table_topic
 from tests.waiting import EVERY_S, awaited
 
 TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
@@ -60,11 +60,13 @@ class FakeSource:
     pos: int = 100
     previous: tuple[int, int, int, int] | None = None
 
-    def event(self, op: Op, before: Values | None = None, after: Values | None = None, **more: Any) -> Event:
+    def event(
+        self, op: EventOp, before: Values | None = None, after: Values | None = None, **more: Any
+    ) -> EventEnvelope:
         """Return the next event of the log; a position of its own."""
         self.pos += 10
         position = (0, 1, self.pos, 0)
-        event = Event(
+        event = EventEnvelope(
             op=op,
             before=before,
             after=after,
@@ -92,10 +94,10 @@ class FakeSource:
         self.previous = position
         return event
 
-    def definition(self, ddl: str | None = None, table: Table | None = None) -> Event:
+    def definition(self, ddl: str | None = None, table: Table | None = None) -> EventEnvelope:
         return self.event("m", definition=table or self.table, ddl=ddl)
 
-    def chunk_end(self, rows: int, *, last: bool = True) -> Event:
+    def chunk_end(self, rows: int, *, last: bool = True) -> EventEnvelope:
         return self.event(
             "m", chunk=Chunk(number=1, after=None, upto=None, first_row=-1, rows=rows, last=last)
         )
@@ -111,7 +113,7 @@ class FakeSource:
             "note": note,
         }
 
-    def put(self, row: Values, op: Op = "c") -> Event:
+    def put(self, row: Values, op: EventOp = "c") -> EventEnvelope:
         """Insert or update (also of the key, with `moved_from` in `move`)."""
         key = int(str(row["id"]))
         before = self.rows.get(key)
@@ -120,31 +122,31 @@ class FakeSource:
             return self.event(op, None, row)
         return self.event("u", before, row)
 
-    def move(self, old: int, row: Values) -> Event:
+    def move(self, old: int, row: Values) -> EventEnvelope:
         before = self.rows.pop(old)
         self.rows[int(str(row["id"]))] = row
         return self.event("u", before, row)
 
-    def delete(self, key: int) -> Event:
+    def delete(self, key: int) -> EventEnvelope:
         return self.event("d", self.rows.pop(key), None)
 
-    def truncate(self) -> Event:
+    def truncate(self) -> EventEnvelope:
         self.rows.clear()
         return self.event("t")
 
-    def history(self, rng: random.Random, count: int, keys: int = 40) -> list[Event]:
+    def history(self, rng: random.Random, count: int, keys: int = 40) -> list[EventEnvelope]:
         """Return `count` random changes: inserted, updated, deleted and moved keys, emails handed from row to row."""
-        out: list[Event] = []
+        out: list[EventEnvelope] = []
         while len(out) < count:
             out += self._change(rng, keys)
         return out[:count] if len(out) == count else out
 
-    def _change(self, rng: random.Random, keys: int) -> list[Event]:
+    def _change(self, rng: random.Random, keys: int) -> list[EventEnvelope]:
         key, version = rng.randrange(keys), rng.randrange(1000)
         taken = {row["email"]: k for k, row in self.rows.items() if row["email"] is not None}
         email = rng.choice([None, f"e{rng.randrange(keys)}@x"])
         owner = taken.get(email)
-        out: list[Event] = []
+        out: list[EventEnvelope] = []
         if owner is not None and owner != key:  # the value is handed over: its holder gives it up first
             out.append(
                 self.delete(owner)
@@ -166,15 +168,15 @@ class Topic:
     """A topic with one partition; remembers what was written, so that a test can write a stretch again."""
 
     def __init__(self, bootstrap: str, prefix: str, source: FakeSource, name: str | None = None) -> None:
-        self.name = name or table_topic(prefix, source.name, source.table.db, source.table.name)
+        self.name = name or format_former_table_topic(prefix, source.name, source.table.db, source.table.name)
         self.source = source
-        self.written: list[Event] = []
+        self.written: list[EventEnvelope] = []
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         )
         create_topic(bootstrap, self.name)
 
-    def write(self, events: Iterable[Event]) -> None:
+    def write(self, events: Iterable[EventEnvelope]) -> None:
         key = self.source.table.key.columns
         failed: list[object] = []
         for event in events:
@@ -182,7 +184,7 @@ class Topic:
             raw_key = msgspec.json.encode({name: image[name] for name in key}) if image else b"{}"
             self._producer.produce(
                 self.name,
-                encode_event(event),
+                encode_event_value(event),
                 raw_key,
                 on_delivery=lambda error, _m: failed.append(error) if error else None,
             )
@@ -238,9 +240,9 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
 
 
 def spark_jars() -> str:
-    from deploy.embedded.fetch.downloads import spark_kafka_jars
+    from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 
-    return ",".join(str(path) for path in spark_kafka_jars())
+    return ",".join(str(path) for path in fetch_spark_kafka_jars())
 
 
 def expected(sources: Sequence[FakeSource]) -> list[tuple[object, ...]]:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.unit_catalogue import CatalogueReader, NamedCluster
+from rowlock.coordinator.unit_catalogue import InventoryReader, NamedCluster
 from schemas.config.model import load_config
 from schemas.table.names import TableName
 from tests.apply_kit import ROOT, spark_jars, until
@@ -196,7 +196,7 @@ def daemons_of(processes: Iterable[psutil.Process]) -> set[str]:
 class UsualTables(NamedCluster):
     """The cluster's topics; the tests write them without capture, whose records would name their tables."""
 
-    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
+    def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
         del sources
         return usual_tables(topics)
 
@@ -207,7 +207,7 @@ class Agent:
     def __init__(self, config: Path, process: AssignedApply) -> None:
         self._process = process
         loaded = load_config(config)
-        self._catalogue = CatalogueReader(loaded, UsualTables(loaded.kafka))
+        self._catalogue = InventoryReader(loaded, UsualTables(loaded.kafka))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
         self._numbers = count(int(time.time() * 1000))
@@ -262,7 +262,7 @@ class Writer:
         self._write = write
         self._per_second = per_second
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="load", daemon=True)
         self.written = 0
 
     def __enter__(self) -> Writer:
@@ -273,7 +273,7 @@ class Writer:
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         began = time.monotonic()
         while not self._stop.wait(0.02):
             due = int((time.monotonic() - began) * self._per_second) - self.written

@@ -18,11 +18,11 @@ from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.findings import Finding
 from schemas.table.model import Table
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition, Watermark
 
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(EventEnvelope).decode
 ROOT = Path(__file__).parent.parent
 
 
@@ -161,14 +161,14 @@ def size(bootstrap: str, topic: str) -> int:
         consumer.close()
 
 
-def events(bootstrap: str, topic: str) -> list[Event]:
+def events(bootstrap: str, topic: str) -> list[EventEnvelope]:
     """Everything that is in a topic of a table now. In every topic a row's column `version`, if it has one, never goes back."""
     found = [(message.key(), _decode(message.value())) for message in messages(bootstrap, topic)]
     assert (wrong := row_that_goes_back(found)) is None, f"{topic}: {wrong}"
     return [event for _, event in found]
 
 
-def row_that_goes_back(found: Iterable[tuple[bytes | None, Event]]) -> str | None:
+def row_that_goes_back(found: Iterable[tuple[bytes | None, EventEnvelope]]) -> str | None:
     """Return which row (Kafka key) has a lower `version` than one before it, among what a reader does not drop; None: none.
 
     Final states do not tell: whatever goes back may be overwritten later. Writers of tests give each change a higher version.
@@ -214,12 +214,12 @@ class Replay:
     tables: dict[tuple[str, str], dict[tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     definitions: dict[tuple[str, str], Table] = field(default_factory=dict)
     transactions: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
-    accepted: list[Event] = field(default_factory=list)
+    accepted: list[EventEnvelope] = field(default_factory=list)
     highest: Position | None = None
     gen: int = 0
     dropped: int = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: EventEnvelope) -> None:
         where = event.source
         if where.gen < self.gen or (self.highest is not None and where.position <= self.highest):
             self.gen = max(self.gen, where.gen)
@@ -234,7 +234,7 @@ class Replay:
         self.accepted.append(event)
         self._apply(event)
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: EventEnvelope) -> None:
         name = (event.source.db, event.source.table)
         rows = self.tables.setdefault(name, {})
         if event.definition is not None:
@@ -253,7 +253,7 @@ class Replay:
         return tuple(row[column] for column in self.definitions[name].key.columns)
 
 
-def replay(found: list[Event]) -> Replay:
+def replay(found: list[EventEnvelope]) -> Replay:
     result = Replay()
     for event in found:
         result.take(event)

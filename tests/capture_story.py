@@ -18,31 +18,31 @@ from typing import Any, NamedTuple
 import msgspec
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
-from producer.capture import ENDED_AS_ASKED, TOLD
+from producer.binlog_format.log_event import BinlogEvent
+from producer.capture import ENDED_AS_ASKED, REPORTED_ERRORS
 from producer.decoders.context import SourceContext, TopicTail
-from producer.definitions.places import Place, Proof, Proven
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
-from producer.kafka.opened import Opened
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
+from producer.kafka.opened import TopicOpenings
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.repeats import now_ms
-from producer.resume.started import Started
-from producer.resume.topic_recovery import Tail
-from producer.sources.binlog.assembly import LIMIT, Assembly
+from producer.resume.repeats import get_wall_clock_ms
+from producer.resume.started import StartedCapture
+from producer.resume.topic_recovery import TableTail
+from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Low, ReadChunk
-from producer.tables import Begun, Captured, TableName, TableState, TopicState
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LowWatermark, ReadChunk
+from producer.tables import BegunCopy, CapturedTables, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position
 from schemas.wire.copies import CopyMark, CopyRequest, RepairLimits
-from schemas.wire.event import Event as RowEvent
-from schemas.wire.position import DEFINITION_ROW, LogPoint, Position, binlog_file_number
+from schemas.wire.event import EventEnvelope as RowEvent
+from schemas.wire.position import DEFINITION_ROW, LogPoint, Position, parse_binlog_file_number
 from schemas.wire.records import Identity, StoredPosition, Watermark
 from tests.log_kit import Log
 from tests.row_images import DELETE, INT, UPDATE, WRITE, Made
@@ -50,7 +50,7 @@ from tests.row_images import DELETE, INT, UPDATE, WRITE, Made
 NOBODY: Any = None
 """A port that no story comes to."""
 FILE = "binlog.000009"
-NUMBER = binlog_file_number(FILE)
+NUMBER = parse_binlog_file_number(FILE)
 TOPIC = "rowlock.b1.bank.acct"
 POSITIONS = "rowlock.b1.position"
 WATERMARKS = "rowlock.b1.watermark"
@@ -60,7 +60,7 @@ UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 Change = tuple[int, int | None, int | None]
 """(id, version before, version after) of a row of `acct`; None: there is no such row."""
-Events = list[LogEvent]
+Events = list[BinlogEvent]
 
 
 def source_config(*, mysql: bool, snapshot: str) -> SourceConfig:
@@ -142,7 +142,7 @@ class Reader:
     def submit(self, request: ReadChunk) -> None:
         self.asked.append(request)
 
-    def poll(self, _timeout: float = 0) -> Answer | None:
+    def poll_answer(self, _timeout: float = 0) -> Answer | None:
         return self.answers.popleft() if self.answers else None
 
     def close(self) -> None: ...
@@ -151,7 +151,7 @@ class Reader:
 class Story:
     """`bank.acct (id INT PRIMARY KEY, c1 INT)`, where c1 is the row's version; `mysql`: else MariaDB."""
 
-    def __init__(self, *, mysql: bool, snapshot: bool = False, limit: int = LIMIT) -> None:
+    def __init__(self, *, mysql: bool, snapshot: bool = False, limit: int = MAX_HELD_BYTES) -> None:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`, the tables without
@@ -170,11 +170,13 @@ class Story:
         self.readers: list[Reader] = []
         self.log_end: Callable[[], tuple[str, int] | None] = lambda: self.point
         self.engines: dict[tuple[str, str], str] = {}
-        self.tails: dict[tuple[str, str], Tail] = {}
+        self.tails: dict[tuple[str, str], TableTail] = {}
         self.fresh = True
         self.requests: list[CopyRequest] = []
-        self.proof: Callable[[Place], Proof] = lambda _place: Proven(self.made.table, None)
-        self.found: Callable[[Started], None] = lambda _started: None
+        self.proof: Callable[[DefinitionPlace], Proof] = lambda _place: ProvenDefinition(
+            self.made.table, None
+        )
+        self.found: Callable[[StartedCapture], None] = lambda _started: None
         self.ensured: list[str] = []
         self.waited: list[float] = []
         self.closed = False
@@ -260,7 +262,11 @@ class Story:
         """Answer a request (-1: the last one) with rows (id, version) that hold the first `low` transactions; HIGH is the log's end."""
         (reader,) = self.readers
         point = (NUMBER, self.written[low - 1].end if low else 4)
-        seen = Low(None, GtidSet.parse(f"{UUID}:1-{low}" if low else "")) if self.mysql else Low(point, None)
+        seen = (
+            LowWatermark(None, GtidSet.parse(f"{UUID}:1-{low}" if low else ""))
+            if self.mysql
+            else LowWatermark(point, None)
+        )
         reader.answers.append(ChunkRead(reader.asked[request].request, rows, seen, (NUMBER, self.log.pos)))
 
     # --- the run
@@ -269,7 +275,7 @@ class Story:
         """Let a second pass."""
         self.now += 1.5
 
-    def read(self, timeout: float) -> Events:
+    def read_topic(self, timeout: float) -> Events:
         """What capture asks of the log."""
         self.waited.append(timeout)
         events = next(self._telling, None)
@@ -284,7 +290,7 @@ class Story:
     def point(self) -> tuple[str, int]:
         return FILE, self._point
 
-    def evidence(self, _file: str, pos: int) -> tuple[LogEvent, ...]:
+    def find_evidence(self, _file: str, pos: int) -> tuple[BinlogEvent, ...]:
         return tuple(event for event in self._recent if event.end == pos)
 
     def close(self) -> None:
@@ -296,28 +302,28 @@ class Story:
         for at in range(0, len(events), size):
             yield events[at : at + size]
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         """What capture asks of the requests' topic."""
         first, self._polled = self._polled, len(self.requests)
         return [(offset, each) for offset, each in enumerate(self.requests) if offset >= first]
 
-    def at(self, place: Place, _name: TableName, /) -> Proof:
+    def at(self, place: DefinitionPlace, _name: TableName, /) -> Proof:
         return self.proof(place)
 
-    def _started(self) -> Started:
+    def _started(self) -> StartedCapture:
         """What a start has found out."""
         topic = TopicState(TOPIC, TopicTail(last=DEFINED), ceiling=self.ceiling)
         name = ("bank", "acct")
-        captured = Captured("rowlock", "b1")
+        captured = CapturedTables("rowlock", "b1")
         captured.tables = {name: TableState(name, topic, self.made.table, DEFINED, definition_offset=0)}
         captured.topics, captured.known = {TOPIC: topic}, {name}
         if self.fresh and self.tails:
-            captured.tables[name].begun = Begun(CopyMark(id="snapshot of era 0"), DEFINED, 0)
+            captured.tables[name].begun = BegunCopy(CopyMark(id="snapshot of era 0"), DEFINED, 0)
         identity = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
         record = StoredPosition(source="b1", gen=1, epoch=0, file=FILE, pos=4, ts_ms=7, identity=identity)
-        kind = MYSQL if self.mysql else MARIADB
+        kind = MYSQL_FLAVOUR if self.mysql else MARIADB_FLAVOUR
         context = SourceContext(connector=kind.type, form=kind.table_map, name="b1", epoch=0, gen=1)
-        started = Started(record, context, captured, self.tails, {}, fresh=self.fresh)
+        started = StartedCapture(record, context, captured, self.tails, {}, fresh=self.fresh)
         self.found(started)
         return started
 
@@ -332,37 +338,40 @@ class Story:
         self.loop = loop = CaptureLoop(source, started, self._ports(writer))
         try:
             while not self.stop.is_set():
-                loop.step()
-        except TOLD as error:
-            loop.farewell(str(error), restarts=True)
+                loop.step_capture()
+        except REPORTED_ERRORS as error:
+            loop.shut_down(str(error), restarts=True)
             raise
         finally:
             loop.close()
         writer.stopping = lambda: False
-        loop.farewell(ENDED_AS_ASKED, restarts=False)
+        loop.shut_down(ENDED_AS_ASKED, restarts=False)
         self.judge_positions()
         self.judge_topic()
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), without_transactions=self.engines.get, open=self._open_topics,
-            rows_about=lambda _name: 7, partitions=lambda: dict.fromkeys(self.ensured, 1),
+            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get, open=self._open_topics,
+            estimate_rows=lambda _name: 7, partitions=lambda: dict.fromkeys(self.ensured, 1),
         )  # fmt: skip
         story: Any = self
         return Ports(
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
             server=lambda: server, names=EXACT, definitions=story, reaches=lambda _changed: NOBODY,
-            clock=Clock(lambda: self.now, now_ms), stopping=self.stop.is_set, requests=self,
+            clock=Clock(lambda: self.now, get_wall_clock_ms), stopping=self.stop.is_set, requests=self,
             repair=lambda _name: self.repair,
         )  # fmt: skip
 
-    def _open_topics(self, topics: Iterable[str]) -> Opened:
+    def _open_topics(self, topics: Iterable[str]) -> TopicOpenings:
         made = [topic for topic in topics if topic not in self.ensured]
         self.ensured += made
-        return Opened(set(made), {}, set())
+        return TopicOpenings(set(made), {}, set())
 
     def _open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
-        kind, assembly = MYSQL if self.mysql else MARIADB, Assembly(captured, limit=self.limit)
+        kind, assembly = (
+            MYSQL_FLAVOUR if self.mysql else MARIADB_FLAVOUR,
+            TransactionBuffer(captured, limit=self.limit),
+        )
         return BinlogLog(kind, record, captured, lambda *_: self, assembly)
 
     def _open_reader(self, _started: LogPoint) -> Reader:

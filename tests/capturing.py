@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.capture_kit import events, position, running, size, source, watermarks, write_config
 from tests.waiting import until
 
@@ -84,7 +84,7 @@ class Capturing:
             for statement in statements:
                 cursor.execute(statement)
 
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         topic = f"{self.db}.s.{self.db}.{table}"
         return events(self.kafka.bootstrap, topic) if size(self.kafka.bootstrap, topic) else []
 

@@ -34,7 +34,7 @@ class Addresses:
     """Where `count` coordinators of one machine listen. `proxied`: agents reach them through `proxies` only."""
 
     def __init__(self, count: int = 2, *, proxied: bool = False) -> None:
-        picked = [(ports.pick(), ports.pick()) for _ in range(count)]
+        picked = [(ports.pick_port(), ports.pick_port()) for _ in range(count)]
         here, there = (BEHIND, BEFORE) if proxied else ("127.0.0.1", "127.0.0.1")
         self.grpc = [f"{here}:{grpc}" for grpc, _ in picked]
         self.rest = [f"{there}:{rest}" for _, rest in picked]

@@ -28,7 +28,7 @@ from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
 from rowlock.agent.configuration import AgentConfiguration
 from schemas.config.model import KafkaConfig, load_config
-from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
+from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.waiting import awaited
 
 SOURCE, PIPELINE = "s", "p"
@@ -61,25 +61,25 @@ class Instant:
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self.said = on_event
 
-    def take(self, config: object) -> None:
+    def use_config(self, config: object) -> None:
         """As rowlock's own workers do."""
         self.taken.append(config)
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         self.assignments[unit] = assignment
         self.said(unit, Prepared(assignment))
 
-    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         self.writing[unit] = assignment
         self.started.append((unit, assignment))
-        self.said(unit, Progressed(assignment, Mark(1000, 2000), 10))
+        self.said(unit, UnitProgressed(assignment, UnitProgress(1000, 2000), 10))
 
     def remove(self, unit: str, assignment: int) -> None:
         self.writing.pop(unit, None)
-        self.said(unit, Ended(assignment, Mark(1000, 2000)))
+        self.said(unit, WorkerEnded(assignment, UnitProgress(1000, 2000)))
 
     def fail(self, unit: str, why: str) -> None:
-        self.said(unit, Ended(self.writing.pop(unit), None, why))
+        self.said(unit, WorkerEnded(self.writing.pop(unit), None, why))
 
     def close(self) -> None:
         for unit, assignment in list(self.writing.items()):
@@ -91,7 +91,9 @@ class AgentThread:
 
     def __init__(self, name: str, peers: Sequence[str], config: Path | None = None) -> None:
         self.name, self.workers = name, Instant()
-        file = AgentConfiguration(load_config(config), self.workers.take) if config is not None else None
+        file = (
+            AgentConfiguration(load_config(config), self.workers.use_config) if config is not None else None
+        )
         self.agent = AgentShell.connect(name, peers, self.workers, file=file)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.agent.run, args=(self._stop,), name=name, daemon=True)

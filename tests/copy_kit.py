@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from schemas.table.model import Table
-from schemas.wire.codec import decode_event, encode_event
+from schemas.wire.codec import decode_event, encode_event_value
 from schemas.wire.copies import CopyMark
-from schemas.wire.event import Chunk, Event
+from schemas.wire.event import Chunk, EventEnvelope
 from tests.apply_kit import FakeSource, Values
 
 Order = Callable[[int], Any]
@@ -99,7 +99,7 @@ class CopyOf:
             return None
         return (self.value(key),)
 
-    def _snapshot(self, event: Event) -> Event:
+    def _snapshot(self, event: EventEnvelope) -> EventEnvelope:
         """Snapshot rows and markers stand at a negative row."""
         era, file, pos, _ = event.source.position
         self.source.previous = (era, file, pos, -5)
@@ -107,6 +107,6 @@ class CopyOf:
             event, source=replace(event.source, position=self.source.previous, row=-5, snapshot="true")
         )
 
-    def _add(self, event: Event) -> int:
-        self.topic.append(encode_event(event))
+    def _add(self, event: EventEnvelope) -> int:
+        self.topic.append(encode_event_value(event))
         return len(self.topic) - 1

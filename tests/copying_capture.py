@@ -18,11 +18,11 @@ from typing import Any
 
 from producer import capture, main
 from producer.copies.book import CopyBook
-from producer.loop.copy_begins import CopyBegins
+from producer.loop.copy_begins import CopyStarter
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.chunks import SnapshotMachine
 from producer.snapshot.reader import ChunkReader
-from producer.snapshot.scheduler import Snapshots
+from producer.snapshot.scheduler import SnapshotScheduler
 from schemas.io import mysql_columns
 
 CHUNK = 3
@@ -43,12 +43,12 @@ def _die_behind(place: type, name: str) -> None:
 
 
 def _die_at_a_marker() -> None:
-    when_stored = ChunkSender._when_stored
+    when_stored = ChunkSender._make_stored_callback
 
     def dying(self: ChunkSender, job: Any, *, last: bool) -> Any:
         return _die if job.table.begun is not None else when_stored(self, job, last=last)
 
-    ChunkSender._when_stored = dying  # type: ignore[method-assign]
+    ChunkSender._make_stored_callback = dying  # type: ignore[method-assign]
 
 
 class _DyingVisibility:
@@ -60,7 +60,7 @@ class _DyingVisibility:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def begin(self, cursor: Any) -> Any:
+    def begin_snapshot(self, cursor: Any) -> Any:
         low = self._inner.begin(cursor)
         return _die() if self._when == "low" else low
 
@@ -68,28 +68,28 @@ class _DyingVisibility:
 
 
 def _die_at_a_read(when: str) -> None:
-    select = ChunkReader._select
+    select = ChunkReader._select_chunk
 
     def dying(self: ChunkReader, connection: Any, request: Any) -> Any:
         if request.after is not None:
             self._visibility = _DyingVisibility(self._visibility, when)  # type: ignore[assignment]
         return select(self, connection, request)
 
-    ChunkReader._select = dying  # type: ignore[method-assign]
+    ChunkReader._select_chunk = dying  # type: ignore[method-assign]
 
 
 def _die_before_emitting() -> None:
-    answered = SnapshotMachine._answered
+    answered = SnapshotMachine._handle_chunk_read
 
     def dying(self: SnapshotMachine, state: Any, read: Any, now: float) -> Any:
         step = answered(self, state, read, now)
         return _die() if step[0].chunk is not None and state.after is not None else step
 
-    SnapshotMachine._answered = dying  # type: ignore[method-assign]
+    SnapshotMachine._handle_chunk_read = dying  # type: ignore[method-assign]
 
 
 def _die_before_a_marker() -> None:
-    send = ChunkSender.send
+    send = ChunkSender.send_chunk
 
     def dying(self: ChunkSender, job: Any, chunk: Any, file: str) -> None:
         if chunk.after is not None:
@@ -99,10 +99,10 @@ def _die_before_a_marker() -> None:
                 writer.drain()
                 _die()
 
-            self._writer = SimpleNamespace(send_all=writer.send_all, send=drain_and_die)  # type: ignore[assignment]
+            self._writer = SimpleNamespace(send_all=writer.send_all, send_chunk=drain_and_die)  # type: ignore[assignment]
         send(self, job, chunk, file)
 
-    ChunkSender.send = dying  # type: ignore[method-assign]
+    ChunkSender.send_chunk = dying  # type: ignore[method-assign]
 
 
 def prepare(when: str) -> None:
@@ -110,11 +110,11 @@ def prepare(when: str) -> None:
     capture.Ports = functools.partial(capture.Ports, chunk_rows=CHUNK)  # type: ignore[misc, assignment]
     match when:
         case "event":
-            _die_behind(CopyBegins, "_send")
+            _die_behind(CopyStarter, "_send_begin")
         case "memory":
-            Snapshots.copy = _die  # type: ignore[method-assign]
+            SnapshotScheduler.add_copy = _die  # type: ignore[method-assign]
         case "record":
-            _die_behind(CopyBegins, "begin")
+            _die_behind(CopyStarter, "begin_copy")
         case "low" | "select":
             _die_at_a_read(when)
         case "high":
@@ -124,9 +124,9 @@ def prepare(when: str) -> None:
         case "chunk":
             _die_at_a_marker()
         case "labels":
-            mysql_columns.numbered = lambda type_: type_
+            mysql_columns.convert_labels_to_numbers = lambda type_: type_
         case "last":
-            CopyBook.ended = _die  # type: ignore[method-assign]
+            CopyBook.mark_copy_ended = _die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

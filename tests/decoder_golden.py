@@ -20,9 +20,9 @@ from producer.decoders.row_codec import (
     TableMap,
     is_row_event,
     parse_table_map,
-    plain_rows_event,
+    unpack_rows_event,
 )
-from producer.flavours.known import FLAVOURS
+from producer.flavours.known import BINLOG_FLAVOURS
 from schemas.table.model import Table
 
 PAGE = Path(__file__).parent / "golden" / "decoders.jsonl"
@@ -78,7 +78,7 @@ class Golden(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> SourceContext:
-        form = FLAVOURS[self.server].table_map
+        form = BINLOG_FLAVOURS[self.server].table_map
         return SourceContext(
             connector=self.server, form=form, name="s", epoch=0, gen=1, charsets=self.charsets
         )
@@ -160,7 +160,7 @@ def _one(server: Any, declared: str, values: list[str]) -> Golden:
         if kind == TABLE_MAP_EVENT:
             body = each
         elif is_row_event(kind):
-            events.append(plain_rows_event(kind, each))
+            events.append(unpack_rows_event(kind, each))
     server.execute(f"DROP TABLE {table.name}")
     named = {"utf8mb4", "binary", *declared.split()}
     used = {number: charset for number, charset in server.source.charsets.items() if charset in named}

@@ -18,15 +18,15 @@ from producer.decoders.row_codec import (
     TopicTail,
     TransactionContext,
     is_row_event,
-    plain_rows_event,
-    table_id_of,
+    read_table_id,
+    unpack_rows_event,
 )
-from producer.flavours.known import FLAVOURS
-from producer.flavours.mysql import MYSQL
-from schemas.io.mysql_catalog import charset_ids
+from producer.flavours.known import BINLOG_FLAVOURS
+from producer.flavours.mysql import MYSQL_FLAVOUR
+from schemas.io.mysql_catalog import read_charset_ids
 from schemas.table.model import Row, Table
 
-SOURCE = SourceContext(connector="mysql", form=MYSQL.table_map, name="s", epoch=0, gen=1)
+SOURCE = SourceContext(connector="mysql", form=MYSQL_FLAVOUR.table_map, name="s", epoch=0, gen=1)
 _HEADER = struct.Struct("<IBIIIH")
 
 
@@ -71,10 +71,10 @@ class LogReader:
     def source(self) -> SourceContext:
         """What the codecs of this server's log work with."""
         with closing(self._server.connect()) as connection:
-            charsets = charset_ids(connection)
+            charsets = read_charset_ids(connection)
         kind = self._server.kind.lower()
         return SourceContext(
-            connector=kind, form=FLAVOURS[kind].table_map, name="s", epoch=0, gen=1, charsets=charsets
+            connector=kind, form=BINLOG_FLAVOURS[kind].table_map, name="s", epoch=0, gen=1, charsets=charsets
         )
 
     def mark(self) -> None:
@@ -90,12 +90,12 @@ class LogReader:
         out, current = [], {}
         for kind, body in events_in(self.path(), self._at):
             if kind == TABLE_MAP_EVENT:
-                found = self._maps.get(body)
+                found = self._maps.get_table_map(body)
                 current[found.table_id] = found
             elif is_row_event(kind):
-                found = current[table_id_of(body)]
+                found = current[read_table_id(body)]
                 if (found.db, found.name) == (db, name):
-                    out.append((found, *plain_rows_event(kind, body)))
+                    out.append((found, *unpack_rows_event(kind, body)))
         return out
 
 
@@ -108,10 +108,10 @@ def decoded(
     for table_map, kind, body in events:
         codec = codecs.get(table_map.layout) or TableCodec(table, table_map, source, TopicTail())
         codecs[table_map.layout] = codec
-        found = codec.rows(kind, body)
-        key = table.indexes_of(table.key.columns)
+        found = codec.decode_rows(kind, body)
+        key = table.find_ordinals(table.key.columns)
         keys = [tuple(image[i] for i in key) for pair in found for image in pair if image]
-        assert codec.keys(kind, body) == keys
+        assert codec.decode_keys(kind, body) == keys
         out += found
     return out
 

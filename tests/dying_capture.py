@@ -12,7 +12,7 @@ import sys
 
 from producer import main
 from producer.loop.position import CapturePosition
-from producer.tables import Captured
+from producer.tables import CapturedTables
 
 
 def _die(*_: object) -> None:
@@ -22,16 +22,16 @@ def _die(*_: object) -> None:
 def prepare(when: str) -> None:
     """Have this process die there."""
     if when == "cause":
-        Captured.stop = _die  # type: ignore[method-assign]
+        CapturedTables.stop_table = _die  # type: ignore[method-assign]
         return
-    store = CapturePosition.store
+    store = CapturePosition.store_position
 
     def store_or_die(position: CapturePosition) -> None:
         if position._started.captured.stopped:
             _die()
         store(position)
 
-    CapturePosition.store = store_or_die  # type: ignore[method-assign]
+    CapturePosition.store_position = store_or_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -54,13 +54,13 @@ class FakeDesk:
     known: list[CopyRow] = field(default_factory=list)
     refuses: str | None = None
 
-    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
         if self.refuses is not None:
             raise CopyRefusedError(self.refuses)
         self.asked.append((asked, by))
         return CopyTaken("7f3c", asked.source or "b1", asked.table)
 
-    def rows(self) -> list[CopyRow]:
+    def list_copies(self) -> list[CopyRow]:
         if self.refuses is not None:
             raise CopyRefusedError(self.refuses)
         return self.known

@@ -25,7 +25,14 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    TargetTable,
+    UnitState,
+)
 from consumer.targets.alterations import (
     AddColumn,
     Alteration,
@@ -33,7 +40,7 @@ from consumer.targets.alterations import (
     ChangeColumn,
     DropTable,
     RenameColumn,
-    altered,
+    apply_alterations,
 )
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Kind, Row, Table
@@ -52,8 +59,8 @@ class State:
     lanes: dict[int, LaneProgress] = field(default_factory=dict)
     unit: UnitState = field(default_factory=lambda: UnitState(definition=None, ddl=None, stopped=None))
     others: dict[str, UnitState] = field(default_factory=dict)
-    held: dict[tuple[int, int], Held] = field(default_factory=dict)
-    closed: list[tuple[Held, str]] = field(default_factory=list)
+    held: dict[tuple[int, int], QuarantineEntry] = field(default_factory=dict)
+    closed: list[tuple[QuarantineEntry, str]] = field(default_factory=list)
     displaced: list[Row] = field(default_factory=list)
     superseded: list[tuple[str, int, str]] = field(default_factory=list)
 
@@ -94,16 +101,16 @@ class FakeTarget:
 
     # -- Sessions
 
-    def get(self, number: int) -> FakeSession:
+    def get_connection(self, number: int) -> FakeSession:
         with self.mutex:
             return self.sessions.setdefault(number, FakeSession(self))
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         with self.mutex:
-            if self.get(number).lost:
-                self.drop(number)
+            if self.get_connection(number).lost:
+                self.drop_connection(number)
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         with self.mutex:
             self.sessions.pop(number, None)
 
@@ -125,14 +132,14 @@ class FakeSession:
     def transactional_ddl(self) -> bool:
         return self._target.transactional
 
-    def connection(self) -> int:
+    def get_connection_id(self) -> int:
         self._alive()
         return self.number
 
     def end_connection(self, connection: int) -> None:
         self._target.ended.append(connection)
 
-    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+    def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
         with self._target.mutex:
             self._alive()
             assert not self._target.transactional
@@ -144,7 +151,7 @@ class FakeSession:
             self._target.state = work
             self._target.at("altered")
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
         return {self._target.topic: self._target.state.unit, **self._target.state.others}
 
     def take_over(
@@ -166,7 +173,9 @@ class FakeSession:
         before, state.unit = state.unit, structs.replace(state.unit, stopped=None)
         return epoch, list(state.lanes.values()), before
 
-    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin_attempt(
+        self, unit: ApplyUnit, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         with self._target.mutex:
             self._alive()
             self._fault()
@@ -179,7 +188,7 @@ class FakeSession:
             return list(state.lanes.values()), state.unit, list(state.held.values())
 
     @contextmanager
-    def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
+    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
         with self._target.mutex:
             self._alive()
             state = self._target.state
@@ -212,11 +221,11 @@ class FakeSession:
         if self._target.faults and isinstance(self._target.faults[0], ConnectionFaultError):
             raise self._target.faults.pop(0) or AssertionError
 
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         self._alive()
         return list(self._target.state.lanes.values()), self._target.state.unit
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         self._alive()
         return list(self._target.state.held.values())
 
@@ -261,7 +270,7 @@ class FakeSession:
 
     def close(self) -> None: ...
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         return TableFacts()
 
     def read_table(self, schema: str, name: str) -> Table | None:
@@ -279,7 +288,7 @@ class FakeTransaction:
     def __init__(self, target: FakeTarget, state: State) -> None:
         self._target, self._state = target, state
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
         self._target.nets.append(net)
         before = len(self._state.displaced)
         rows = self._state.rows.setdefault(f"{net.table.schema}.{net.table.name}", {})
@@ -303,7 +312,7 @@ class FakeTransaction:
         real = self._state.tables.get(f"{net.table.schema}.{net.table.name}", net.table.table)
         row = _in_order(real, net.table.table, row, rows.get(key))
         for index in real.unique:
-            at = real.indexes_of(index.columns)
+            at = real.find_ordinals(index.columns)
             mine = tuple(row[i] for i in at)
             clash = [
                 k
@@ -317,7 +326,7 @@ class FakeTransaction:
                 del rows[other]
         rows[key] = row
 
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         rows = self._state.rows.setdefault(f"{table.schema}.{table.name}", {})
         real = self._state.tables.get(f"{table.schema}.{table.name}", table.table)
         names = real.column_names
@@ -331,7 +340,7 @@ class FakeTransaction:
     def write_other(self, topic: str, state: UnitState) -> None:
         self._state.others[topic] = state
 
-    def alter(self, change: AlterTable | DropTable) -> None:
+    def alter_table(self, change: AlterTable | DropTable) -> None:
         assert self._target.transactional
         alter(self._target, self._state, change)
 
@@ -346,7 +355,7 @@ class FakeTransaction:
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
         self._state.superseded.append((table, before, why))
 
-    def hold(self, held: Sequence[Held]) -> None:
+    def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         for entry in held:
             assert (entry.offset, entry.part) not in self._state.held
             self._state.held[entry.offset, entry.part] = entry
@@ -358,7 +367,7 @@ class FakeTransaction:
     def write_unit(self, state: UnitState) -> None:
         self._state.unit = state
 
-    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+    def replace_lanes(self, rows: Sequence[LaneProgress]) -> None:
         self._state.lanes = {row.lane: row for row in rows}
 
 
@@ -383,7 +392,7 @@ def alter(target: FakeTarget, state: State, change: AlterTable | DropTable) -> N
 
 def _step(state: State, name: str, step: Alteration) -> None:
     before = state.tables[name]
-    after = altered(AlterTable(before, (step,)))
+    after = apply_alterations(AlterTable(before, (step,)))
     names = {step.new: step.old} if isinstance(step, RenameColumn) else {}
     rows = {}
     for old in state.rows.get(name, {}).values():
@@ -392,12 +401,12 @@ def _step(state: State, name: str, step: Alteration) -> None:
         for column, value in zip(after.columns, row, strict=True):
             if value is None and not column.nullable:
                 raise RefusedError(f"{name}.{column.name} is NOT NULL, and a row has nothing there")
-        key = tuple(row[at] for at in after.indexes_of(after.key.columns))
+        key = tuple(row[at] for at in after.find_ordinals(after.key.columns))
         if key in rows or None in key:
             raise UniqueViolationError(f"{name}: key {key} is there twice")
         rows[key] = row
     for index in after.unique:
-        at = after.indexes_of(index.columns)
+        at = after.find_ordinals(index.columns)
         held = [value for row in rows.values() if None not in (value := tuple(row[i] for i in at))]
         if len(held) != len(set(held)):
             raise UniqueViolationError(f"{name}: rows are equal in {index.columns}")

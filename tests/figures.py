@@ -156,8 +156,8 @@ class Calls:
 
 def rows() -> dict[str, Any]:
     """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at once."""
-    from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
-    from schemas.wire.records import table_topic
+    from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
+    from schemas.wire.records import format_former_table_topic
     from tests.capture_kit import messages
     from tests.integration import test_the_way_of_a_row as way
 
@@ -165,13 +165,13 @@ def rows() -> dict[str, Any]:
     vars(way)["Tracer"] = calls.kind
     found: dict[str, Any] = {}
     kafka, source, target = Kafka(), MariaDB(), PostgreSQL()
-    with tempfile.TemporaryDirectory() as folder, stack(kafka, source, target):
+    with tempfile.TemporaryDirectory() as folder, combine_services(kafka, source, target):
         source.create_database("figures")
         source.execute("CREATE TABLE figures.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
         kept = Path(folder)
         way.captured_order(kafka, source, "figures", kept)
         found["binlog → Kafka"] = calls.figures(("producer/", "schemas/"), way.ROWS)
-        topic = table_topic("figures", "s", "figures", "acct")
+        topic = format_former_table_topic("figures", "s", "figures", "acct")
         records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
         for name, part in (("short", records[: FEW + len(records) - way.ROWS]), ("laned", records)):
             target.create_database(name)

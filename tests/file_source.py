@@ -20,24 +20,24 @@ import msgspec
 
 from producer.binlog_format.errors import DefinitionMismatch
 from producer.decoders.context import SourceContext, TransactionContext
-from producer.definitions.places import Place, Proof, Proven
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
 from producer.errors import SourceRefusedError
-from producer.source import Change, SourceCheck, SourceDatabase
+from producer.source import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, Low, ReadChunk
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
+from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState
 from schemas.config.kinds.sources import SourceKind
 from schemas.config.model import Config
-from schemas.findings import START_OVER, Finding, refusal
+from schemas.findings import START_OVER, Finding, format_findings
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Key, Row, Table
 from schemas.table.names import EXACT
-from schemas.wire.codec import encode_event
-from schemas.wire.event import ENVELOPE_VERSION, Event, Source, Transaction
-from schemas.wire.position import LogPoint, Position, binlog_file_number
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import ENVELOPE_VERSION, EventEnvelope, Source, Transaction
+from schemas.wire.position import LogPoint, Position, parse_binlog_file_number
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
 KIND = SourceKind("tests.file_source", "file_source")
@@ -59,7 +59,7 @@ class Line(NamedTuple):
     text: bytes
 
     @property
-    def proof(self) -> LogProof:
+    def find_proven_definition(self) -> LogProof:
         digest = sha256(self.text).hexdigest()
         return LogProof(file=self.file, start=self.start, end=self.end, digest=digest)
 
@@ -89,7 +89,7 @@ class FileRows:
     row: int
     tail: Position | None = None
 
-    def encode(self, table: TableState, source: SourceContext, at: TransactionContext) -> Records:
+    def encode_rows(self, table: TableState, source: SourceContext, at: TransactionContext) -> Records:
         names = table.table.column_names
         for image in (self.before, self.after):
             if image is not None and tuple(image) != names:
@@ -97,7 +97,7 @@ class FileRows:
         tail = table.topic.tail
         at.total_order += 1
         position = (source.epoch, at.file_number, at.pos, self.row)
-        event = Event(
+        event = EventEnvelope(
             op="c" if self.before is None else "d" if self.after is None else "u", before=self.before, after=self.after,
             source=Source(
                 version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms, snapshot="false",
@@ -108,15 +108,17 @@ class FileRows:
         )  # fmt: skip
         self.tail, tail.last = tail.last, position
         key = {name: (self.after or self.before or {})[name] for name in table.table.key.columns}
-        return [(msgspec.json.encode(key), encode_event(event))]
+        return [(msgspec.json.encode(key), encode_event_value(event))]
 
-    def forget(self, table: TableState, _: Any, at: TransactionContext, records: Records, keep: int) -> None:
+    def withdraw_rows(
+        self, table: TableState, _: Any, at: TransactionContext, records: Records, keep: int
+    ) -> None:
         if keep < len(records):
             del records[keep:]
             at.total_order -= 1
             table.topic.tail.last = self.tail
 
-    def keys(self, table: TableState, _source: SourceContext) -> Sequence[Key]:
+    def list_keys(self, table: TableState, _source: SourceContext) -> Sequence[Key]:
         names = table.table.key.columns
         return [tuple(image[name] for name in names) for image in (self.before, self.after) if image]
 
@@ -134,7 +136,7 @@ class FileLog:
         self._last: Line | None = None
         self.moment = LogMoment(*self.point, 0)
 
-    def read(self, _timeout: float) -> Iterator[Change | None]:
+    def read_topic(self, _timeout: float) -> Iterator[LogChange | None]:
         """Yield what the next line brings."""
         line = next(lines(self._folder, *self.point), None)
         self.heard = self.begun = self.inside = line is not None
@@ -151,16 +153,16 @@ class FileLog:
         self.begun = self.inside = False
         yield Boundary(header, line.file, line.end)
 
-    def counted(self, rows: int) -> None: ...
-    def uncaptured(self, rows: Any) -> None: ...
-    def ended(self, boundary: Boundary) -> None: ...
+    def record_position_count(self, rows: int) -> None: ...
+    def skip_uncaptured(self, rows: Any) -> None: ...
+    def record_transaction_end(self, boundary: Boundary) -> None: ...
     def close(self) -> None: ...
 
-    def note(self, file: str, pos: int) -> None:
+    def keep_evidence(self, file: str, pos: int) -> None:
         if self._last is not None and (self._last.file, self._last.end) == (file, pos):
-            self._proofs = (self._last.proof,)
+            self._proofs = (self._last.find_proven_definition,)
 
-    def evidence(self) -> Evidence:
+    def find_evidence(self) -> Evidence:
         return Evidence(self._proofs, None)
 
 
@@ -185,14 +187,14 @@ class FileReader:
         if found is None or msgspec.convert(found["definition"], Table) != table:
             self._answers += [None, ChunkFailed(request.request, "the table is another one now")]
             return
-        at = table.indexes_of(table.key.columns)
+        at = table.find_ordinals(table.key.columns)
         keyed: dict[Any, Row] = {tuple(row[i] for i in at): row for row in map(tuple, found["rows"])}
         keys = sorted(key for key in keyed if request.after is None or key > request.after)
         rows = [keyed[key] for key in keys[: request.limit]]
         low = _point(seen["file"], seen["pos"])
-        self._answers += [None, ChunkRead(request.request, rows, Low(low, None), low)]
+        self._answers += [None, ChunkRead(request.request, rows, LowWatermark(low, None), low)]
 
-    def poll(self) -> ChunkRead | ChunkFailed | None:
+    def poll_answer(self) -> ChunkRead | ChunkFailed | None:
         answer = self._answers.popleft() if self._answers else None
         return answer._replace(high=_point(*end(self._folder))) if isinstance(answer, ChunkRead) else answer
 
@@ -209,28 +211,30 @@ class FileSource:
         self._folder = folder
         self.definitions = self.tables = self
 
-    def check(self) -> SourceCheck:
+    def check_source(self) -> SourceCheckResult:
         if not (self._folder / "id").exists():
-            return SourceCheck([Finding("error", "source", f"{self._folder} is no log", "make it")], None)
-        return SourceCheck([], self.table_names(["*.*"]))
+            return SourceCheckResult(
+                [Finding("error", "source", f"{self._folder} is no log", "make it")], None
+            )
+        return SourceCheckResult([], self.list_table_names(["*.*"]))
 
-    def require(self) -> None:
-        if found := self.check().findings:
-            raise SourceRefusedError(refusal(found))
+    def require_usable(self) -> None:
+        if found := self.check_source().findings:
+            raise SourceRefusedError(format_findings(found))
 
-    def begin(self, beat: Callable[[], None]) -> None: ...
+    def open_source(self, beat: Callable[[], None]) -> None: ...
     def close(self) -> None: ...
 
-    def beginning(self) -> LogStart:
+    def find_log_end(self) -> LogStart:
         return LogStart(*end(self._folder), self._identity(), ())
 
-    def resumed(self, stored: StoredPosition) -> LogStart:
+    def resume_log(self, stored: StoredPosition) -> LogStart:
         now = self._identity()
         if now.server_uuid != stored.identity.server_uuid:
             raise SourceRefusedError(f"the source is another server than the one recorded: {START_OVER}")
         for proof in stored.proof:
             line = next(lines(self._folder, proof.file, proof.start), None)
-            if line is None or line.proof != proof:
+            if line is None or line.find_proven_definition != proof:
                 raise SourceRefusedError(f"the log is not the one that was captured: {START_OVER}")
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
@@ -241,22 +245,22 @@ class FileSource:
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> FileLog:
         return FileLog(self._folder, record, captured)
 
-    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+    def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         return SourceContext(connector=self.connector, name=name, epoch=epoch, gen=gen)
 
     def log_end(self) -> tuple[str, int] | None:
         return end(self._folder)
 
-    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+    def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         seen = sorted(tables(self._folder)["tables"])
         return [(DB, name) for name in seen if is_selected(patterns, DB, name)]
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+    def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
         seen = tables(self._folder)["tables"]
         known = {(DB, name): msgspec.convert(each["definition"], Table) for name, each in seen.items()}
-        return {name: Surveyed(known[name], None) if name in known else MISSING for name in names}
+        return {name: ExaminedTable(known[name], None) if name in known else MISSING for name in names}
 
-    def at(self, place: Place, name: TableName) -> Proof:
+    def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
         """The last one in the log before the place is in force, and behind a statement the one that it makes."""
         found: Table | None = None
         for line in lines(self._folder, "", 0):
@@ -266,16 +270,20 @@ class FileSource:
             for change in json.loads(line.text)["do"]:
                 if change.get("define", {}).get("name") == name[1] or change.get("drop") == name[1]:
                     found = msgspec.convert(change["define"], Table) if "define" in change else None
-        return Proven(found, None)
+        return ProvenDefinition(found, None)
 
-    def all_at(self, place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
-        return {name: self.at(place, name) for name in names}
+    def prove_definitions(
+        self, place: DefinitionPlace, names: Collection[TableName]
+    ) -> dict[TableName, Proof]:
+        return {name: self.prove_definition(place, name) for name in names}
 
-    def without_transactions(self, name: TableName) -> None: ...
-    def rows_about(self, name: TableName) -> None: ...  # nobody knows
-    def partitioning(self, place: Place, name: TableName) -> None: ...
-    def converted(self, place: Place, name: TableName, doubt: object) -> Any: ...
-    def reaches(self, objects_changed: Any) -> Any: ...  # nobody asks: its statements say what they do
+    def find_nontransactional_engine(self, name: TableName) -> None: ...
+    def estimate_rows(self, name: TableName) -> None: ...  # nobody knows
+    def find_partitioning(self, place: DefinitionPlace, name: TableName) -> None: ...
+    def may_have_converted(self, place: DefinitionPlace, name: TableName, doubt: object) -> Any: ...
+    def make_impact_finder(
+        self, objects_changed: Any
+    ) -> Any: ...  # nobody asks: its statements say what they do
 
     def open_reader(self, started: LogPoint) -> FileReader:
         return FileReader(self._folder)
@@ -286,7 +294,7 @@ def file_source(config: Config, name: str) -> SourceDatabase:
 
 
 def _point(file: str, pos: int) -> LogPoint:
-    return binlog_file_number(file), pos
+    return parse_binlog_file_number(file), pos
 
 
 def end(folder: Path) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from deploy.embedded.fetch.downloads import H2, h2_jar
+from deploy.embedded.fetch.downloads import H2, fetch_h2_jar
 from deploy.embedded.fetch.java import find_java
 from deploy.embedded.service import Service
 
@@ -88,16 +88,16 @@ class OracleOnH2(Service):
 
     @classmethod
     def fetch(cls) -> None:
-        h2_jar()
+        fetch_h2_jar()
 
     @classmethod
-    def version(cls) -> str:
+    def read_version(cls) -> str:
         return H2.partition("-")[2]
 
-    def _prepare(self) -> None:
+    def _prepare_data(self) -> None:
         self.home.data.mkdir(parents=True)
 
-    def _command(self) -> list[str | Path]:
+    def _build_command(self) -> list[str | Path]:
         small = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
         where = ("-tcpPort", str(self.port), "-baseDir", str(self.home.data))
         return [
@@ -105,12 +105,12 @@ class OracleOnH2(Service):
             *small,
             "-Dh2.bindAddress=127.0.0.1",
             "-cp",
-            h2_jar(),
+            fetch_h2_jar(),
             "org.h2.tools.Server",
             "-tcp",
             "-ifNotExists",
             *where,
         ]
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         socket.create_connection((self.host, self.port), timeout=1).close()

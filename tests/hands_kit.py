@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from consumer.process.operations.hands import Hands, UnitTopics
-from consumer.process.operations.stretches import Stretches
-from consumer.process.operations.target_looks import TargetLooks
+from consumer.process.operations.hands import TargetConnectionPool, UnitTopics
+from consumer.process.operations.stretches import DirectApplier
+from consumer.process.operations.target_looks import TargetProbe
 from consumer.process.unit_operations import UnitOperations
 from consumer.spark.pipeline import PipelineSettings
 
@@ -21,7 +21,7 @@ def operations(
     made = object.__new__(UnitOperations)
     made._pipeline = pipeline
     made._topics = UnitTopics(cluster, lambda *_: None)
-    made._hands = cast(Hands, SimpleNamespace(one=hand))
-    made._stretches = Stretches(pipeline)
-    made._looks = TargetLooks(pipeline)
+    made._hands = cast(TargetConnectionPool, SimpleNamespace(borrow_connections=hand))
+    made._stretches = DirectApplier(pipeline)
+    made._looks = TargetProbe(pipeline)
     return made

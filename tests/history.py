@@ -23,14 +23,14 @@ from consumer.attempt.lane_group import LaneGroup
 from consumer.errors import RefusedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes.batches import Batch
-from consumer.ordering.lanes.lane import Apply, Idle, Lane, WaitFor
+from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.lanes.lane import ApplySegment, Lane, WaitForTickets, WaitForWork
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable
-from consumer.ordering.progress import Mark, advanced
-from consumer.ordering.progress import plan as plan_start
+from consumer.ordering.progress import LaneMark, advance_row
+from consumer.ordering.progress import plan_resume as plan_start
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import Position
 
@@ -79,7 +79,7 @@ class Event:
 class History:
     """`topic` may hold stretches twice (re-sent with the same positions); `changes` is what happened, once each."""
 
-    changes: list[tuple[Row | None, Row | None]]
+    list_incompatibilities: list[tuple[Row | None, Row | None]]
     topic: list[Event]
 
 
@@ -152,7 +152,7 @@ def histories(draw: st.DrawFn, max_ops: int = 40, keys: int = 4, values: int = 3
 def serial(history: History) -> dict[Key, Row]:
     """Replay the changes one by one: the truth."""
     rows: dict[Key, Row] = {}
-    for before, after in history.changes:
+    for before, after in history.list_incompatibilities:
         if before is not None:
             del rows[(before[0],)]
         if after is not None:
@@ -164,7 +164,7 @@ class Attempt:
     """One task attempt over the topic: what the Spark shell does between `Session.begin` and the lanes."""
 
     def __init__(self, session: Any, epoch: int, table: TargetTable, wanted: Layout) -> None:
-        rows, _state, self.held = session.begin(UNIT, epoch)
+        rows, _state, self.held = session.begin_attempt(UNIT, epoch)
         plan = plan_start(rows, wanted)
         self.rows: list[LaneProgress] = rows
         self.start, self.layout, self.finish, self.switch = (
@@ -176,38 +176,38 @@ class Attempt:
         self.locks = LockTable(plan.layout.lanes)
         self.marks = Deduplicator(rows)
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
-        self.plan: TablePlan = self.dispatcher.plan(table)
+        self.plan: TablePlan = self.dispatcher.plan_table(table)
 
     def routed(self, topic: list[Event], begin: int, end: int) -> list[RowChange]:
         """Judge the records [begin, end) of the topic and return the accepted ones."""
         out: list[RowChange] = []
         for offset in range(begin, end):
             event = topic[offset]
-            if not self.marks.judge(offset, event.position, event.prev, event.gen):
+            if not self.marks.judge_record(offset, event.position, event.prev, event.gen):
                 change = RowChange((offset, 0), event.before, event.after)
                 out.append(altered(change, position=event.position, gen=event.gen, refused=event.refused))
         return out
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> LaneMark:
         return (self.marks.offset, self.marks.position, self.marks.gen, 0)
 
 
-def write(session: Any, rows: list[LaneProgress], lane: int, batch: Batch) -> None:
+def write(session: Any, rows: list[LaneProgress], lane: int, batch: LaneBatch) -> None:
     """Apply a lane's batch in one guarded transaction and remember its new row."""
-    row = advanced(rows[lane], batch.mark)
+    row = advance_row(rows[lane], batch.mark)
     with session.transaction(UNIT, [rows[lane]]) as transaction:
         for net in batch.nets:
-            transaction.apply(net, displacing=batch.displacing)
-        transaction.hold(batch.held)
+            transaction.apply_net_change(net, displacing=batch.displacing)
+        transaction.hold(batch.quarantined)
         transaction.close_held(batch.closed, "settled")
         transaction.write_progress([row])
     rows[lane] = row
 
 
-def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: Mark) -> None:
+def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: LaneMark) -> None:
     """Write the batch's end for lanes that had nothing, in one transaction."""
-    new = [advanced(rows[lane], mark) for lane in lanes if rows[lane].offset < mark[0]]
+    new = [advance_row(rows[lane], mark) for lane in lanes if rows[lane].offset < mark[0]]
     if new:
         with session.transaction(UNIT, [rows[row.lane] for row in new]) as transaction:
             transaction.write_progress(new)
@@ -265,18 +265,18 @@ def _run_batch(
         machine = rng.choice(machines)
         if machine.number in finished:
             continue
-        effect = machine.next()
-        if isinstance(effect, Apply):
+        effect = machine.choose_effect()
+        if isinstance(effect, ApplySegment):
             try:
-                write(session, attempt.rows, machine.number, machine.batch())
+                write(session, attempt.rows, machine.number, machine.build_batch())
             except RefusedError as error:
-                machine.failed(error)
+                machine.handle_failure(error)
             else:
-                machine.applied()
-        elif isinstance(effect, WaitFor):
+                machine.record_applied()
+        elif isinstance(effect, WaitForTickets):
             for wait in effect.waits:
-                machines[wait[1]].ask(wait[0])
-        elif isinstance(effect, Idle) and effect.drained:
+                machines[wait[1]].request_commit(wait[0])
+        elif isinstance(effect, WaitForWork) and effect.drained:
             finished.add(machine.number)
             if not effect.wrote:
                 idle.add(machine.number)
@@ -291,12 +291,12 @@ def _turns(
     while at < end:
         upto = min(end, at + rng.randint(1, 5))
         attempt.dispatcher.dispatch(attempt.plan, attempt.routed(history.topic, at, upto))
-        for machine, items in zip(machines, attempt.dispatcher.take(), strict=True):
-            machine.feed(items)
+        for machine, items in zip(machines, attempt.dispatcher.take_queued(), strict=True):
+            machine.queue_items(items)
         at = upto
         yield
     for machine in machines:
-        machine.drain(attempt.mark)
+        machine.drain_to(attempt.mark)
     yield
 
 
@@ -347,7 +347,7 @@ def _threaded_batch(
 ) -> None:
     driver = lane_driver()
 
-    def commit(lane: int, batch: Batch) -> Machine[None]:
+    def commit(lane: int, batch: LaneBatch) -> Machine[None]:
         write(sessions[lane], attempt.rows, lane, batch)
         yield from ()
 
@@ -356,18 +356,18 @@ def _threaded_batch(
         attempt.locks,
         commit,
         limits=LaneLimits(max_gather=max_gather),
-        signals=driver.signals(attempt.layout.lanes),
+        signals=driver.make_signals(attempt.layout.lanes),
     )
 
     def work() -> Machine[list[int]]:
         yield from group.start()
         for at in range(attempt.start, end, 4):
-            yield from group.submit(attempt.plan, attempt.routed(history.topic, at, min(end, at + 4)))
+            yield from group.submit_changes(attempt.plan, attempt.routed(history.topic, at, min(end, at + 4)))
         idle = [] if crash else (yield from group.drain(attempt.mark))
         yield from group.close()
         return idle
 
-    write_idle(main, attempt.rows, driver.run(work()), attempt.mark)
+    write_idle(main, attempt.rows, driver.run_machine(work()), attempt.mark)
 
 
 def lane_driver() -> ThreadDriver:

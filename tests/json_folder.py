@@ -23,10 +23,17 @@ import msgspec
 from msgspec.structs import replace
 
 from consumer.errors import FencedError, RefusedError, TransientError
-from consumer.ordering.fencing_tokens import next_epoch
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.fencing_tokens import compute_next_epoch
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    TargetTable,
+    UnitState,
+)
 from consumer.targets import batches
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange, RowsChange
+from consumer.targets.batches import BatchCommitted, BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.dialect import Dialect
 from schemas.config.kinds.targets import ENTRY_POINTS, TargetKind
@@ -43,8 +50,8 @@ class Commit(msgspec.Struct, frozen=True):
     number: int = 0
     lanes: tuple[LaneProgress, ...] = ()
     state: UnitState = UnitState(None, None, None)
-    held: tuple[Held, ...] = ()
-    closed: tuple[tuple[Held, str], ...] = ()
+    held: tuple[QuarantineEntry, ...] = ()
+    closed: tuple[tuple[QuarantineEntry, str], ...] = ()
     rows: str = ""
 
 
@@ -138,7 +145,7 @@ class FolderProgress:
                 LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes)
             )
             highest = max(row.epoch for row in rows)
-            epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
+            epoch = compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
             return replace(
                 last,
                 lanes=tuple(replace(row, epoch=epoch) for row in rows),
@@ -148,7 +155,9 @@ class FolderProgress:
         made = self.of(unit).change(taken)
         return made.lanes[0].epoch, list(made.lanes), before
 
-    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin_attempt(
+        self, unit: ApplyUnit, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         def begun(last: Commit) -> Commit:
             if not last.lanes or any(row.epoch != epoch for row in last.lanes):
                 raise FencedError(f"expected epoch {epoch}, there is {last.lanes}")
@@ -157,7 +166,7 @@ class FolderProgress:
         made = self.of(unit).change(begun)
         return list(made.lanes), made.state, list(made.held)
 
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         last = self.of(unit).last()
         return list(last.lanes) if lanes else [], last.state if last.number else None
 
@@ -168,13 +177,13 @@ class FolderProgress:
 
         self.of(unit).change(stopped)
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         return list(self.of(unit).last().held)
 
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         return {}
 
-    def topics(self, pipeline: str) -> list[str]:
+    def list_unit_topics(self, pipeline: str) -> list[str]:
         return sorted(path.name.removeprefix(f"{pipeline}.") for path in self._folder.glob(f"{pipeline}.*"))
 
     def ping(self) -> bool:
@@ -183,7 +192,7 @@ class FolderProgress:
     def close(self) -> None: ...
 
 
-class JsonFolder(batches.ShownAsWritten, FolderProgress):
+class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
     """`consumer.targets.batches.BatchTarget`. `refuses`: which rows it does not take; `paused`: called before a commit is linked."""
 
     def __init__(self, folder: Path) -> None:
@@ -192,7 +201,7 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
         self.paused: Callable[[], None] = lambda: None
         self.commits, self.transactional_ddl, self.column_names = 0, True, EXACT
 
-    def apply(
+    def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         commits = self.of(unit)
@@ -204,7 +213,7 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
             name = f"rows.{number}.{secrets.token_hex(4)}.json"
             rows = commits.rows(last)
             for change in changes:
-                if isinstance(change, Clearing):
+                if isinstance(change, TableCleared):
                     rows.clear()  # all of them are of this unit
                 elif isinstance(change, NetChange):
                     self._write(rows, change)
@@ -243,11 +252,11 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
         path = self._definition(schema, name)
         return decode_table(path.read_bytes()) if path.exists() else None
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         return TableFacts()
 
-    def surroundings(self, schema: str, name: str) -> object:
-        return self.facts(schema, name)
+    def read_surroundings(self, schema: str, name: str) -> object:
+        return self.read_table_facts(schema, name)
 
     def create_table(self, table: Table) -> None:
         """Without unique indexes: nothing here compares other values than keys."""
@@ -255,7 +264,7 @@ class JsonFolder(batches.ShownAsWritten, FolderProgress):
         plain = replace(table, unique=())
         write_durably(self._definition(table.db, table.name), encode_table(plain))
 
-    def keys(self, unit: ApplyUnit, table: TargetTable, where: object) -> Iterable[Sequence[Key]]:
+    def yield_keys(self, unit: ApplyUnit, table: TargetTable, where: object) -> Iterable[Sequence[Key]]:
         return [list((commits := self.of(unit)).rows(commits.last()))]
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:

@@ -8,7 +8,7 @@ from uuid import uuid4
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.embedded.server_process import Command
+from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.services import Kafka, ServiceSet
 from tests.waiting import until
 
@@ -25,14 +25,16 @@ class Broker(Kafka):
         self.number = number
         self.cluster, self.voters = "", ""
 
-    def _prepare(self) -> Command:
-        return self._java("kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", self._settings())
+    def _prepare_data(self) -> ServerCommand:
+        return self._build_java_command(
+            "kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", self._write_settings()
+        )
 
-    def _java(self, main: str, *arguments: str | Path) -> list[str | Path]:
-        said = super()._java(main, *arguments)
+    def _build_java_command(self, main: str, *arguments: str | Path) -> list[str | Path]:
+        said = super()._build_java_command(main, *arguments)
         return [MEMORY if isinstance(each, str) and each.startswith("-Xmx") else each for each in said]
 
-    def _defaults(self) -> list[str]:
+    def _list_default_settings(self) -> list[str]:
         mine = {
             "node.id": str(self.number),
             "controller.quorum.voters": self.voters,
@@ -43,7 +45,7 @@ class Broker(Kafka):
             "transaction.state.log.min.isr": "2",
             "transaction.state.log.num.partitions": str(PARTITIONS),
         }
-        kept = [line for line in super()._defaults() if line.partition("=")[0] not in mine]
+        kept = [line for line in super()._list_default_settings() if line.partition("=")[0] not in mine]
         return [*kept, *(f"{name}={value}" for name, value in mine.items())]
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable
+from consumer.targets.kafka.formats.model import FormattedRecord, Origin, Place, RecordFormat, RoutedTable
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from tests.schemas_strategies import TABLE
 
@@ -30,9 +30,9 @@ LUCY: Row = (1, "lucy", "10.50", "b1")
 def routed(
     table: Table = ACCOUNTS, key: tuple[str, ...] = ("branch", "id"), *, tombstones: bool = True
 ) -> RoutedTable:
-    at = table.indexes_of(key)
+    at = table.find_ordinals(key)
     return RoutedTable(
-        table, at, table.indexes_of(table.key.columns), f"{table.db}.{table.name}", ORIGIN, tombstones
+        table, at, table.find_ordinals(table.key.columns), f"{table.db}.{table.name}", ORIGIN, tombstones
     )
 
 
@@ -49,7 +49,7 @@ def one(type_: ColumnType, **column: Any) -> RoutedTable:
     return routed(Table(db="head", name="t", columns=columns, key=key), ("id",))
 
 
-def shown(records: Iterable[Record]) -> list[tuple[Any, Any]]:
+def shown(records: Iterable[FormattedRecord]) -> list[tuple[Any, Any]]:
     """The records' keys and values as JSON documents; every one is compact, and UTF-8 that escapes nothing it need not."""
     return [(_document(record.key), _document(record.value)) for record in records]
 
@@ -62,11 +62,13 @@ def _document(raw: bytes | None) -> Any:
     return document
 
 
-def compacted(form: Format, records: Iterable[Record]) -> dict[bytes | None, dict[str, object]]:
-    """What a reader knows of a topic's rows behind these records, by `Format.state`."""
+def compacted(
+    form: RecordFormat, records: Iterable[FormattedRecord]
+) -> dict[bytes | None, dict[str, object]]:
+    """What a reader knows of a topic's rows behind these records, by `RecordFormat.state`."""
     rows: dict[bytes | None, dict[str, object]] = {}
     for record in records:
-        state = form.state(record.key, record.value)
+        state = form.decode_state(record.key, record.value)
         if state is None:
             continue
         if state.cleared:

@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from deploy.embedded.ports import pick
+from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka
 from tests.relay import Relay, Talk
 
@@ -19,7 +19,7 @@ class RelayedKafka(Kafka):
 
     def __init__(self) -> None:
         super().__init__()
-        self.relayed_port, self.seen_port = pick(), pick()
+        self.relayed_port, self.seen_port = pick_port(), pick_port()
 
     def _listeners(self) -> dict[str, int]:
         """Return listener → port, of those that clients are told of; `RELAYED` at the relay's."""
@@ -34,9 +34,9 @@ class RelayedKafka(Kafka):
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in own),
         }
 
-    def _defaults(self) -> list[str]:
+    def _list_default_settings(self) -> list[str]:
         mine = self._mine()
-        kept = [line for line in super()._defaults() if line.partition("=")[0] not in mine]
+        kept = [line for line in super()._list_default_settings() if line.partition("=")[0] not in mine]
         return [*kept, *(f"{name}={value}" for name, value in mine.items())]
 
 
@@ -75,12 +75,12 @@ class FrameTalk(Talk):
 
     def answered(self, said: bytes) -> bytes | None:
         key, version = self._requests.pop(struct.unpack(">i", said[:4])[0])
-        answer = self.answer(key, version, said)
+        answer = self.poll_answer(key, version, said)
         return None if answer is None else _framed(answer)
 
     def request(self, key: int) -> None: ...
 
-    def answer(self, key: int, version: int, said: bytes) -> bytes | None:
+    def poll_answer(self, key: int, version: int, said: bytes) -> bytes | None:
         return said
 
 
@@ -96,7 +96,7 @@ class OldBroker(KafkaRelay):
 
 
 class _Old(FrameTalk):
-    def answer(self, key: int, version: int, said: bytes) -> bytes:
+    def poll_answer(self, key: int, version: int, said: bytes) -> bytes:
         return without(said, version) if key == API_VERSIONS else said
 
 
@@ -140,5 +140,5 @@ class _Losing(FrameTalk):
         super().__init__()
         self._relay = relay
 
-    def answer(self, key: int, version: int, said: bytes) -> bytes | None:
+    def poll_answer(self, key: int, version: int, said: bytes) -> bytes | None:
         return None if self._relay.loses(key) else said

@@ -18,26 +18,26 @@ from msgspec import structs
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitPlace, UnitSpec
+from consumer.attempt.spec import UnitAssignment, UnitSpec
 from consumer.errors import FencedError, RefusedError, TransientError
 from consumer.ordering.model import (
     ApplyUnit,
-    Held,
     LaneProgress,
     NetChange,
+    QuarantineEntry,
     TargetTable,
     TopicOptions,
     UnitState,
 )
-from consumer.tables.definition import InForce
-from consumer.tables.router import Routed, topic_table
-from consumer.targets.batches import BatchFenced, Clearing, ProgressChange, RowsChange
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.router import ResolvedRoute, build_topic_table
+from consumer.targets.batches import BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.kafka import formats
-from consumer.targets.kafka.formats.model import Place, Record, RoutedTable
+from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
-from consumer.targets.kafka.store.state import Known, ProgressRecord, pairs
+from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord, yield_progress_pairs
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from consumer.targets.progress import takeover
@@ -114,11 +114,14 @@ class KafkaStand:
         """Write progress as a person would: nobody else has the unit's transactional id meanwhile."""
         store = KafkaTarget(self.config())
         writer = UnitWriter(self.config(), unit, 1000)
-        known = store._progress.refresh().unit(unit)
+        known = store._progress.read_new_records().get_unit(unit)
         assert known.record is not None
-        after = Known(change(known.record), known.held)
-        writer.commit(
-            [Outgoing(f"{self.schema}.rowlock_progress", 0, *pair) for pair in pairs(unit, known, after)]
+        after = KnownUnit(change(known.record), known.held)
+        writer.commit_records(
+            [
+                Outgoing(f"{self.schema}.rowlock_progress", 0, *pair)
+                for pair in yield_progress_pairs(unit, known, after)
+            ]
         )
         writer.discard()
         store.close()
@@ -128,12 +131,12 @@ class StandSession:
     """A Kafka target with a session's calls: what a transaction collects is one commit, and so is its guard."""
 
     def __init__(self, config: KafkaTargetConfig, kafka: Kafka | None) -> None:
-        self.target = KafkaTarget(config, lambda: takeover.now_ms())  # noqa: PLW0108  # it is replaced by tests
+        self.target = KafkaTarget(config, lambda: takeover.read_clock_ms())  # noqa: PLW0108  # it is replaced by tests
         self._kafka = kafka
-        self._read: list[Row] = []
+        self._read_settings: list[Row] = []
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> StandSession:
+    def from_config(cls, config: dict[str, Any]) -> StandSession:
         """Open a session that reads no rows, from a configuration as JSON has it."""
         return cls(target_config(SimpleNamespace(bootstrap=config["bootstrap"]), config["prefix"]), None)
 
@@ -150,14 +153,16 @@ class StandSession:
         self.target.open_topic(in_topic(table), create=True)
 
     @contextmanager
-    def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[Collected]:
-        self._commit(unit, [], ProgressChange(guards, guards))
+    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[Collected]:
+        self._commit_transaction(unit, [], ProgressChange(guards, guards))
         collected = Collected(guards)
         yield collected
-        self._commit(unit, collected.changes, collected.progress())
+        self._commit_transaction(unit, collected.changes, collected.progress())
 
-    def _commit(self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange) -> None:
-        outcome = self.target.apply(unit, changes, progress)
+    def _commit_transaction(
+        self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
+    ) -> None:
+        outcome = self.target.apply_changes(unit, changes, progress)
         if isinstance(outcome, BatchFenced):
             raise FencedError(outcome.seen)
 
@@ -166,8 +171,8 @@ class StandSession:
         assert self._kafka is not None
         if after is None:  # the next pages are of the same reading
             topic = f"{table.schema}.{table.name}"
-            self._read = [tuple(row.values()) for row in state_of(self._kafka, topic)]
-        rows = self._read
+            self._read_settings = [tuple(row.values()) for row in state_of(self._kafka, topic)]
+        rows = self._read_settings
         numbers = {at for at, column in enumerate(table.table.columns) if column.type.kind is Kind.DECIMAL}
         order = lambda row: tuple(Decimal(row[at]) if at in numbers else row[at] for at in table.key_at)  # noqa: E731
         found = sorted(rows, key=order)
@@ -185,22 +190,22 @@ class Collected:
     def progress(self) -> ProgressChange:
         return ProgressChange(self._guards, **self._made)
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
         self.changes.append(replace(net, table=in_topic(net.table.table, net.table.added)))
         return 0
 
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        self.changes.append(Clearing(in_topic(table.table, table.added), where))
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        self.changes.append(TableCleared(in_topic(table.table, table.added), where))
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         self._made["rows"] = rows
 
-    relayout = write_progress
+    replace_lanes = write_progress
 
     def write_unit(self, state: UnitState) -> None:
         self._made["state"] = state
 
-    def hold(self, held: Sequence[Held]) -> None:
+    def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         self._made["held"] = [*self._made.get("held", ()), *held]
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
@@ -209,8 +214,8 @@ class Collected:
 
 def in_topic(table: Table, added: tuple[str, ...] = ()) -> TargetTable:
     """A table of a test in a topic, as if its source were `b1`."""
-    routed = Routed(table.db, table.name, tuple((name, "") for name in added), topic=OPTIONS)
-    return topic_table(table, routed, "b1", table)
+    routed = ResolvedRoute(table.db, table.name, tuple((name, "") for name in added), topic=OPTIONS)
+    return build_topic_table(table, routed, "b1", table)
 
 
 class Cluster:
@@ -222,22 +227,22 @@ class Cluster:
         self.schema, self.config, self.kafka = config.prefix, config, kafka
         self.session = self.open()
         self.worker: KafkaTarget | None = None
-        self.tables: dict[UnitPlace, InForce] = {}
+        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
 
     def open(self) -> KafkaTarget:
         made = KafkaTarget(self.config, lambda: 0)
         made.ensure_bookkeeping()
         return made
 
-    def get(self, _number: int) -> KafkaTarget:
+    def get_connection(self, _number: int) -> KafkaTarget:
         """The worker's own, as it is another process than who takes over."""
         if self.worker is None:
             self.worker = self.open()
         return self.worker
 
-    def check(self, number: int) -> None: ...
+    def drop_if_broken(self, number: int) -> None: ...
 
-    def drop(self, _number: int) -> None:
+    def drop_connection(self, _number: int) -> None:
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.close()
@@ -254,21 +259,26 @@ class Cluster:
         """Let the format refuse longer values from now on, as one does that cannot carry them."""
 
         class Narrow(RowlockFormat):
-            def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+            def build_change_records(
+                self, before: Row | None, after: Row | None, place: Place
+            ) -> list[FormattedRecord]:
                 at = self._routed.table.column_names.index(column)
                 if any(row is not None and len(str(row[at])) > length for row in (before, after)):
                     raise RefusedError(f"column {column}: too long")
-                return super().change(before, after, place)
+                return super().build_change_records(before, after, place)
 
         self.formats(Narrow)
 
     def formats(self, made: Callable[[RoutedTable], Any]) -> None:
         formats.FORMATS["rowlock"] = made
-        self.drop(0)
+        self.drop_connection(0)
         self.tables.clear()
 
     def apply(
-        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
+        self,
+        spec: UnitSpec,
+        slices: Iterable[RecordSlice],
+        read_missing: Callable[[int, int], list[RecordSlice]],
     ) -> Report:
         options = TopicOptions(kinds=((spec.source, "mariadb"),))
         routes = tuple(replace(each, topic=each.topic or options) for each in spec.routes)
@@ -294,6 +304,6 @@ class Cluster:
         return "".join("-" if value is None else value["op"] for _, value in found)
 
     def close(self) -> None:
-        self.drop(0)
+        self.drop_connection(0)
         self.session.close()
         formats.FORMATS["rowlock"] = RowlockFormat

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from consumer.ordering.model import ApplyUnit, EveryChange, LaneProgress, RowChange, TargetTable, TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.batches import BatchCommitted, BatchFenced, ProgressChange, RowsChange
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.services import Kafka
@@ -32,8 +32,8 @@ def target_config(kafka: Any, prefix: str) -> KafkaTargetConfig:
 def table_of(prefix: str, added: tuple[tuple[str, str], ...] = (), **options: Any) -> TargetTable:
     """The table of accounts (tests.apply_kit), in a topic of this prefix."""
     source = account_table()
-    routed = Routed(prefix, "acct", added, topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
-    return topic_table(wanted_table(source, routed), routed, "b1", source)
+    routed = ResolvedRoute(prefix, "acct", added, topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
+    return build_topic_table(build_desired_table(source, routed), routed, "b1", source)
 
 
 def account(key: int, owner: str = "ann", note: str | None = None) -> Row:
@@ -51,7 +51,7 @@ class Owner:
         self.target, self.table = KafkaTarget(config), table
         self.target.ensure_bookkeeping()
         self.epoch, _, self.state = self.target.take_over(UNIT, "id", "{}", 1, assigned=assigned)
-        self.rows, _, self.held = self.target.begin(UNIT, self.epoch)
+        self.rows, _, self.held = self.target.begin_attempt(UNIT, self.epoch)
         self.target.open_topic(table, create=True)
 
     def progress(self, offset: int, **more: Any) -> ProgressChange:
@@ -62,7 +62,7 @@ class Owner:
     ) -> BatchCommitted | BatchFenced:
         """Commit changes, rows as (before, after), and go to `offset`."""
         progress = self.progress(offset, **more)
-        outcome = self.target.apply(UNIT, [self._change(offset, each) for each in changes], progress)
+        outcome = self.target.apply_changes(UNIT, [self._change(offset, each) for each in changes], progress)
         if isinstance(outcome, BatchCommitted):
             self.rows = list(progress.rows)
         return outcome

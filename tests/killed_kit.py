@@ -112,9 +112,9 @@ class MortalCache(ConnectionCache):
         super().__init__(real.config, "rowlock mortal")
         self._moments = moments
 
-    def _connect(self, number: int) -> UnitTarget:
+    def _open_connection(self, number: int) -> UnitTarget:
         self._moments.alive()
-        session = super()._connect(number)
+        session = super()._open_connection(number)
         try:
             _watch(cast(SqlSession, session)._link, self._moments)
         except Killed:  # meanwhile, by another lane

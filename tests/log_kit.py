@@ -8,7 +8,7 @@ from itertools import count
 import zstandard
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 
 CAPTURED, OTHER = ("bank", "acct"), ("bank", "log")
 IDS = {CAPTURED: 7, OTHER: 8}
@@ -19,14 +19,14 @@ class Log:
 
     def __init__(self, file: str = "binlog.000009") -> None:
         self.file = file
-        self.events: list[LogEvent] = []
+        self.events: list[BinlogEvent] = []
         self.pos = 4
         self.numbers = count(1)
         self.checksums = False
 
     def add(self, kind: int, body: bytes, flags: int = 0) -> None:
         end = self.pos + 19 + len(body) + 4 * self.checksums
-        self.events.append(LogEvent(kind, 1_700_000_000, 1, flags, self.file, self.pos, end, body))
+        self.events.append(BinlogEvent(kind, 1_700_000_000, 1, flags, self.file, self.pos, end, body))
         self.pos = end
 
     def query(self, sql: str, db: str = "bank") -> None:

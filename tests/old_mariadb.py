@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.embedded.fetch.downloads import OLD_MARIADBS, mariadb_home
+from deploy.embedded.fetch.downloads import OLD_MARIADBS, fetch_mariadb_home
 from deploy.embedded.mariadb import MySQLFamily
-from deploy.embedded.server_process import Command
+from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import as_root
 
 VERSIONS = tuple(group.partition("-")[2] for group in OLD_MARIADBS)
@@ -23,17 +23,17 @@ class OldMariaDB(MySQLFamily):
     def __init__(self, version: str) -> None:
         super().__init__(durable=False)
         self._group = f"mariadb-{version}"
-        self.process.environment["LD_LIBRARY_PATH"] = str(mariadb_home(self._group) / "libs")
+        self.process.environment["LD_LIBRARY_PATH"] = str(fetch_mariadb_home(self._group) / "libs")
 
-    def _prepare(self) -> Command:
-        base = mariadb_home(self._group)
+    def _prepare_data(self) -> ServerCommand:
+        base = fetch_mariadb_home(self._group)
         script = next(base.glob("*/mysql_install_db"))  # in bin before 10.2
         places = (f"--basedir={base}", f"--datadir={self.home.data}", f"--tmpdir={self.home.folder}")
         options = ("--auth-root-authentication-method=normal", "--skip-name-resolve", "--force")
         return [script, "--no-defaults", *places, *options, *_user()]
 
-    def _command(self) -> list[str | Path]:
-        base = mariadb_home(self._group)
+    def _build_command(self) -> list[str | Path]:
+        base = fetch_mariadb_home(self._group)
         places = [
             f"--basedir={base}",
             f"--lc-messages-dir={base}/share",
@@ -43,7 +43,9 @@ class OldMariaDB(MySQLFamily):
             f"--socket={self.home.folder}/socket",
             f"--pid-file={self.home.folder}/pid",
         ]
-        options = [each for each in self._common_options() if not each.startswith("--binlog-row-metadata")]
+        options = [
+            each for each in self._list_common_options() if not each.startswith("--binlog-row-metadata")
+        ]
         return [base / "bin" / "mysqld", "--no-defaults", *_user(), *places, *options, "--skip-ssl"]
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import oracledb
 
 from consumer.targets.dialect import Dialect
-from consumer.targets.oracle.dialect import session_of
+from consumer.targets.oracle.dialect import open_sql_session
 from consumer.targets.session import SqlSession
-from deploy.embedded.fetch.downloads import h2_jar
+from deploy.embedded.fetch.downloads import fetch_h2_jar
 from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
 from schemas.io import oracle_connection
@@ -62,7 +62,7 @@ def java() -> Any:
     if not jpype.isJVMStarted():
         jpype.startJVM(
             "-Xrs", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Duser.timezone=UTC",
-            classpath=[str(h2_jar())], convertStrings=True,
+            classpath=[str(fetch_h2_jar())], convertStrings=True,
         )  # fmt: skip
     return jpype
 
@@ -318,7 +318,7 @@ def open_on_h2(config: TargetConfig, *, program: str = "rowlock") -> Connection:
     try:
         return Connection(_connected(jpype, url, properties))
     except oracledb.DatabaseError as error:
-        raise oracle_connection._explained(error, config) from error
+        raise oracle_connection._explain_connect_error(error, config) from error
 
 
 def _connected(jpype: Any, url: str, properties: Any) -> Any:
@@ -353,7 +353,7 @@ def with_connection(
 
 
 def open_session_on_h2(target: TargetConfig, name: str) -> SqlSession:
-    return session_of(target, name, open_on_h2)
+    return open_sql_session(target, name, open_on_h2)
 
 
 ORACLE_ON_H2 = Dialect("oracle on H2", open_session_on_h2)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from producer.oracle.session import OracleSession
 from producer.sources.oracle import shared
-from producer.sources.oracle.catalogue import Logged
-from producer.sources.oracle.forms import key_of, log_expressions, log_row_of
-from producer.sources.oracle.mlog import LoggedChange, LogPlace, read
+from producer.sources.oracle.catalogue import LoggedTable
+from producer.sources.oracle.forms import list_log_expressions, make_key_extractor, make_log_row_converter
+from producer.sources.oracle.mlog import LoggedChange, LogPlace, parse_log_rows
 from producer.tables import TableName
 
 OWN = ("ROWLOCK_A", "ROWLOCK_B")
@@ -28,26 +28,28 @@ class Acknowledged(NamedTuple):
 
 
 class SharedCapture:
-    def __init__(self, session: OracleSession, logged: Logged, topic: Acknowledged) -> None:
+    def __init__(self, session: OracleSession, logged: LoggedTable, topic: Acknowledged) -> None:
         self._session, self._logged, self._topic = session, logged, topic
         self._table: TableName = (logged.table.db, logged.table.name)
 
     def now(self) -> str:
-        return str(self._session.rows(shared.NOW)[0][0])
+        return str(self._session.fetch_rows(shared.SELECT_SERVER_TIME)[0][0])
 
     def views(self) -> shared.OwnViews:
-        rows = self._session.rows(*shared.refreshed(self._table, OWN))
-        return shared.own_views([(name, time) for name, time in rows])
+        rows = self._session.fetch_rows(*shared.select_view_refreshes(self._table, OWN))
+        return shared.parse_own_views([(name, time) for name, time in rows])
 
     def publish(self, views: shared.OwnViews) -> None:
         """Bring what Kafka does not have, and await that it has it."""
         logged = self._logged
-        raw = self._session.rows(
-            *shared.stamped(logged.log, log_expressions(logged), sorted(logged.extra), _ALL, views)
+        raw = self._session.fetch_rows(
+            *shared.select_stamped_log_rows(
+                logged.log, list_log_expressions(logged), sorted(logged.extra), _ALL, views
+            )
         )
         known = {place.sequence for place in self._topic.places()}  # a stamp moves rows on stand (a)
-        rows = [row for row in map(log_row_of(logged), raw) if row.sequence not in known]
-        self._topic.changes.extend(read(rows, key_of(logged), whole=True).changes)
+        rows = [row for row in map(make_log_row_converter(logged), raw) if row.sequence not in known]
+        self._topic.changes.extend(parse_log_rows(rows, make_key_extractor(logged), whole=True).changes)
 
     def refresh(self, view: str) -> None:
         self._session.change_many(shared.REFRESH, [(view,)])
@@ -55,7 +57,7 @@ class SharedCapture:
     def round(self) -> None:
         now, views = self.now(), self.views()
         self.publish(views)
-        if (view := shared.to_refresh(views, now)) is not None:
+        if (view := shared.choose_view_to_refresh(views, now)) is not None:
             self.refresh(view)
 
 
@@ -75,7 +77,7 @@ def table_of(topic: Acknowledged) -> dict[Any, Any]:
 
 def _before_the_acknowledgement(self: SharedCapture) -> None:
     now, views = self.now(), self.views()
-    if (view := shared.to_refresh(views, now)) is not None:
+    if (view := shared.choose_view_to_refresh(views, now)) is not None:
         self.refresh(view)
     self.publish(views)
 
@@ -92,7 +94,7 @@ def _the_newer_one(views: shared.OwnViews, now: str) -> str | None:
 def _clock_behind_the_rows(self: SharedCapture) -> None:
     views = self.views()
     self.publish(views)
-    if (view := shared.to_refresh(views, self.now())) is not None:
+    if (view := shared.choose_view_to_refresh(views, self.now())) is not None:
         self.refresh(view)
 
 
@@ -106,8 +108,8 @@ def _one_view(self: SharedCapture) -> None:
 #: Rule → where it stands, its name, what stands there instead.
 SWITCHED_OFF: dict[str, tuple[Any, str, Any]] = {
     "refreshed when Kafka has all": (SharedCapture, "round", _before_the_acknowledgement),
-    "the last look is behind the second": (shared, "to_refresh", _within_the_second),
-    "in turn": (shared, "to_refresh", _the_newer_one),
+    "the last look is behind the second": (shared, "choose_view_to_refresh", _within_the_second),
+    "in turn": (shared, "choose_view_to_refresh", _the_newer_one),
     "the clock is asked before the rows": (SharedCapture, "round", _clock_behind_the_rows),
     "two views": (SharedCapture, "round", _one_view),
 }

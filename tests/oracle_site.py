@@ -16,19 +16,19 @@ from producer.oracle.source import OracleSource
 from producer.ports import Clock, Ports
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Starter
-from producer.tables import Captured
+from producer.resume.startup import CaptureStarter
+from producer.tables import CapturedTables
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import Event
-from schemas.wire.records import StoredPosition, Watermark, position_topic, table_topic
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import StoredPosition, Watermark, format_former_table_topic, format_position_topic
 from tests.capture_kit import row_that_goes_back
 from tests.oracle_stand import OWNER, KilledError, OracleStand
 from tests.sim.kafka import Broker, Client
 
 PREFIX = "o"
-POSITIONS = position_topic(PREFIX, "s")
+POSITIONS = format_position_topic(PREFIX, "s")
 Step = Callable[[], object]
 NUMBER, WIDE = ("NUMBER(10)", "numeric(10)"), ("NUMBER(18)", "numeric(18)")
 
@@ -39,7 +39,7 @@ class Asked:
     def __init__(self) -> None:
         self.waiting: list[tuple[int, CopyRequest | None]] = []
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         found, self.waiting = self.waiting, []
         return found
 
@@ -155,9 +155,9 @@ class OracleSite:
             if kill:
                 client.end(share=0.5)
             else:
-                loop.farewell("asked to", restarts=False)
+                loop.shut_down("asked to", restarts=False)
         except TransientSourceError as error:
-            loop.farewell(str(error), restarts=True)
+            loop.shut_down(str(error), restarts=True)
             raise
         finally:
             loop.close()
@@ -168,21 +168,21 @@ class OracleSite:
         own, store = config.sources["s"], PositionStore(POSITIONS)
         writer = KafkaWriter(lambda _on_error: client, lambda: False)
         self.broker.ensure([POSITIONS], {})
-        source.require()
-        source.begin(lambda: None)
-        parts: Any = self.broker, self.broker, store, Captured(PREFIX, "s"), CaptureAssignment()
-        started = Starter(source, own, writer, *parts).start(new_snapshot=False)
+        source.require_usable()
+        source.open_source(lambda: None)
+        parts: Any = self.broker, self.broker, store, CapturedTables(PREFIX, "s"), CaptureAssignment()
+        started = CaptureStarter(source, own, writer, *parts).start_capture(new_snapshot=False)
         told: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
             writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
-            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
+            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=told.append,
             requests=self.requests, reader=self.broker, chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         return loop, told
 
     def step(self, loop: CaptureLoop) -> None:
-        loop.step()
+        loop.step_capture()
         self.now += 0.4
 
     def _caught_up(self, last: Watermark, config: Config) -> bool:
@@ -200,16 +200,16 @@ class OracleSite:
 
     # --- Kafka
 
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         """Return the events of its topic, with numbers as the site has them."""
-        name = table_topic(PREFIX, "s", self.db, table)
+        name = format_former_table_topic(PREFIX, "s", self.db, table)
         records = self.broker.topics[name].records if name in self.broker.topics else []
         found = [(each.key(), _counted(decode_event(each.value() or b""))) for each in records]
         assert (wrong := row_that_goes_back(found)) is None, wrong
         return [event for _, event in found]
 
     def position(self) -> StoredPosition:
-        found = PositionStore(POSITIONS).load(self.broker).newest  # type: ignore[arg-type]
+        found = PositionStore(POSITIONS).load_records(self.broker).newest  # type: ignore[arg-type]
         assert found is not None
         return found
 
@@ -222,7 +222,7 @@ class OracleSite:
         )
 
 
-def _counted(event: Event) -> Event:
+def _counted(event: EventEnvelope) -> EventEnvelope:
     for image in (event.before, event.after):
         if image is not None:
             numbers = {name: image[name] for name in ("id", "version")}

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from producer.oracle.session import Driver
+from producer.oracle.session import OracleDriver
 
 OWNER = "BANK"
 _GATE = 4711
@@ -183,7 +183,7 @@ class Connection:
         with _as_of_oracle():
             self._connection.commit()
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         with _as_of_oracle():
             self._connection.rollback()
 
@@ -202,8 +202,8 @@ class OracleStand:
         self.do(_CATALOGUE)
         self.do(f'CREATE SCHEMA "{OWNER}"')
 
-    def driver(self) -> Driver:
-        return Driver(lambda: Connection(self._connect(autocommit=False), self._told), StandError)
+    def driver(self) -> OracleDriver:
+        return OracleDriver(lambda: Connection(self._connect(autocommit=False), self._told), StandError)
 
     def _told(self, sql: str) -> None:
         self.before(sql)

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from consumer.errors import RefusedError, TargetConfigError, TransientError
 from consumer.ordering.model import NetChange, TargetTable, TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.batches import BatchCommitted
-from consumer.targets.checks.table_findings import findings_for_table
+from consumer.targets.checks.table_findings import check_table
 from consumer.targets.kafka.formats import FORMATS
-from consumer.targets.kafka.formats.model import Format, Origin, Place, RoutedTable
+from consumer.targets.kafka.formats.model import Origin, Place, RecordFormat, RoutedTable
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import Kafka
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge
+from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Kind, Row, Table, Value
@@ -71,7 +71,9 @@ def source_table(*columns: Case) -> Table:
     marks = [
         own[0]._replace(name=each) for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")
     ]  # fmt: skip
-    survey, _ = judge(name, {name: own, log.log: [*own, *marks]}, [Constraint("PK", "P", ("ID",))], log)
+    survey, _ = judge_oracle_table(
+        name, {name: own, log.log: [*own, *marks]}, [Constraint("PK", "P", ("ID",))], log
+    )
     assert survey.table is not None, survey
     return survey.table
 
@@ -84,7 +86,7 @@ def held(target: Target, session: SqlSession, case: Case) -> str:
     table = replace(source_table(case), db=target.schema, name=f"T{case['at']}")
     wrapped, value = as_target(table), value_of(case)
     session.create_table(table)
-    assert [each.message for each in findings_for_table(session, table) if each.level == "error"] == []
+    assert [each.message for each in check_table(session, table) if each.level == "error"] == []
     lane = Lane.start(session, topic=table.name)
     first, other, third = ([(str(key), value), (str(key + 1), None)] for key in (1, 3, 5))
     said: list[str] = []
@@ -92,7 +94,7 @@ def held(target: Target, session: SqlSession, case: Case) -> str:
         NetChange(wrapped, replaces=first), NetChange(wrapped, updates=first), NetChange(wrapped, updates=other), NetChange(wrapped, snapshot=third),
     ):  # fmt: skip
         try:
-            lane.apply(net)
+            lane.apply_net_change(net)
         except (RefusedError, ValueRefusedError) as error:
             said.append(str(error))
     if said:
@@ -151,7 +153,7 @@ def in_topic(kafka: Kafka, prefix: str, word: str) -> dict[int, Value]:
 
     A row has the value of one column, and NULL in the others. What is read back as `verify` does must be the value of the event.
     """
-    routed = Routed(prefix, word, topic=TopicOptions(format=word, kinds=(("core", "oracle"),)))
+    routed = ResolvedRoute(prefix, word, topic=TopicOptions(format=word, kinds=(("core", "oracle"),)))
     found: dict[int, Value] = {}
     taken: list[Case] = []
     for case in cases():
@@ -165,7 +167,7 @@ def in_topic(kafka: Kafka, prefix: str, word: str) -> dict[int, Value]:
         until(lambda at=at, row=row: _committed(owner, at, row), "the broker's coordinator")  # type: ignore[misc]
     made = _format(owner.table, word)
     for case, message in zip(taken, messages(kafka, f"{prefix}.{word}"), strict=True):
-        name, read = f"C{case['at']}", made.state(message.key(), message.value())
+        name, read = f"C{case['at']}", made.decode_state(message.key(), message.value())
         assert read is not None
         assert read.values is not None
         assert repr(read.values[name]) == repr(value_of(case)), (word, case)
@@ -184,19 +186,19 @@ def _committed(owner: Owner, at: int, row: Row) -> bool:
     return True
 
 
-def _written(routed: Routed, *columns: Case) -> TargetTable:
+def _written(routed: ResolvedRoute, *columns: Case) -> TargetTable:
     source = source_table(*columns)
-    return topic_table(wanted_table(source, routed), routed, "core", source)
+    return build_topic_table(build_desired_table(source, routed), routed, "core", source)
 
 
-def _format(table: TargetTable, word: str) -> Format:
+def _format(table: TargetTable, word: str) -> RecordFormat:
     origin = Origin("core", "oracle", "BANK", "ENDS")
     return FORMATS[word](RoutedTable(table.table, table.key_at, table.key_at, table.name, origin))
 
 
 def _refused(table: TargetTable, word: str, case: Case) -> str | None:
     try:
-        _format(table, word).change(None, ("1", value_of(case)), Place((1, 2, 3, 4), 5, 1_000))
+        _format(table, word).build_change_records(None, ("1", value_of(case)), Place((1, 2, 3, 4), 5, 1_000))
     except (TargetConfigError, RefusedError) as error:
         return str(error)
     return None

@@ -19,7 +19,7 @@ from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.process.operations.copy_desk import send_request
-from consumer.tables.router import Policy, target_table
+from consumer.tables.router import SchemaChangePolicy, build_target_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka
@@ -27,7 +27,7 @@ from schemas.config.model import KafkaConfig, TargetConfig
 from schemas.table.model import Kind, Row, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.capture_kit import messages, running, size, source, watermarks, write_config
 from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_changes import TopicUnit
@@ -91,7 +91,7 @@ class Play:
     def topic(self, name: str) -> str:
         return f"{self.db}.s.{self.db}.{name}"
 
-    def rows(self, name: str) -> tuple[tuple[str, ...], list[Row]]:
+    def list_copies(self, name: str) -> tuple[tuple[str, ...], list[Row]]:
         values = {
             "type": self.kind, "host": self.database.host, "port": self.database.port, "user": self.database.user, "password": "",
             "database": self.db,
@@ -99,19 +99,19 @@ class Play:
         with contextlib.closing(open_session(TargetConfig.model_validate(values), name="judge")) as session:
             table = session.read_table(self.db, name)
             assert table is not None
-            return table.column_names, session.fetch_rows(target_table(table, table), None, 1000)
+            return table.column_names, session.fetch_rows(build_target_table(table, table), None, 1000)
 
     def has_topic(self, name: str) -> bool:
         return size(self.kafka.bootstrap, self.topic(name)) > 0
 
-    def events(self, name: str) -> list[Event]:
+    def events(self, name: str) -> list[EventEnvelope]:
         """What a table's topic holds; nothing where there is none."""
         if not self.has_topic(name):
             return []
         found = (message.value() for message in messages(self.kafka.bootstrap, self.topic(name)))
         return [decode_event(raw) for raw in found if raw is not None]
 
-    def ask(self, name: str, after: int) -> None:
+    def request_copy(self, name: str, after: int) -> None:
         self._asked += 1
         request = CopyRequest(
             id=f"{name} {after} {self._asked}",
@@ -128,7 +128,7 @@ class Play:
 class PlayedUnit(TopicUnit):
     """A unit over a topic that grows."""
 
-    def __init__(self, real: Real, play: Play, name: str, policy: Policy) -> None:
+    def __init__(self, real: Real, play: Play, name: str, policy: SchemaChangePolicy) -> None:
         self.play, self.name = play, name
         shell: Any = type("Raw", (), {"raw": {name: []}, "topic": staticmethod(play.topic)})
         super().__init__(real, shell, name, policy)
@@ -162,7 +162,7 @@ class PlayedUnit(TopicUnit):
 
     def writes(self) -> tuple[str, ...]:
         """The source's columns by the definition in force."""
-        _, state = self.real.session.read(self.unit)
+        _, state = self.real.session.read_topic(self.unit)
         return (
             ()
             if state is None or state.definition is None
@@ -171,7 +171,7 @@ class PlayedUnit(TopicUnit):
 
     def held(self) -> set[str]:
         """Return the keys of the rows that the quarantine holds."""
-        return {str(json.loads(each.key)[0]) for each in self.real.session.held(self.unit)}
+        return {str(json.loads(each.key)[0]) for each in self.real.session.read_quarantine(self.unit)}
 
 
 def begun(play: Play, unit: PlayedUnit, after: int) -> bool:
@@ -200,7 +200,7 @@ Whole = tuple[tuple[str, ...], list[Row]]
 
 def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | None:
     """Return how the target differs from `wanted`; None: it does not. `wanted` None: what the source has now."""
-    names, rows = wanted or play.rows(unit.name)
+    names, rows = wanted or play.list_copies(unit.name)
     columns = in_common(unit, names)
     at = [names.index(each) for each in columns]
     exact = decimals(unit, columns)
@@ -226,11 +226,13 @@ def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | 
 def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
     """Return the source's columns that the target has as DECIMAL: a whole number of the source is the text of one there."""
     session = unit.real.session
-    real, (_, state) = session.read_table(*unit.place), session.read(unit.unit)
+    real, (_, state) = session.read_table(*unit.place), session.read_topic(unit.unit)
     assert real is not None
     assert state is not None
     stored = decode_stored(state.definition or "")
-    return {name for name in columns if real.column(stored.target_name(name)).type.kind is Kind.DECIMAL}
+    return {
+        name for name in columns if real.get_column(stored.get_target_name(name)).type.kind is Kind.DECIMAL
+    }
 
 
 def plain(rows: Sequence[Row], policy: str) -> list[Row]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from producer.decoders.row_codec import TableCodec, TableMap, TopicTail, count_rows, parse_table_map
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.decoder_support import SOURCE, transaction
 
 WRITE, UPDATE, DELETE = 30, 31, 32
@@ -128,14 +128,14 @@ class Made:
         assert [_shown(event.after) for event in updates] == [*found[1:], found[0]]
         return [row[1:] for row in found]
 
-    def _events(self, kind: int, images: list[bytes]) -> list[Event]:
+    def _events(self, kind: int, images: list[bytes]) -> list[EventEnvelope]:
         body, codec = self.body(kind, images), TableCodec(self.table, self.map(), SOURCE, TopicTail())
-        events = [decode_event(value) for _, value in codec.encode(kind, body, transaction(), 0)]
+        events = [decode_event(value) for _, value in codec.encode_rows(kind, body, transaction(), 0)]
         assert codec._marked is None, "the slow way, for damaged values, was taken"
         rows = [_shown(side) for event in events for side in (event.before, event.after) if side is not None]
         assert all(event.undecodable is None for event in events)
-        assert [side for pair in codec.rows(kind, body) for side in pair if side is not None] == rows
-        assert codec.keys(kind, body) == [row[:1] for row in rows]
+        assert [side for pair in codec.decode_rows(kind, body) for side in pair if side is not None] == rows
+        assert codec.decode_keys(kind, body) == [row[:1] for row in rows]
         assert count_rows(self.map(), kind, body) == len(events)
         return events
 

@@ -24,8 +24,8 @@ import pymysql
 import yaml
 from pymysql.constants.ER import NO_SUCH_THREAD
 
-from deploy.embedded.fetch.downloads import spark_kafka_jars
-from deploy.embedded.guard.processes import spawn
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+from deploy.embedded.guard.processes import spawn_process
 from deploy.embedded.services import MariaDB, MySQL
 from tests.waiting import until
 
@@ -178,9 +178,9 @@ class Program:
 
     def spawn(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
         """Start a command that ends with the tests, also where these are killed; it finds the jars of Spark."""
-        jars = ",".join(map(str, spark_kafka_jars()))
+        jars = ",".join(map(str, fetch_spark_kafka_jars()))
         with log.open("ab") as output:
-            return spawn(
+            return spawn_process(
                 self.command(*words),
                 output=output,
                 env={**self.env, "ROWLOCK_SPARK_JARS": jars},
@@ -189,7 +189,7 @@ class Program:
 
     def call(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        env = {**os.environ, **self.env, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+        env = {**os.environ, **self.env, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
         return subprocess.run(
             self.command(*words),
             env=env,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas.table.model import Column, Kind
-from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.event import ColumnChanges, EventEnvelope
 from tests.capture_kit import Replay, running, source_rows, topic_rows, watermarks
 from tests.capturing import Capturing
 from tests.waiting import until
@@ -119,13 +119,13 @@ class Tools(Capturing):
 class Fold(Replay):
     """Alters the rows that it has as definitions say, as a target does."""
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: EventEnvelope) -> None:
         name = (event.source.db, event.source.table)
         if event.columns is not None and event.definition is not None:
             said, rows = event.columns, list(self.tables.get(name, {}).values())
             for row in rows:
                 kept = {said.renamed.get(key, key): row[key] for key in row if key not in said.dropped}
-                kept |= {added: given(event.definition.column(added)) for added in said.added}
+                kept |= {added: given(event.definition.get_column(added)) for added in said.added}
                 row.clear()
                 row.update(kept)
         super()._apply(event)

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from deploy.embedded.ports import pick
+from deploy.embedded.ports import pick_port
 from tests.certificates import Issued
 from tests.kafka_relays import RelayedKafka
 
@@ -30,7 +30,7 @@ class SecureKafka(RelayedKafka):
     def __init__(self, certificate: Issued) -> None:
         super().__init__()
         self._certificate = certificate
-        self.secure_port = pick()
+        self.secure_port = pick_port()
 
     @property
     def secure(self) -> str:

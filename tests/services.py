@@ -193,7 +193,9 @@ def revive_all() -> None:
 
 def pytest_report_header() -> str:
     """The line that pytest shows at the top: what a test can count on here."""
-    reason = MySQL.available()
-    known = [f"{kind.kind} {kind.version()}" for kind in (Kafka, MariaDB, PostgreSQL)]
-    mysql_line = f"no MySQL ({reason})" if reason else f"MySQL {MySQL.version() or '9 (not downloaded yet)'}"
+    reason = MySQL.explain_unavailable()
+    known = [f"{kind.kind} {kind.read_version()}" for kind in (Kafka, MariaDB, PostgreSQL)]
+    mysql_line = (
+        f"no MySQL ({reason})" if reason else f"MySQL {MySQL.read_version() or '9 (not downloaded yet)'}"
+    )
     return "services: " + ", ".join([*known, mysql_line])

@@ -16,9 +16,9 @@ import httpx
 import psutil
 
 from consumer.spark.query import set_environment
-from deploy.embedded.fetch.ivy import pyspark_jars
+from deploy.embedded.fetch.ivy import find_pyspark_jars
 from deploy.embedded.fetch.java import find_java
-from deploy.embedded.ports import pick
+from deploy.embedded.ports import pick_port
 from deploy.embedded.service import Service
 from tests.running import saying
 
@@ -30,11 +30,11 @@ class _Member(Service):
 
     def __init__(self, logs: Path) -> None:
         super().__init__()
-        self.ui = pick()
+        self.ui = pick_port()
         self.home.log_elsewhere = logs / f"{self.kind}.log"
 
     @classmethod
-    def version(cls) -> str:
+    def read_version(cls) -> str:
         return metadata.version("pyspark")
 
     @property
@@ -44,10 +44,10 @@ class _Member(Service):
         found: dict[str, Any] = answer.raise_for_status().json()
         return found
 
-    def _prepare(self) -> None:
+    def _prepare_data(self) -> None:
         self.home.data.mkdir()
         self.process.environment |= {
-            "SPARK_HOME": str(pyspark_jars().parent),
+            "SPARK_HOME": str(find_pyspark_jars().parent),
             "SPARK_SCALA_VERSION": "2.13",  # else a Worker looks for Spark's build folders to learn it
             "SPARK_LOCAL_DIRS": str(self.home.data),
         }
@@ -61,7 +61,7 @@ class _Member(Service):
             f"-Djava.io.tmpdir={self.home.data}",
         )
         own = ("--host", self.host, "--port", str(self.port), "--webui-port", str(self.ui))
-        return [find_java(), *small, "-cp", f"{pyspark_jars()}/*", main, *own, *arguments]
+        return [find_java(), *small, "-cp", f"{find_pyspark_jars()}/*", main, *own, *arguments]
 
 
 class Master(_Member):
@@ -73,10 +73,10 @@ class Master(_Member):
     def url(self) -> str:
         return f"spark://{self.host}:{self.port}"
 
-    def _command(self) -> list[str | Path]:
+    def _build_command(self) -> list[str | Path]:
         return self._java("org.apache.spark.deploy.master.Master")
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         if (status := self.state["status"]) != "ALIVE":
             raise ConnectionError(f"the Master is {status}")
 
@@ -104,11 +104,11 @@ class Worker(_Member):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _command(self) -> list[str | Path]:
+    def _build_command(self) -> list[str | Path]:
         own = ("--cores", "4", "--memory", "2g", "--work-dir", str(self.home.data))
         return self._java("org.apache.spark.deploy.worker.Worker", *own, self._master.url)
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         if not self._master.state["aliveworkers"]:
             raise ConnectionError("the Master does not know the Worker yet")
 

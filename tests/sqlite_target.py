@@ -31,19 +31,19 @@ from consumer.targets.alterations import (
     ChangeColumn,
     DropColumn,
     DropTable,
-    altered,
-    turns,
+    apply_alterations,
+    group_steps,
 )
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect
-from consumer.targets.dialect_components import DialectComponents, Holders, Rows
+from consumer.targets.dialect_components import DialectComponents, LockHolders, Rows
 from consumer.targets.session import SqlSession
-from consumer.targets.shared.column_values import value_for_rows
-from consumer.targets.shared.common_syntax import create_if_missing, insert_values, limited
+from consumer.targets.shared.column_values import choose_fill_value
+from consumer.targets.shared.common_syntax import create_if_missing, insert_values, render_limit
 from consumer.targets.shared.keyed_reads import KeyedReads
-from consumer.targets.sql import Fragment, Params, Syntax, keys_in, qualified, quote_with
+from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, quote_with, render_keys_in
 from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
@@ -64,7 +64,7 @@ SYNTAX = Syntax(
     millis=lambda column: f"CAST(ROUND((julianday({column}) - 2440587.5) * 86400000) AS INTEGER)",
     create=create_if_missing,
     locked=lambda select: select,  # whoever began has the database for itself
-    page=limited,
+    page=render_limit,
     insert=insert_values,
 )  # fmt: skip
 
@@ -130,10 +130,10 @@ class SqliteLocks:
     def end_blockers_of(self, waiting: int) -> list[int]:
         return []
 
-    def holders(self, waiting: int, table: Table) -> Holders:
-        return Holders()
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
+        return LockHolders()
 
-    def end(self, connection: int) -> bool:
+    def end_connection(self, connection: int) -> bool:
         return False
 
 
@@ -156,11 +156,11 @@ class SqliteLink:
 
     def connect(self) -> None:
         if self._raw is None:
-            with self.translated():
+            with self.translate_errors():
                 self._raw = connected(self._path)
                 self._raw.execute("PRAGMA journal_mode = WAL")
 
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+    def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         return self.begin_all([(text, params)], lock_wait_s)[0]
 
     def begin_all(self, fragments: Sequence[Fragment], lock_wait_s: float | None = None) -> list[Rows]:
@@ -169,7 +169,7 @@ class SqliteLink:
         return [self.execute(*fragment) for fragment in fragments]
 
     def execute(self, text: str, params: Params) -> Rows:
-        with self.translated():
+        with self.translate_errors():
             cursor = self.raw.execute(text.replace("%s", "?").replace("%%", "%"), params)
             rows = cursor.fetchall()
             self.affected = cursor.rowcount
@@ -179,11 +179,11 @@ class SqliteLink:
     def commit(self) -> None:
         self.execute("COMMIT", [])
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         if self._raw is not None and self._raw.in_transaction:
             self._raw.rollback()
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         return id(self.raw)
 
     def ping(self) -> bool:
@@ -195,7 +195,7 @@ class SqliteLink:
             raw.close()
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OverflowError) as error:
@@ -236,25 +236,27 @@ class SqliteCatalogue(KeyedReads):
             return None
         return Table(db=schema, name=name, columns=columns, key=key, unique=tuple(made.values()))
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
         return TableFacts(triggers=tuple(str(row[0]) for row in self._link.execute(query, [name])))
 
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
         return []
 
-    def durability(self) -> Remark | None:
+    def find_durability_risk(self) -> Remark | None:
         return None
 
     def create_statements(self, table: Table) -> list[str]:
         body = [*map(checked, table.columns), f"PRIMARY KEY ({_columns(table.key)})"]
         body += [f"UNIQUE ({_columns(index)})" for index in table.unique]
         # without rowid, so that the key of one INTEGER column is an index like any other
-        return [create_if_missing(qualified(quote, table.db, table.name), ", ".join(body)) + " WITHOUT ROWID"]
+        return [
+            create_if_missing(qualify_table(quote, table.db, table.name), ", ".join(body)) + " WITHOUT ROWID"
+        ]
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(map(quote, table.table.column_names))
-        return f"SELECT {columns} FROM {self.name(table)}", lambda row: row  # type: ignore[return-value]
+        return f"SELECT {columns} FROM {self.quote_table_name(table)}", lambda row: row  # type: ignore[return-value]
 
 
 def _columns(index: UniqueIndex) -> str:
@@ -267,21 +269,21 @@ def _columns(index: UniqueIndex) -> str:
 class SqliteApplier:
     """A `consumer.targets.dialect_components.NetChangeApplier`: row by row, for there is no round trip to save."""
 
-    def __init__(self, link: SqliteLink, books: Books) -> None:
+    def __init__(self, link: SqliteLink, books: Bookkeeping) -> None:
         self._link = link
         self._books = books
 
-    def ended(self, *, committed: bool) -> None: ...
+    def on_transaction_end(self, *, committed: bool) -> None: ...
 
-    def forget(self, schema: str, name: str) -> None: ...
+    def forget_table(self, schema: str, name: str) -> None: ...
 
-    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        table, name = net.table, qualified(quote, net.table.schema, net.table.name)
+    def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        table, name = net.table, qualify_table(quote, net.table.schema, net.table.name)
         key = tuple(map(quote, table.table.key.columns))
         for gone in [*net.deletes, *(tuple(row[at] for at in table.key_at) for row in net.replaces)]:
-            where, params = keys_in(key, [gone])
+            where, params = render_keys_in(key, [gone])
             self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
-        kept = 0 if displacing is None else self._displace(unit, net, displacing, name)
+        kept = 0 if displacing is None else self._displace_rows(unit, net, displacing, name)
         insert = insert_values(name, list(map(quote, table.table.column_names)), 1)
         sets = ", ".join(f"{c} = excluded.{c}" for c in map(quote, table.table.column_names))
         upsert = f"{insert} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
@@ -290,10 +292,10 @@ class SqliteApplier:
                 self._link.execute(text, list(row))
         return kept
 
-    def _displace(self, unit: ApplyUnit, net: NetChange, displacing: str, name: str) -> int:
+    def _displace_rows(self, unit: ApplyUnit, net: NetChange, displacing: str, name: str) -> int:
         kept, table = 0, net.table
         for row in net.rows:
-            own, own_params = keys_in(
+            own, own_params = render_keys_in(
                 tuple(map(quote, table.table.key.columns)), [tuple(row[at] for at in table.key_at)]
             )
             for index, at in zip(table.table.unique, table.unique_at, strict=True):
@@ -306,7 +308,7 @@ class SqliteApplier:
                 for values in rows:
                     whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
                     said = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
-                    self._link.execute(self._books.displaced.insert(1), [*said])
+                    self._link.execute(self._books.displaced.build_insert(1), [*said])
                 kept += len(rows)
                 self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         return kept
@@ -324,42 +326,42 @@ class SqliteAlterer:
         self._link = link
         self._catalogue = catalogue
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
-        name = qualified(quote, SCHEMA, change.table.name)
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+        name = qualify_table(quote, SCHEMA, change.table.name)
         if isinstance(change, DropTable):
             yield f"DROP TABLE IF EXISTS {name}"
             return
-        ending, between = altered(change), f"rowlock {change.table.name}"
+        ending, between = apply_alterations(change), f"rowlock {change.table.name}"
         yield from self._catalogue.create_statements(replace(ending, name=between))
         columns, values = ", ".join(map(quote, ending.column_names)), ", ".join(kept_values(change).values())
-        yield f"INSERT INTO {qualified(quote, SCHEMA, between)} ({columns}) SELECT {values} FROM {name}"
+        yield f"INSERT INTO {qualify_table(quote, SCHEMA, between)} ({columns}) SELECT {values} FROM {name}"
         yield f"DROP TABLE {name}"
-        yield f"ALTER TABLE {qualified(quote, SCHEMA, between)} RENAME TO {quote(change.table.name)}"
+        yield f"ALTER TABLE {qualify_table(quote, SCHEMA, between)} RENAME TO {quote(change.table.name)}"
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
         return f"{table.name}.{index.columns[0]}"
 
     @contextmanager
-    def patient(self, lock_wait_s: float) -> Iterator[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
         yield  # the transaction has the lock of the whole database
 
 
 def kept_values(change: AlterTable) -> dict[str, str]:
     """Return the name of each column afterwards → what a row that is there has in it."""
     values = {name: quote(name) for name in change.table.column_names}
-    for renames, steps in turns(change):
+    for renames, steps in group_steps(change):
         values = {renames.get(name, name): value for name, value in values.items()}
         for step in steps:
             if isinstance(step, DropColumn):
                 del values[step.name]
             elif isinstance(step, AddColumn):
-                values[step.column.name] = literal(value_for_rows(step))
+                values[step.column.name] = literal(choose_fill_value(step))
             elif isinstance(step, ChangeColumn):
                 kept = values[step.wanted.name] if step.lossless else "NULL"
                 values[step.wanted.name] = (
-                    f"coalesce({kept}, {literal(value_for_rows(AddColumn(step.wanted)))})"
+                    f"coalesce({kept}, {literal(choose_fill_value(AddColumn(step.wanted)))})"
                 )
-    return {name: values[name] for name in altered(change).column_names}
+    return {name: values[name] for name in apply_alterations(change).column_names}
 
 
 def literal(value: object) -> str:
@@ -368,7 +370,7 @@ def literal(value: object) -> str:
 
 
 def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
-    link, books = SqliteLink(target.database), Books(SCHEMA, SYNTAX)
+    link, books = SqliteLink(target.database), Bookkeeping(SCHEMA, SYNTAX)
     catalogue = SqliteCatalogue(link)
     parts = (link, books, catalogue, SqliteApplier(link, books), SqliteAlterer(link, catalogue))
     return SqlSession(DialectComponents(*parts, fresh=lambda: SqliteLink(target.database)))

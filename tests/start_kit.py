@@ -9,25 +9,31 @@ from typing import Any
 import msgspec
 
 from producer.decoders.context import SourceContext
-from producer.definitions.places import Place, Proof, Proven
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.started import Started
-from producer.resume.startup import Starter
+from producer.resume.started import StartedCapture
+from producer.resume.startup import CaptureStarter
 from producer.sources.changes import LogStart
-from producer.sources.survey import MISSING, Surveyed
-from producer.tables import Captured, TableName
+from producer.sources.survey import MISSING, ExaminedTable
+from producer.tables import CapturedTables, TableName
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position, encode_stored_position
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
-from schemas.wire.records import Identity, StoredPosition, TableStop, position_topic, table_topic
+from schemas.wire.records import (
+    Identity,
+    StoredPosition,
+    TableStop,
+    format_former_table_topic,
+    format_position_topic,
+)
 from tests.sim.kafka import Broker, Message
 
-POSITIONS = position_topic("rowlock", "b1")
+POSITIONS = format_position_topic("rowlock", "b1")
 ACCT: TableName = ("bank", "acct")
 RECORD = StoredPosition(
     source="b1", gen=4, epoch=0, file="binlog.000003", pos=500, ts_ms=7,
@@ -69,9 +75,9 @@ class Topics(Broker):
         super().__init__()
         self.read_ranges: list[tuple[str, int, int]] = []
 
-    def read(self, topic: str, start: int, end: int) -> Any:
+    def read_range(self, topic: str, start: int, end: int) -> Any:
         self.read_ranges.append((topic, start, end))
-        return super().read(topic, start, end)
+        return super().read_range(topic, start, end)
 
     def put(self, topic: str, *values: bytes) -> None:
         for value in values:
@@ -115,7 +121,7 @@ class Start:
         self.proofs: dict[TableName, Proof] = {}
         self.topics = Topics()
         self.term = CaptureAssignment()
-        self.captured = Captured("rowlock", "b1")
+        self.captured = CapturedTables("rowlock", "b1")
         self.meanwhile: Callable[[], None] | None = None
         self._config = SourceConfig.model_validate({
             "type": "mysql", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p", "tables": ["bank.*"], **config,
@@ -123,7 +129,7 @@ class Start:
         self.topics.ensure([POSITIONS], {})
 
     def topic(self, name: str = "acct") -> str:
-        return table_topic("rowlock", "b1", "bank", name)
+        return format_former_table_topic("rowlock", "b1", "bank", name)
 
     def stored(self, record: StoredPosition = RECORD, **changed: Any) -> None:
         """Let capture have stored a position."""
@@ -135,19 +141,19 @@ class Start:
         self.topics.ensure([self.topic(name)], {})
         self.topics.put(self.topic(name), *values)
 
-    def begin(self, *, new_snapshot: bool = False) -> Started:
+    def begin(self, *, new_snapshot: bool = False) -> StartedCapture:
         source: Any = SimpleNamespace(
-            tables=self, definitions=self, context=self._context, resumed=self._resumed,
+            tables=self, definitions=self, context=self._context, resume_log=self._resumed,
             beginning=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, ()),
         )  # fmt: skip
         writer: Any = Writer(self.topics)
         writer.meanwhile = self.meanwhile
         self.before = {name: len(topic.records) for name, topic in self.topics.topics.items()}
-        return Starter(
+        return CaptureStarter(
             source, self._config, writer, self.topics, self.topics, PositionStore(POSITIONS), self.captured, self.term
-        ).start(new_snapshot=new_snapshot)  # fmt: skip
+        ).start_capture(new_snapshot=new_snapshot)  # fmt: skip
 
-    def sent(self, name: str = "acct") -> list[Event]:
+    def sent(self, name: str = "acct") -> list[EventEnvelope]:
         """What the topic of a table has got from the start's first moment on."""
         return [decode_event(each.value() or b"") for each in self._new(self.topic(name))]
 
@@ -161,19 +167,19 @@ class Start:
 
     names = EXACT
 
-    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+    def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         return [name for name in sorted(self.tables) if is_selected(patterns, *name)]
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+    def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
         found = {name: self.tables.get(name) for name in names}
         return {
-            name: MISSING if each is None else Surveyed(None, each) if isinstance(each, str) else Surveyed(each, None)
+            name: MISSING if each is None else ExaminedTable(None, each) if isinstance(each, str) else ExaminedTable(each, None)
             for name, each in found.items()
         }  # fmt: skip
 
-    def all_at(self, _place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
-        shown = self.survey(names)
-        return {name: self.proofs.get(name, Proven(*shown[name])) for name in names}
+    def all_at(self, _place: DefinitionPlace, names: Collection[TableName]) -> dict[TableName, Proof]:
+        shown = self.examine_tables(names)
+        return {name: self.proofs.get(name, ProvenDefinition(*shown[name])) for name in names}
 
     def _context(self, name: str, epoch: int, gen: int) -> SourceContext:
         return SourceContext(connector="mysql", name=name, epoch=epoch, gen=gen)

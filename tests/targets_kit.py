@@ -225,7 +225,7 @@ def opened_again(config: dict[str, Any], name: str) -> Any:
     if config["type"] == "kafka":
         from tests.kafka_stand import StandSession
 
-        return StandSession.of(config)
+        return StandSession.from_config(config)
     TARGET_KINDS.update(STANDS)
     return open_session(TargetConfig.model_validate(config), name=name)
 
@@ -234,7 +234,7 @@ def targets(*kinds: str) -> Any:
     """Return the fixture `target`: a fresh database of each of `kinds` in turn. Epochs count from 1."""
 
     def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-        monkeypatch.setattr("consumer.targets.progress.takeover.now_ms", lambda: 0)
+        monkeypatch.setattr("consumer.targets.progress.takeover.read_clock_ms", lambda: 0)
         with fresh(request.param, request) as found:
             yield found
 
@@ -272,8 +272,8 @@ def people(schema: str, name: str = "people") -> Table:
 def as_target(table: Table, added: tuple[str, ...] = ()) -> TargetTable:
     return TargetTable(
         table=table,
-        key_at=table.indexes_of(table.key.columns),
-        unique_at=tuple(table.indexes_of(unique.columns) for unique in table.unique),
+        key_at=table.find_ordinals(table.key.columns),
+        unique_at=tuple(table.find_ordinals(unique.columns) for unique in table.unique),
         added=added,
     )
 
@@ -291,14 +291,14 @@ class Lane:
         unit = ApplyUnit("pipe", topic)
         session.ensure_bookkeeping()
         epoch, _, _ = session.take_over(unit, "topic-id", LAYOUT, lanes)
-        rows, _, _ = session.begin(unit, epoch)
+        rows, _, _ = session.begin_attempt(unit, epoch)
         return cls(session, unit, rows[0])
 
-    def apply(self, *nets: NetChange, displacing: str | None = None) -> int:
+    def apply_net_change(self, *nets: NetChange, displacing: str | None = None) -> int:
         """Returns how many rows were displaced."""
         after = structs.replace(self.row, offset=self.row.offset + 1)
-        with self.session.transaction(self.unit, [self.row]) as tx:
-            displaced = sum(tx.apply(net, displacing=displacing) for net in nets)
+        with self.session.begin_transaction(self.unit, [self.row]) as tx:
+            displaced = sum(tx.apply_net_change(net, displacing=displacing) for net in nets)
             tx.write_progress([after])
         self.row = after
         return displaced

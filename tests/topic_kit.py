@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.table.names import TableName
 from schemas.wire.codec import encode_stored_position
-from schemas.wire.records import Identity, StoredPosition, position_topic, unescaped
+from schemas.wire.records import Identity, StoredPosition, format_position_topic, unescape_topic_part
 from schemas.wire.topic_names import OWN_TOPICS, as_stored
 
 IDENTITY = Identity(server_uuid=None, server_id=1, version="11.4.5-MariaDB", gtid_set=None)
@@ -21,7 +21,7 @@ def usual_tables(topics: Iterable[str]) -> dict[str, TableName]:
     for topic in topics:
         parts = topic.rsplit(".", 2)
         if topic.count(".") >= 3 and parts[-1] not in OWN_TOPICS:
-            found[topic] = unescaped(parts[1]), unescaped(parts[2])
+            found[topic] = unescape_topic_part(parts[1]), unescape_topic_part(parts[2])
     return found
 
 
@@ -32,7 +32,7 @@ def make_topics(bootstrap: str, prefix: str, source: str, topics: Iterable[str])
         source=source, gen=1, epoch=0, file="binlog.000001", pos=4, ts_ms=1, identity=IDENTITY,
         topics=as_stored({table: topic for topic, table in usual_tables(names).items()}),
     )  # fmt: skip
-    kept = position_topic(prefix, source)
+    kept = format_position_topic(prefix, source)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in (kept, *names)]).values():
         made.result(30)

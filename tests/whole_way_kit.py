@@ -24,10 +24,10 @@ from click.testing import CliRunner, Result
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
-from schemas.io.mysql_catalog import collations
-from schemas.table.collations import chooser
+from schemas.io.mysql_catalog import read_collations
+from schemas.table.collations import make_collation_chooser
 from schemas.table.model import Column, Kind, Row
-from schemas.table.typemap import mysql_type
+from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import connect_mysql, quote_name, to_mysql
 from schemas.values.postgres import SESSION_OPTIONS, quote_pg, to_postgres
 from tests.running import Run, source_config, target_config
@@ -174,9 +174,9 @@ def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def create_everything(server: MySQL | MariaDB, db: str) -> None:
     with contextlib.closing(connect_mysql(server.host, server.port, "root", "", db)) as conn:
-        choose = chooser(collations(conn))
+        choose = make_collation_chooser(read_collations(conn))
         columns = ", ".join(
-            f"{quote_name(c.name)} {mysql_type(c.type, choose)} {'NULL' if c.nullable else 'NOT NULL'}"
+            f"{quote_name(c.name)} {render_mysql_type(c.type, choose)} {'NULL' if c.nullable else 'NOT NULL'}"
             for c in TABLE.columns
         )
         with conn.cursor() as cursor:
@@ -197,7 +197,7 @@ def update_everything(row: Row) -> tuple[str, Iterable[Any]]:
 def overwrite(system: System, target: str, table: str, row: Row, column: str) -> None:
     """Put one column of `row` into the target, behind rowlock's back."""
     server, database = system.target(target)
-    at = TABLE.indexes_of((column,))[0]
+    at = TABLE.find_ordinals((column,))[0]
     if isinstance(server, PostgreSQL):
         statement = f"UPDATE {table} SET {quote_pg(column)} = %s WHERE id = %s"
         with server.connect(database, options=SESSION_OPTIONS) as conn:

@@ -18,17 +18,17 @@ from coordinator.core import messages as core
 from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
-from schemas.units import Mark, Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
 FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{VERSION}"
 
 HEADER = Header(812_345, 1_790_000_000_123, 1_790_000_000_456, 4711)
-MARK = Mark(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
+MARK = UnitProgress(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
 CONFIG = core.ConfigVersion("0e8365beb919", 1_790_000_000_500)
 UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
 STATUSES = (
     UnitStatus(UNIT, 1_790_000_000_456, UnitPhase.REPLICATING, MARK, 1200, "a row waits", 7),
-    UnitStatus("capture/分行1", 9, UnitPhase.STOPPED, Mark(-1, 0)),
+    UnitStatus("capture/分行1", 9, UnitPhase.STOPPED, UnitProgress(-1, 0)),
     UnitStatus("u", 2**63 - 1, UnitPhase.ABSENT),
     *(UnitStatus("u", 1, state) for state in (UnitPhase.PREPARING, UnitPhase.PREPARED, UnitPhase.STOPPING)),
 )
@@ -48,9 +48,9 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
         CONFIG,
         core.FileAnswer(18, "", ("c.yaml:3: wrong",)),
     ),
-    "dispatch-response": core.DispatchResponse(HEADER, "agent-1", 17, STATUSES[0], Op.START),
+    "dispatch-response": core.DispatchResponse(HEADER, "agent-1", 17, STATUSES[0], UnitOperation.START),
     "dispatch-response-unasked": core.DispatchResponse(HEADER, "agent-1", 0, STATUSES[1]),
-    "checkpoint": core.Checkpoint(HEADER, "agent-1", ((UNIT, 9, MARK), ("u", 10, Mark(1, 2)))),
+    "checkpoint": core.Checkpoint(HEADER, "agent-1", ((UNIT, 9, MARK), ("u", 10, UnitProgress(1, 2)))),
     "rejected": core.Rejected(HEADER, "agent-1", 812_346),
     "serving": wire.Serving(812_345),
     "not-leader": wire.NotLeader(812_346, "h:7070"),
@@ -58,10 +58,10 @@ MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
     "heartbeat-response": core.HeartbeatResponse(
         HEADER, 123.25, 10.0, 1.0, ((UNIT, 9), ("u", 10)), True, CONFIG, 18
     ),
-    "dispatch": core.Dispatch(HEADER, UNIT, Op.PREPARE, MARK, 123.25, 10.0),
-    "dispatch-start": core.Dispatch(HEADER, UNIT, Op.START),
-    "dispatch-remove": core.Dispatch(HEADER, UNIT, Op.REMOVE),
-    "dispatch-forget": core.Dispatch(HEADER, UNIT, Op.FORGET),
+    "dispatch": core.Dispatch(HEADER, UNIT, UnitOperation.PREPARE, MARK, 123.25, 10.0),
+    "dispatch-start": core.Dispatch(HEADER, UNIT, UnitOperation.START),
+    "dispatch-remove": core.Dispatch(HEADER, UNIT, UnitOperation.REMOVE),
+    "dispatch-forget": core.Dispatch(HEADER, UNIT, UnitOperation.FORGET),
     "superseded": core.Superseded(HEADER),
 }
 UP = {kind.__name__ for kind in wire.FromAgent.__args__}

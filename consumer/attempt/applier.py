@@ -18,23 +18,23 @@ import structlog
 
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup, Signals
-from consumer.attempt.operations import CloseHeld, Hold, Operation, Write
-from consumer.attempt.transactions import Progress
+from consumer.attempt.operations import CloseQuarantine, Operation, QuarantineEvents, WriteChanges
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import HELD_BEHIND, Batch
+from consumer.ordering.lanes.batches import QUEUED_AFTER, LaneBatch
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import ApplyUnit, Held, Reduced, RowChange, TargetTable
-from consumer.ordering.netchange import reducer_of
-from consumer.ordering.progress import Mark
+from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
+from consumer.ordering.netchange import make_reducer
+from consumer.ordering.progress import LaneMark
 from consumer.tables.lossy_columns import refuse_losses
 from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)
 
-KEYS_SAID = 5
+LOGGED_KEYS = 5
 """Keys that a line of the log names."""
 SignalsFor = Callable[[int], Signals]
 """Number of lanes → how they share state under the driver of this attempt."""
@@ -46,12 +46,12 @@ class Applier:
     def __init__(
         self,
         unit: ApplyUnit,
-        progress: Progress,
+        progress: AttemptProgress,
         layout: Layout,
         target: TargetTable,
         *,
         wanted: Table | None,
-        held: Sequence[Held],
+        held: Sequence[QuarantineEntry],
         limits: LaneLimits,
         replace: bool,
         unfit: str,
@@ -78,67 +78,69 @@ class Applier:
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Take `changes`; applies when there are too many for one transaction. Raises consumer.errors."""
         if self._lanes is not None:
-            yield from self._lanes.submit(self._plan, changes)
+            yield from self._lanes.submit_changes(self._plan, changes)
             return
         self._pending += changes
         if len(self._pending) > self._small_batch:
-            yield from self._open()
+            yield from self._open_lanes()
 
-    def drain(self, mark: Mark) -> Machine[None]:
+    def drain(self, mark: LaneMark) -> Machine[None]:
         """Apply everything submitted; afterwards every lane stands at `mark` (or higher, if it did before)."""
-        if self._lanes is None and self._pending and not (yield from self._in_one_transaction(mark)):
-            yield from self._open()
+        if self._lanes is None and self._pending and not (yield from self._apply_in_one_transaction(mark)):
+            yield from self._open_lanes()
         idle = None if self._lanes is None else (yield from self._lanes.drain(mark))
-        yield from self._progress.move_idle(self._progress.behind(mark, idle), mark)
+        yield from self._progress.move_idle(self._progress.list_lanes_below(mark, idle), mark)
 
-    def _in_one_transaction(self, mark: Mark) -> Machine[bool]:
+    def _apply_in_one_transaction(self, mark: LaneMark) -> Machine[bool]:
         """Apply what is pending in one transaction; False: the lanes must do it."""
         refused = any(change.refused is not None for change in self._pending)
         if refused or not self._progress.level:
             return False
-        net = reducer_of(self._target).reduce(self._pending)
+        net = make_reducer(self._target).reduce(self._pending)
         try:
-            yield from self._progress.move(range(len(self._progress.rows)), mark, [_write(net)])
+            yield from self._progress.move_lanes(range(len(self._progress.rows)), mark, [_build_write(net)])
         except (TransientError, RefusedError):
             return False
         self._pending = []
         return True
 
-    def _open(self) -> Machine[None]:
+    def _open_lanes(self) -> Machine[None]:
         locks = LockTable(self._layout.lanes)
         dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
-        self._plan = dispatcher.plan(self._target, self._wanted)
+        self._plan = dispatcher.plan_table(self._target, self._wanted)
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
-            dispatcher, locks, self._commit,
+            dispatcher, locks, self._commit_batch,
             limits=self._limits, held=self._held, replace=self._replace, unfit=self._unfit,
             signals=self._signals,
         )  # fmt: skip
         yield from self._lanes.start()
         pending, self._pending = self._pending, []
-        yield from self._lanes.submit(self._plan, pending)
+        yield from self._lanes.submit_changes(self._plan, pending)
 
-    def _commit(self, lane: int, batch: Batch) -> Machine[None]:
+    def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and say what was displaced and quarantined."""
-        operations: list[Operation] = [_write(net, batch.displacing) for net in batch.nets]
-        if batch.held:
-            operations.append(Hold(batch.held))
+        operations: list[Operation] = [_build_write(net, batch.displacing) for net in batch.nets]
+        if batch.quarantined:
+            operations.append(QuarantineEvents(batch.quarantined))
         if batch.closed:
-            operations.append(CloseHeld(batch.closed, "a later snapshot row or delete of the key settles it"))
-        displaced = yield from self._progress.move([lane], batch.mark, operations)
+            operations.append(
+                CloseQuarantine(batch.closed, "a later snapshot row or delete of the key settles it")
+            )
+        displaced = yield from self._progress.move_lanes([lane], batch.mark, operations)
         closed = set(batch.closed)
-        remaining = [entry for entry in batch.held if (entry.offset, entry.part) not in closed]
+        remaining = [entry for entry in batch.quarantined if (entry.offset, entry.part) not in closed]
         with self._signals.mutex:  # several lanes add to the figures
             self.held += len(remaining)
             self.displaced += displaced
         if displaced:
-            self._alarm(batch, displaced)
+            self._log_drift(batch, displaced)
         for entry in remaining:
-            self._quarantined(entry)
+            self._log_quarantined_event(entry)
 
-    def _quarantined(self, entry: Held) -> None:
+    def _log_quarantined_event(self, entry: QuarantineEntry) -> None:
         """Say of each refused event which it is, and what to do; what only waits behind it is told with it."""
-        if entry.error.startswith(HELD_BEHIND):
+        if entry.error.startswith(QUEUED_AFTER):
             return
         log.warning(
             "row quarantined: the target refused it",
@@ -147,14 +149,14 @@ class Applier:
             do="mend the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
         )  # fmt: skip
 
-    def _alarm(self, batch: Batch, rows: int) -> None:
+    def _log_drift(self, batch: LaneBatch, rows: int) -> None:
         """Say at once that the target had drifted, a line a transaction: a worker that dies later has said it."""
         first = batch.events[0] if batch.events else None
         log.warning(
             "rows displaced: the target had drifted",
             pipeline=self._unit.pipeline, topic=self._unit.topic,
             table=f"{self._target.schema}.{self._target.name}", rows=rows,
-            first_event=f"{first[0]}.{first[1]}" if first else None, event_keys=_first_keys(batch),
+            first_event=f"{first[0]}.{first[1]}" if first else None, event_keys=_list_first_keys(batch),
             do="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
             "rowlock verify (docs/how-to/run-it.md)",
         )  # fmt: skip
@@ -166,13 +168,13 @@ class Applier:
             yield from lanes.close(error)
 
 
-def _write(net: Reduced, displacing: str | None = None) -> Write:
+def _build_write(net: ReducedChanges, displacing: str | None = None) -> WriteChanges:
     """Return the operation that writes `net`. Raises RefusedError where the target's server would change a value and say nothing."""
     refuse_losses(net)
-    return Write(net, displacing)
+    return WriteChanges(net, displacing)
 
 
-def _first_keys(batch: Batch) -> list[Key]:
+def _list_first_keys(batch: LaneBatch) -> list[Key]:
     """Return some of the keys of the rows that were written."""
     keys = (tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in net.rows)
-    return list(islice(keys, KEYS_SAID))
+    return list(islice(keys, LOGGED_KEYS))

@@ -15,24 +15,38 @@ import structlog
 
 from consumer.attempt.applier import SignalsFor
 from consumer.attempt.attempt_state import AttemptState
-from consumer.attempt.copies.begin import at_a_copy, begin_of
-from consumer.attempt.copies.copies import chunk_of_copy
-from consumer.attempt.copies.snapshots import before_snapshot, begun, ended
-from consumer.attempt.effects import DropSession, Explain, Machine, NextSlice, ReadMissing, StopUnit, ask
-from consumer.attempt.evolution.next_definition import NextDefinition
-from consumer.attempt.operations import CloseHeldBefore, Operation, Truncate
+from consumer.attempt.copies.begin import decode_copy_begin, move_to_copy_begin
+from consumer.attempt.copies.copies import build_copy_chunk
+from consumer.attempt.copies.snapshots import begin_snapshot, compute_mark_before_snapshot, finish_snapshot
+from consumer.attempt.effects import (
+    DropSession,
+    ExplainMisfit,
+    Machine,
+    NextSlice,
+    ReadMissing,
+    StopUnit,
+    ask_driver,
+)
+from consumer.attempt.evolution.next_definition import DefinitionSwitch
+from consumer.attempt.operations import CloseQuarantineBefore, Operation, TruncateTarget
 from consumer.attempt.readers.reader import (
-    Emptied,
-    Rows,
-    Slice,
+    ReaderItem,
+    RecordSlice,
+    RowBatch,
     SnapshotEnd,
-    Taken,
     TopicNotice,
+    Truncated,
 )
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import retried
-from consumer.attempt.trouble import AttemptFigures, InputLostError, Trouble, report_of, trouble_of
+from consumer.attempt.transactions import retry_transient
+from consumer.attempt.trouble import (
+    AttemptFigures,
+    InputLostError,
+    Trouble,
+    build_attempt_report,
+    classify_error,
+)
 from consumer.errors import (
     CopyNeededError,
     MissingGrantError,
@@ -40,12 +54,12 @@ from consumer.errors import (
     TransientError,
     UnitStoppedError,
 )
-from consumer.ordering.progress import Mark
-from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import Adopt
-from consumer.tables.stored import Stored
+from consumer.ordering.progress import LaneMark
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.evolution.decisions import AdoptDefinition
+from consumer.tables.stored import StoredDefinition
 from schemas.table.model import Table
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +72,7 @@ class Attempt:
         self.spec = spec
         self._figures = AttemptFigures()
         self._state = AttemptState(spec, signals, self._figures)
-        self._next = NextDefinition(self._state)
+        self._next = DefinitionSwitch(self._state)
         self._given = 0  # behind the records that the driver has given
 
     # --- the attempt
@@ -67,60 +81,62 @@ class Attempt:
         """Apply the slices that the driver has, and end with what became of it. Raises InputLostError alone: whatever else
         happens, of whatever class, is the unit's own trouble and touches no other unit."""
         try:
-            yield from self._state.begin()
-            yield from self.consume()
+            yield from self._state.begin_attempt()
+            yield from self.consume_slices()
         except InputLostError:
             raise
         except Exception as error:  # see consumer.attempt.trouble
-            trouble = trouble_of(self.spec.unit.topic, error)
+            trouble = classify_error(self.spec.unit.topic, error)
             if trouble.fault:
                 log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
-                trouble = yield from explained(self.spec.unit.topic, self._state.in_force, trouble)
-            return (yield from self._ended(trouble))
-        return self._report(Trouble("ok", ""))
+                trouble = yield from explain_trouble(
+                    self.spec.unit.topic, self._state.active_definition, trouble
+                )
+            return (yield from self._record_trouble(trouble))
+        return self._build_report(Trouble("ok", ""))
 
-    def define(self, table: Table) -> Machine[None]:
+    def define_initially(self, table: Table) -> Machine[None]:
         """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
         state = self._state
-        yield from state.begin()
-        if state.in_force is None:
-            yield from self._next.put_in_force(Stored(table), state.progress.rows, first=True)
+        yield from state.begin_attempt()
+        if state.active_definition is None:
+            yield from self._next.put_in_force(StoredDefinition(table), state.progress.rows, first=True)
         yield from state.close()
 
     # --- its end
 
-    def _ended(self, trouble: Trouble) -> Machine[Report]:
+    def _record_trouble(self, trouble: Trouble) -> Machine[Report]:
         """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
         if trouble.fault:  # whatever state its connections are in
             for lane in range(self.spec.lanes):
                 yield DropSession(lane)
         if trouble.state != "stopped":
-            return self._report(trouble)
+            return self._build_report(trouble)
         try:
-            yield from retried(lambda: ask(StopUnit(trouble.message)))
+            yield from retry_transient(lambda: ask_driver(StopUnit(trouble.message)))
         except TransientError as failure:
-            return self._report(Trouble("behind", str(failure)))
+            return self._build_report(Trouble("behind", str(failure)))
         except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
             log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
-        return self._report(trouble)
+        return self._build_report(trouble)
 
-    def _report(self, trouble: Trouble) -> Report:
+    def _build_report(self, trouble: Trouble) -> Report:
         state = self._state
-        return report_of(self.spec, state.progress, self._figures, trouble, state.reader.dropped)
+        return build_attempt_report(self.spec, state.progress, self._figures, trouble, state.reader.dropped)
 
     # --- records
 
-    def consume(self) -> Machine[None]:
+    def consume_slices(self) -> Machine[None]:
         """Apply the driver's slices; afterwards every lane stands at the last record, or this raises with progress where it is."""
         state = self._state
         try:
-            while (stop := (yield from self._taken())) is not None:
+            while (stop := (yield from self._take_all_slices())) is not None:
                 yield from state.drain()  # what came before the event that stops the unit is applied
                 if not isinstance(stop, CopyNeededError):
                     raise stop
                 stood = state.progress.lowest.offset
-                if not (yield from self._at_a_copy(stop)):
+                if not (yield from self._move_to_copy(stop)):
                     raise stop.instead or stop
                 if state.changes.unfit is not None and state.progress.lowest.offset == stood:
                     break  # it stood in front of the begin already, which was not given: the next attempt is
@@ -130,30 +146,30 @@ class Attempt:
             raise
         yield from state.close()
 
-    def _at_a_copy(self, error: CopyNeededError) -> Machine[bool]:
+    def _move_to_copy(self, error: CopyNeededError) -> Machine[bool]:
         """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
         spec, state = self.spec, self._state
-        stored = state.changes.before if state.in_force is None else state.in_force.stored
-        error.told(
+        stored = state.changes.before if state.active_definition is None else state.active_definition.stored
+        error.add_context(
             None if stored is None else (stored.table.db, stored.table.name),
             state.progress.lowest.offset + 1,
             debezium=spec.debezium is not None,
         )
         yield from state.close()
         if spec.debezium is not None:
-            again = yield from begun(spec, state.progress, state.changes.before, error)
+            again = yield from begin_snapshot(spec, state.progress, state.changes.before, error)
             if again is not None:
                 state.changes.before = again[0]
-                mark = before_snapshot(state.progress.rows, again[1])
-                yield from self._next.adopt(again[1].table, Adopt(rewrite=True), mark)
+                mark = compute_mark_before_snapshot(state.progress.rows, again[1])
+                yield from self._next.adopt_definition(again[1].table, AdoptDefinition(rewrite=True), mark)
             return again is not None
-        if not (yield from at_a_copy(spec, state.progress, error)):
+        if not (yield from move_to_copy_begin(spec, state.progress, error)):
             return False
         log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
-        yield from state.begin()
+        yield from state.begin_attempt()
         return True
 
-    def _taken(self) -> Machine[UnitStoppedError | None]:
+    def _take_all_slices(self) -> Machine[UnitStoppedError | None]:
         """Take every slice. Ends with what keeps the unit from going on."""
         try:
             yield from self._take_all()
@@ -178,88 +194,88 @@ class Attempt:
             elif records[0][0] < start:
                 records = [record for record in records if record[0] >= start]
             first = False
-            yield from self._take(records)
+            yield from self._take_slice(records)
 
     def _take_missing(self, start: int, upto: int) -> Machine[None]:
         while (records := (yield ReadMissing(start, upto))) is not None:
-            yield from self._take(records)
+            yield from self._take_slice(records)
 
-    def _take(self, records: Slice) -> Machine[None]:
+    def _take_slice(self, records: RecordSlice) -> Machine[None]:
         """Take a slice; at the offset where the stored layout ends, all lanes stand equal and the layout is changed."""
         state = self._state
         finish = state.plan.finish
         if finish is None or records[-1][0] < finish:
-            yield from self._read(records)
+            yield from self._read_slice(records)
             return
-        yield from self._read([record for record in records if record[0] <= finish])
+        yield from self._read_slice([record for record in records if record[0] <= finish])
         yield from state.drain()
         yield from state.close()
-        yield from state.switch()
+        yield from state.switch_layout()
         if rest := [record for record in records if record[0] > finish]:
-            yield from self._take(rest)
+            yield from self._take_slice(rest)
 
-    def _read(self, records: Slice) -> Machine[None]:
+    def _read_slice(self, records: RecordSlice) -> Machine[None]:
         state = self._state
-        if state.changes.unfit is not None and begin_of(records[0][1] or b"") is None:
+        if state.changes.unfit is not None and decode_copy_begin(records[0][1] or b"") is None:
             raise state.changes.unfit
-        for taken in state.reader.read(records):
-            state.copies.note(taken)
-            if isinstance(taken, Rows):
+        for taken in state.reader.read_slice(records):
+            state.copies.note_taken(taken)
+            if isinstance(taken, RowBatch):
                 yield from state.submit(taken.changes)
             elif isinstance(taken, SnapshotEnd):
                 yield from state.drain()
                 yield from state.close()
-                yield from ended(self.spec, state.in_force, state.progress)
-                yield from state.begin()
+                yield from finish_snapshot(self.spec, state.active_definition, state.progress)
+                yield from state.begin_attempt()
             else:
-                yield from self._barrier(taken)
+                yield from self._apply_barrier(taken)
                 self._figures.applied += 1
             state.mark = taken.mark
 
     # --- barriers
 
-    def _barrier(self, taken: Taken) -> Machine[None]:
+    def _apply_barrier(self, taken: ReaderItem) -> Machine[None]:
         """Carry out a definition, truncate or chunk marker event: all lanes stand at its predecessor before."""
-        if isinstance(taken, Emptied):
+        if isinstance(taken, Truncated):
             yield from self._state.drain()
-            yield from self._truncate(taken.mark)
+            yield from self._truncate_target(taken.mark)
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
-                yield from self._next.define(taken.event, taken.mark)
+                yield from self._next.apply_table_event(taken.event, taken.mark)
             elif taken.event.chunk.repeated:  # the marker of a first one says nothing that the rows do not
-                yield from self._copied(taken.event, taken.mark)
+                yield from self._apply_chunk_marker(taken.event, taken.mark)
 
-    def _truncate(self, mark: Mark) -> Machine[None]:
-        state, in_force = self._state, self._state.in_force
+    def _truncate_target(self, mark: LaneMark) -> Machine[None]:
+        state, in_force = self._state, self._state.active_definition
         if in_force is None:
             return
         operations: list[Operation] = [
-            Truncate(in_force.target, in_force.routed.where),
-            CloseHeldBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
+            TruncateTarget(in_force.target, in_force.routed.where),
+            CloseQuarantineBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
         ]
-        lanes = state.progress.behind(mark)
-        yield from retried(lambda: state.progress.move(lanes, mark, operations))
-        held = [entry for entry in state.held if entry.offset >= mark[0]]
-        yield from state.hold(held)
+        lanes = state.progress.list_lanes_below(mark)
+        yield from retry_transient(lambda: state.progress.move_lanes(lanes, mark, operations))
+        held = [entry for entry in state.quarantine if entry.offset >= mark[0]]
+        yield from state.set_quarantine(held)
 
-    def _copied(self, event: Event, mark: Mark) -> Machine[None]:
+    def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Carry out the marker of a chunk of a copy."""
         state = self._state
-        in_force, chunk = state.in_force, chunk_of_copy(self.spec.unit.topic, event)
-        if in_force is None or chunk is None or not chunk.sweeps(in_force):
+        in_force, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
+        if in_force is None or chunk is None or not chunk.can_sweep(in_force):
             return
         yield from state.drain()
-        held = yield from state.copies.marker(chunk, mark, in_force, state.progress)
+        held = yield from state.copies.apply_chunk_marker(chunk, mark, in_force, state.progress)
         if held is not None:
-            yield from state.hold(held)
+            yield from state.set_quarantine(held)
 
 
-def explained(topic: str, in_force: InForce | None, trouble: Trouble) -> Machine[Trouble]:
+def explain_trouble(topic: str, in_force: ActiveDefinition | None, trouble: Trouble) -> Machine[Trouble]:
     """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
     if in_force is None:
         return trouble
     try:
-        why: str | None = yield Explain(in_force.stored)
+        why: str | None = yield ExplainMisfit(in_force.stored)
     except Exception as error:  # noqa: BLE001  # then the server's words must do
         log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
         return trouble

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import msgspec
 
 from consumer.attempt.applier import Applier, SignalsFor
-from consumer.attempt.copies.copies import Copies
-from consumer.attempt.effects import Begin, Machine, ask
+from consumer.attempt.copies.copies import CopyMarkers
+from consumer.attempt.effects import BeginAttempt, Machine, ask_driver
 from consumer.attempt.evolution.machine import TableChanges
 from consumer.attempt.readers.debezium import DebeziumReader
-from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, undefined
-from consumer.attempt.spec import UnitSpec, initial_layout
-from consumer.attempt.transactions import Progress, retried
+from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
+from consumer.attempt.spec import UnitSpec, build_initial_layout
+from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.attempt.trouble import AttemptFigures
 from consumer.errors import UnitStoppedError
-from consumer.ordering.fold import refolded
-from consumer.ordering.layout import Layout, keys_fingerprint
-from consumer.ordering.model import Held, RowChange, UnitState
-from consumer.ordering.progress import Mark, ResumePlan, plan, relaid
-from consumer.tables.definition import InForce
+from consumer.ordering.fold import recompute_folded_keys
+from consumer.ordering.layout import Layout, compute_keys_fingerprint
+from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
+from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
+from consumer.tables.definition import ActiveDefinition
 from schemas.findings import START_OVER
 from schemas.wire.position import ZERO
 
@@ -38,40 +38,41 @@ class AttemptState:
         topic = spec.unit.topic
         self._signals, self._figures = signals, figures
         self.reader: RecordReader = EnvelopeReader(topic) if spec.debezium is None else DebeziumReader(topic)
-        self.progress = Progress(())
+        self.progress = AttemptProgress(())
         self.changes = TableChanges(spec, lambda: self.progress)
-        self.copies = Copies(spec)
+        self.copies = CopyMarkers(spec)
         self.applier: Applier | None = None
-        self.in_force: InForce | None = None
-        self.held: Sequence[Held] = ()
-        self.plan = ResumePlan(0, wanted_layout(spec, None))
-        self.mark: Mark = (-1, ZERO, 0, 0)
+        self.active_definition: ActiveDefinition | None = None
+        self.quarantine: Sequence[QuarantineEntry] = ()
+        self.plan = ResumePlan(0, choose_layout(spec, None))
+        self.mark: LaneMark = (-1, ZERO, 0, 0)
 
-    def begin(self) -> Machine[None]:
+    def begin_attempt(self) -> Machine[None]:
         """Begin, or begin anew: fence, read, choose the layout."""
-        rows, state, self.held = yield from retried(lambda: ask(Begin()))
+        rows, state, self.quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
         check_state(self.spec, rows[0].topic_id, state)
-        self.progress = Progress(rows)
+        self.progress = AttemptProgress(rows)
         if state.ddl is not None:
-            yield from self.changes.recover(state)
-            yield from self.begin()
+            yield from self.changes.recover_change(state)
+            yield from self.begin_attempt()
             return
-        self.in_force = yield from self.changes.restore(state.definition)
+        self.active_definition = yield from self.changes.restore_definition(state.definition)
         stored = Layout.decode(rows[0].layout)
-        self.plan = plan(
-            self.progress.rows, stored if self.changes.unfit else wanted_layout(self.spec, self.in_force)
+        self.plan = plan_resume(
+            self.progress.rows,
+            stored if self.changes.unfit else choose_layout(self.spec, self.active_definition),
         )
-        self.copies.begun()
+        self.copies.begin_attempt()
         if self.plan.switch_now:
-            yield from self.switch()
+            yield from self.switch_layout()
             return
         lowest = self.progress.lowest
-        self.reader.begin(self.progress.rows, self.in_force)
+        self.reader.begin_reading(self.progress.rows, self.active_definition)
         self.mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
-        self.applier = self._applier_anew()
+        self.applier = self._make_applier()
 
-    def _applier_anew(self) -> Applier | None:
-        in_force = self.in_force
+    def _make_applier(self) -> Applier | None:
+        in_force = self.active_definition
         if in_force is None:
             return None
         return Applier(
@@ -79,8 +80,8 @@ class AttemptState:
             self.progress,
             self.plan.layout,
             in_force.target,
-            wanted=in_force.wanted,
-            held=refolded(self.held, in_force.target),
+            wanted=in_force.expected,
+            held=recompute_folded_keys(self.quarantine, in_force.target),
             limits=self.spec.limits,
             replace=self.spec.replace,
             unfit=in_force.unfit,
@@ -88,24 +89,24 @@ class AttemptState:
             signals=self._signals,
         )
 
-    def hold(self, held: Sequence[Held]) -> Machine[None]:
+    def set_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
         """Go on with these entries of the quarantine: the lanes that there were remember keys that are held no more."""
         yield from self.close()
-        self.held = held
-        self.applier = self._applier_anew()
+        self.quarantine = held
+        self.applier = self._make_applier()
 
-    def switch(self) -> Machine[None]:
+    def switch_layout(self) -> Machine[None]:
         """All lanes stand equal: write the wanted layout, and begin anew with it."""
-        rows = relaid(self.progress.rows, wanted_layout(self.spec, self.in_force))
-        yield from retried(lambda: self.progress.relayout(rows))
-        yield from self.begin()
+        rows = relay_rows(self.progress.rows, choose_layout(self.spec, self.active_definition))
+        yield from retry_transient(lambda: self.progress.replace_lanes(rows))
+        yield from self.begin_attempt()
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
         """Hand changes to the lanes."""
         if not changes:
             return
         if self.applier is None:  # no reader gives rows then; if one did, they must not pass for applied
-            raise undefined(self.spec.unit.topic)
+            raise build_undefined_error(self.spec.unit.topic)
         yield from self.applier.submit(changes)
         self._figures.applied += len(changes)
 
@@ -114,7 +115,7 @@ class AttemptState:
         if self.applier is not None:
             yield from self.applier.drain(self.mark)
         else:
-            yield from self.progress.move_idle(self.progress.behind(self.mark), self.mark)
+            yield from self.progress.move_idle(self.progress.list_lanes_below(self.mark), self.mark)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
         """End the lanes. `error`: what ended the attempt."""
@@ -127,13 +128,13 @@ class AttemptState:
                 self._figures.displaced += applier.displaced
 
 
-def wanted_layout(spec: UnitSpec, in_force: InForce | None) -> Layout:
+def choose_layout(spec: UnitSpec, in_force: ActiveDefinition | None) -> Layout:
     """Return the layout that a unit shall have under its configuration and the definition in force (None: none yet)."""
-    layout = initial_layout(spec.routes, spec.lanes)
+    layout = build_initial_layout(spec.routes, spec.lanes)
     return (
         layout
         if in_force is None
-        else msgspec.structs.replace(layout, keys=keys_fingerprint([in_force.target]))
+        else msgspec.structs.replace(layout, keys=compute_keys_fingerprint([in_force.target]))
     )
 
 
@@ -143,10 +144,10 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
     if state.stopped is not None:
         raise UnitStoppedError(state.stopped)
     if topic_id != spec.topic_id:
-        raise UnitStoppedError(recreated(topic))
+        raise UnitStoppedError(describe_recreated_topic(topic))
 
 
-def recreated(topic: str) -> str:
+def describe_recreated_topic(topic: str) -> str:
     """Return the message for a topic that is not the one the progress speaks of."""
     return (
         f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from consumer.attempt.operations import Operation
 from consumer.ordering.model import LaneProgress, TargetTable
-from consumer.tables.stored import Stored
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Key, Table
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginAttempt:
     """Begin an attempt of the unit under its epoch. Sent: (lane rows, unit state, quarantine entries)."""
 
 
@@ -43,7 +43,7 @@ class ReadProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadHeld:
+class ReadQuarantine:
     """Read the unit's quarantine entries without locks; what rests on them is guarded by a transaction. Sent: the entries."""
 
 
@@ -94,7 +94,7 @@ class ListKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUpKeys:
     """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows
     them; a key that the target cannot hold is not there."""
 
@@ -106,25 +106,25 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class RestoreDefinition:
     """Build what follows from the stored definition `text`, or look it up. Sent: an InForce."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class PrepareDefinition:
     """Build what follows from a definition, with its target table made if it is the unit's `first`. Sent: an InForce."""
 
-    stored: Stored
+    stored: StoredDefinition
     first: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class ExplainMisfit:
     """Judge the target table of a definition as `check` does. Sent: what is wrong with it, or None."""
 
-    stored: Stored
+    stored: StoredDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class OwnConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class Alter:
+class AlterTarget:
     """Change a table over `connection`, each statement committing by itself."""
 
     change: AlterTable | DropTable
@@ -253,26 +253,26 @@ class JoinLanes:
     lanes: LaneGroup
 
 
-OfRecords = NextSlice | ReadMissing | ReadPassed | ReadBehind | FindBegin | FindSnapshot | AskSource
+RecordEffect = NextSlice | ReadMissing | ReadPassed | ReadBehind | FindBegin | FindSnapshot | AskSource
 """Effects that say what stands in the topic, or at the source that it is of."""
-Effect = (
-    OfRecords
-    | Begin
+AttemptEffect = (
+    RecordEffect
+    | BeginAttempt
     | ReadProgress
-    | ReadHeld
+    | ReadQuarantine
     | Transact
     | CheckSession
     | DropSession
     | StopUnit
     | ListKeys
-    | LookUp
-    | Restore
-    | Prepare
-    | Explain
+    | LookUpKeys
+    | RestoreDefinition
+    | PrepareDefinition
+    | ExplainMisfit
     | ReadTable
     | ReadSharers
     | OwnConnection
-    | Alter
+    | AlterTarget
     | EndConnection
     | OpenKeys
     | Sleep
@@ -280,10 +280,10 @@ Effect = (
     | StartLanes
     | JoinLanes
 )
-Machine = Generator[Effect, Any, T]
+Machine = Generator[AttemptEffect, Any, T]
 """A machine that ends with a T."""
 
 
-def ask(effect: Effect) -> Machine[Any]:
+def ask_driver(effect: AttemptEffect) -> Machine[Any]:
     """The machine that yields one effect and ends with what it came to."""
     return (yield effect)

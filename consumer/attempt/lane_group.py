@@ -15,14 +15,14 @@ from typing import Protocol
 
 from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes.batches import Batch
-from consumer.ordering.lanes.lane import Apply, Effect, Idle, Lane, WaitFor
+from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneEffect, WaitForTickets, WaitForWork
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.locks import LockTable, Wait
-from consumer.ordering.model import Held, RowChange
-from consumer.ordering.progress import Mark
+from consumer.ordering.model import QuarantineEntry, RowChange
+from consumer.ordering.progress import LaneMark
 
-Commit = Callable[[int, Batch], Machine[None]]
+CommitBatch = Callable[[int, LaneBatch], Machine[None]]
 """(lane, batch) → the machine that applies the batch in one transaction, with the lane's progress."""
 
 
@@ -32,7 +32,7 @@ class Signals(Protocol):
     @property
     def mutex(self) -> AbstractContextManager[object]: ...
 
-    def wake(self, lane: int | None) -> None:
+    def wake_lane(self, lane: int | None) -> None:
         """Let lane `lane` (None: the attempt's own machine) look again at what it awaits. Called with the mutex held."""
 
 
@@ -43,10 +43,10 @@ class LaneGroup:
         self,
         dispatcher: Dispatcher,
         locks: LockTable,
-        commit: Commit,
+        commit: CommitBatch,
         *,
         limits: LaneLimits,
-        held: Sequence[Held] = (),
+        held: Sequence[QuarantineEntry] = (),
         replace: bool = True,
         unfit: str = "",
         signals: Signals,
@@ -69,38 +69,38 @@ class LaneGroup:
     def start(self) -> Machine[None]:
         yield StartLanes(self)
 
-    def submit(self, plan: TablePlan, changes: Sequence[RowChange]) -> Machine[None]:
+    def submit_changes(self, plan: TablePlan, changes: Sequence[RowChange]) -> Machine[None]:
         """Dispatch `changes` of a table and hand them to the lanes; waits while more than `max_pending` events are queued."""
         with self.signals.mutex:
-            self._check()
+            self._require_running()
             self._dispatcher.dispatch(plan, changes)
-            for number, items in enumerate(self._dispatcher.take()):
+            for number, items in enumerate(self._dispatcher.take_queued()):
                 if items:
                     self._pending += len(items)
-                    self._lanes[number].feed(items)
-                    self.signals.wake(number)
+                    self._lanes[number].queue_items(items)
+                    self.signals.wake_lane(number)
         while self._pending > self._max_pending and self._error is None:
             with self.signals.mutex:
                 before = self._pending
                 for number, lane in enumerate(self._lanes):
-                    lane.push()
-                    self.signals.wake(number)
-            yield Await(partial(self._fewer_than, before))
-        self._check()
+                    lane.push_gathered()
+                    self.signals.wake_lane(number)
+            yield Await(partial(self._has_fewer_pending_than, before))
+        self._require_running()
 
-    def _fewer_than(self, pending: int) -> bool:
+    def _has_fewer_pending_than(self, pending: int) -> bool:
         return self._pending < pending or self._error is not None
 
-    def drain(self, mark: Mark) -> Machine[list[int]]:
+    def drain(self, mark: LaneMark) -> Machine[list[int]]:
         """Let every lane apply all it was given. Ends with the lanes that had nothing and so did not write `mark`."""
         with self.signals.mutex:
-            self._check()
+            self._require_running()
             self._drained = {}
             for number, lane in enumerate(self._lanes):
-                lane.drain(mark)
-                self.signals.wake(number)
+                lane.drain_to(mark)
+                self.signals.wake_lane(number)
         yield Await(lambda: len(self._drained) == self.count or self._error is not None)
-        self._check()
+        self._require_running()
         return [number for number, wrote in sorted(self._drained.items()) if not wrote]
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
@@ -113,22 +113,22 @@ class LaneGroup:
 
     def stop(self) -> None:
         with self.signals.mutex:
-            self._stop()
+            self._stop_locked()
 
-    def failed(self, error: BaseException) -> None:
+    def record_lane_error(self, error: BaseException) -> None:
         """A lane's machine ended with `error`."""
         with self.signals.mutex:
             if self._error is None:
                 self._error = error
-            self._stop()
+            self._stop_locked()
 
-    def _stop(self) -> None:
+    def _stop_locked(self) -> None:
         self.stopping = True
         for number in range(self.count):
-            self.signals.wake(number)
-        self.signals.wake(None)
+            self.signals.wake_lane(number)
+        self.signals.wake_lane(None)
 
-    def _check(self) -> None:
+    def _require_running(self) -> None:
         if self._error is not None:
             raise self._error
         if self.stopping:
@@ -136,51 +136,51 @@ class LaneGroup:
 
     # --- the lanes' side
 
-    def lane(self, number: int) -> Machine[None]:
+    def run_lane(self, number: int) -> Machine[None]:
         """The machine of lane `number`; it ends when the lanes are stopping, and raises what the lane cannot survive."""
         lane = self._lanes[number]
         while not self.stopping:
             with self.signals.mutex:
-                effect: Effect = lane.next()
-            if isinstance(effect, Apply):
-                yield from self._apply(number, lane, effect)
-            elif isinstance(effect, WaitFor):
-                yield from self._wait(number, effect.waits)
+                effect: LaneEffect = lane.choose_effect()
+            if isinstance(effect, ApplySegment):
+                yield from self._apply_batch(number, lane, effect)
+            elif isinstance(effect, WaitForTickets):
+                yield from self._wait_for_lanes(number, effect.waits)
             else:
-                yield from self._idle(number, lane, effect)
+                yield from self._wait_for_work(number, lane, effect)
 
-    def _apply(self, number: int, lane: Lane, effect: Apply) -> Machine[None]:
+    def _apply_batch(self, number: int, lane: Lane, effect: ApplySegment) -> Machine[None]:
         if effect.pause:
             yield Sleep(effect.pause)
             if self.stopping:
                 return
-        batch = lane.batch()
+        batch = lane.build_batch()
         try:
             yield from self._commit(number, batch)
         except Exception as error:  # noqa: BLE001  # the lane decides, and raises what is not to be survived
-            lane.failed(error)
+            lane.handle_failure(error)
             return
         with self.signals.mutex:
-            self._pending -= lane.applied()
-            self.signals.wake(None)
+            self._pending -= lane.record_applied()
+            self.signals.wake_lane(None)
             for other in self._waiting_for_locks:
-                self.signals.wake(other)
+                self.signals.wake_lane(other)
 
-    def _wait(self, number: int, waits: Sequence[Wait]) -> Machine[None]:
-        ready = self._locks.ready
+    def _wait_for_lanes(self, number: int, waits: Sequence[Wait]) -> Machine[None]:
+        ready = self._locks.is_released
         with self.signals.mutex:
             for wait in waits:
                 if not ready(wait):
-                    self._lanes[wait[1]].ask(wait[0])
-                    self.signals.wake(wait[1])
+                    self._lanes[wait[1]].request_commit(wait[0])
+                    self.signals.wake_lane(wait[1])
             self._waiting_for_locks.add(number)
         yield Await(lambda: self.stopping or all(ready(wait) for wait in waits))
         with self.signals.mutex:
             self._waiting_for_locks.discard(number)
 
-    def _idle(self, number: int, lane: Lane, effect: Idle) -> Machine[None]:
+    def _wait_for_work(self, number: int, lane: Lane, effect: WaitForWork) -> Machine[None]:
         if effect.drained:
             with self.signals.mutex:
                 self._drained[number] = effect.wrote
-                self.signals.wake(None)
+                self.signals.wake_lane(None)
         yield Await(lambda: self.stopping or lane.busy)

@@ -6,29 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from consumer.ordering.model import EventId, Held, LaneProgress, Reduced, TargetTable, UnitState
-from consumer.ordering.progress import Mark
-from consumer.tables.evolution.plans import Planned, TableChange
+from consumer.ordering.model import (
+    ChangeId,
+    LaneProgress,
+    QuarantineEntry,
+    ReducedChanges,
+    TargetTable,
+    UnitState,
+)
+from consumer.ordering.progress import LaneMark
+from consumer.tables.evolution.plans import ChangePlan, TableChange
 from schemas.table.model import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteChanges:
     """Apply a net change, or, to a table that is written as events, every change. `displacing`: see `Transaction.apply`."""
 
-    net: Reduced
+    net: ReducedChanges
     displacing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class QuarantineEvents:
     """Add entries to the quarantine."""
 
-    entries: Sequence[Held]
+    entries: Sequence[QuarantineEntry]
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateTarget:
     """Empty the target table, or the part of it where `where` holds."""
 
     table: TargetTable
@@ -36,7 +43,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Define:
+class PublishDefinition:
     """Say to those who read a table that is written as events that `source` is its definition from here on, at the source. `anew`: every
     row comes anew behind it."""
 
@@ -46,7 +53,7 @@ class Define:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseHeldBefore:
+class CloseQuarantineBefore:
     """Take all entries of the unit below `offset` out of the quarantine: their rows are gone."""
 
     offset: int
@@ -54,10 +61,10 @@ class CloseHeldBefore:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseHeld:
+class CloseQuarantine:
     """Take entries of the unit, by (offset, part), out of the quarantine."""
 
-    ids: Sequence[EventId]
+    ids: Sequence[ChangeId]
     why: str
 
 
@@ -85,7 +92,7 @@ class WriteUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Relayout:
+class ReplaceLaneRows:
     """Replace all lane rows of the unit."""
 
     rows: Sequence[LaneProgress]
@@ -101,9 +108,9 @@ class FollowDefinition:
 
     change: TableChange
     how: Literal["whole", "mark", "end"]
-    at: Mark
+    at: LaneMark
     connection: int = 0
-    found: list[Planned] = field(default_factory=list)
+    found: list[ChangePlan] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +121,19 @@ class DropTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class LoseOthers:
+class MarkSharersIncomplete:
     """Write of each other unit that had rows in the target table of `source`, where that is not there, that they are lost (consumer.tables.stored)."""
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
-class NotLost:
+class RequireRowsPresent:
     """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class StillAsRead:
+class RequireTableUnchanged:
     """Raise TransientError unless the target table of `source` is `real` and no other unit changes it: other units heed what this one needs of
     the table from when its definition is stored, and not before."""
 
@@ -134,6 +141,22 @@ class StillAsRead:
     real: Table
 
 
-Marking = CloseHeldBefore | CloseHeld | SupersedeDisplaced
-PlainOperation = Write | Hold | Truncate | Marking | WriteProgress | WriteUnit | Relayout
-Operation = PlainOperation | Define | FollowDefinition | DropTarget | LoseOthers | NotLost | StillAsRead
+MarkOperation = CloseQuarantineBefore | CloseQuarantine | SupersedeDisplaced
+PlainOperation = (
+    WriteChanges
+    | QuarantineEvents
+    | TruncateTarget
+    | MarkOperation
+    | WriteProgress
+    | WriteUnit
+    | ReplaceLaneRows
+)
+Operation = (
+    PlainOperation
+    | PublishDefinition
+    | FollowDefinition
+    | DropTarget
+    | MarkSharersIncomplete
+    | RequireRowsPresent
+    | RequireTableUnchanged
+)

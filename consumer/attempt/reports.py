@@ -22,7 +22,7 @@ MAX_BYTES = 65_507
 MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
 """Characters of a long message that are sent: what was seen stands at its beginning, what to do at its end."""
 
-State = Literal["ok", "behind", "stopped", "fenced"]
+AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
 
 
 class CopyNeed(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Report(msgspec.Struct, omit_defaults=True):
     """
 
     topic: str = msgspec.field(name="topic")
-    state: State = msgspec.field(name="state")
+    state: AttemptOutcome = msgspec.field(name="state")
     epoch: int = msgspec.field(name="epoch")
     offset: int = msgspec.field(name="offset")
     applied: int = msgspec.field(name="applied", default=0)
@@ -59,7 +59,7 @@ class Report(msgspec.Struct, omit_defaults=True):
     long: bool = msgspec.field(name="long", default=False)
 
 
-def said_again(report: Report) -> Report:
+def clear_figures(report: Report) -> Report:
     """Return what a later batch is told of an attempt that was the last one: figures add up, so they are said once."""
     return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0)
 
@@ -83,23 +83,23 @@ class ReportSender:
 
     def send(self, reports: Sequence[Report]) -> None:
         for at in range(0, len(reports), MAX_REPORTS):
-            short = [_shortened(report) for report in reports[at : at + MAX_REPORTS]]
-            self._send(short)
+            short = [_shorten_message(report) for report in reports[at : at + MAX_REPORTS]]
+            self._send_datagram(short)
 
-    def _send(self, reports: Sequence[Report]) -> None:
+    def _send_datagram(self, reports: Sequence[Report]) -> None:
         raw = _ENCODE(_Datagram(self._token, list(reports)))
         if len(raw) <= MAX_BYTES or len(reports) == 1:
             self._socket.sendto(raw, self._address)
             return
         half = len(reports) // 2
-        self._send(reports[:half])
-        self._send(reports[half:])
+        self._send_datagram(reports[:half])
+        self._send_datagram(reports[half:])
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _shortened(report: Report) -> Report:
+def _shorten_message(report: Report) -> Report:
     said = report.message
     if len(said) > MESSAGE_HEAD + MESSAGE_TAIL:
         report.message = f"{said[:MESSAGE_HEAD]} … {said[-MESSAGE_TAIL:]}"
@@ -121,18 +121,18 @@ class ReportReceiver:
 
     def receive(self, timeout: float) -> list[Report]:
         """Wait up to `timeout` seconds for the first datagram and return everything that has arrived."""
-        return list(self._drain(timeout))
+        return list(self._drain_socket(timeout))
 
-    def _drain(self, timeout: float) -> Iterator[Report]:
+    def _drain_socket(self, timeout: float) -> Iterator[Report]:
         self._socket.settimeout(timeout)
         try:
             while True:
-                yield from self._accepted(self._socket.recv(1 << 16))
+                yield from self._decode_datagram(self._socket.recv(1 << 16))
                 self._socket.settimeout(0)
         except (TimeoutError, BlockingIOError):
             return
 
-    def _accepted(self, raw: bytes) -> Iterable[Report]:
+    def _decode_datagram(self, raw: bytes) -> Iterable[Report]:
         try:
             datagram = _DECODE(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -12,23 +12,23 @@ from consumer.errors import UnitStoppedError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.definition import InForce, prepare
-from consumer.tables.router import TableRoute, fingerprint, resolve
-from consumer.tables.shared_topics import shared_with
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.definition import ActiveDefinition, prepare_definition
+from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
+from consumer.tables.shared_topics import find_sharing_problem
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import EventTables, TargetTables
 from schemas.table.model import Table
 from schemas.table.names import TableName
-from schemas.wire.debezium import Modes
+from schemas.wire.debezium import ConnectorModes
 
 SMALL_BATCH = 500
 """Events up to which one transaction is cheaper than waking the lanes."""
 
 OnDrop = Literal["keep", "empty", "drop"]
-UnitPlace = tuple[ApplyUnit, int]
+UnitAssignment = tuple[ApplyUnit, int]
 TableOf = Callable[[str, str], TableName | None]
 """(source, topic) → the table whose events the topic holds; None: it is not known."""
-Tables = MutableMapping[UnitPlace, InForce]
+DefinitionCache = MutableMapping[UnitAssignment, ActiveDefinition]
 """Definitions in force by (unit, epoch or assignment), kept by the process. Two pipelines may read one topic, under equal numbers."""
 
 
@@ -58,7 +58,7 @@ class UnitSpec:
     assigned: int | None = None
     real: bytes = b""
     on_drop: OnDrop = "keep"
-    debezium: Modes | None = None
+    debezium: ConnectorModes | None = None
     was: str | None = None
     batches: bool = False
     copy_at: int | None = None
@@ -67,17 +67,19 @@ class UnitSpec:
     scratch: str = ""
 
     @property
-    def place(self) -> UnitPlace:
-        """The key of the definition in force in `Tables`."""
+    def place(self) -> UnitAssignment:
+        """The key of the definition in force in `DefinitionCache`."""
         return self.unit, self.epoch if self.assigned is None else self.assigned
 
 
-def initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
+def build_initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
     """Return the layout of a unit that has no definition yet."""
-    return Layout(lanes=lanes, routes=fingerprint(routes))
+    return Layout(lanes=lanes, routes=compute_routes_fingerprint(routes))
 
 
-def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bool = False) -> InForce:
+def resolve_definition(
+    spec: UnitSpec, session: TargetTables, stored: StoredDefinition, *, first: bool = False
+) -> ActiveDefinition:
     """Return what a definition comes to in the target as it is now.
 
     `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
@@ -85,14 +87,14 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
     Raises UnitStoppedError: the target does not fit, or another unit's rows would be mixed with these in a topic.
     """
     _keep_apart(spec, session, stored)
-    found = prepare(
+    found = prepare_definition(
         session,
         stored,
         source_name=spec.source,
         routes=spec.routes,
         create=spec.create_tables and first,
         gone=not first,
-        real=_known(spec, stored),
+        real=_decode_known_table(spec, stored),
         debezium=spec.debezium,
     )
     if not first and found.target.topic is not None:
@@ -103,20 +105,20 @@ def prepared(spec: UnitSpec, session: TargetTables, stored: Stored, *, first: bo
     return replace(found, ordered=False) if spec.batches else found
 
 
-def _keep_apart(spec: UnitSpec, session: TargetTables, stored: Stored) -> None:
+def _keep_apart(spec: UnitSpec, session: TargetTables, stored: StoredDefinition) -> None:
     table = stored.table
-    routed = resolve(spec.routes, spec.source, table.db, table.name)
+    routed = resolve_route(spec.routes, spec.source, table.db, table.name)
     if routed is None or routed.topic is None:
         return
     topic = f"{routed.schema}.{routed.table}"
-    others = cast(EventTables, session).writers(spec.unit, topic)
-    if why := shared_with(
-        table, routed, spec.unit.topic, others, spec.routes, table_of=spec.table_of or _unknown
+    others = cast(EventTables, session).find_topic_writers(spec.unit, topic)
+    if why := find_sharing_problem(
+        table, routed, spec.unit.topic, others, spec.routes, table_of=spec.table_of or _find_no_table
     ):
         raise UnitStoppedError(f"topic {topic}: {why}")
 
 
-def _unknown(_source: str, _topic: str) -> None:
+def _find_no_table(_source: str, _topic: str) -> None:
     return None
 
 
@@ -125,22 +127,24 @@ class _KnownTable(msgspec.Struct):
     table: Table = msgspec.field(name="table")
 
 
-def known_table(text: str | None, table: Table) -> bytes:
+def encode_known_table(text: str | None, table: Table) -> bytes:
     """Return what `UnitSpec.real` has. `text`: the stored definition beside which `table` was read: it says nothing of what another one
     comes to; None: any."""
     return msgspec.json.encode(_KnownTable(text, table))
 
 
-def _known(spec: UnitSpec, stored: Stored) -> Table | None:
+def _decode_known_table(spec: UnitSpec, stored: StoredDefinition) -> Table | None:
     if not spec.real:
         return None
     known = msgspec.json.decode(spec.real, type=_KnownTable)
     return known.table if known.of in (None, stored.encode()) else None
 
 
-def definition_in_force(spec: UnitSpec, session: TargetTables, text: str, tables: Tables) -> InForce:
+def load_active_definition(
+    spec: UnitSpec, session: TargetTables, text: str, tables: DefinitionCache
+) -> ActiveDefinition:
     """Return what the stored definition `text` comes to, from `tables` where it is known."""
     cached = tables.get(spec.place)
     if cached is None or cached.text != text:
-        cached = tables[spec.place] = prepared(spec, session, decode_stored(text))
+        cached = tables[spec.place] = resolve_definition(spec, session, decode_stored(text))
     return cached

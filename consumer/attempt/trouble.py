@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from consumer.attempt.reports import CopyNeed, Report, State
+from consumer.attempt.reports import AttemptOutcome, CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import (
     AttemptLostError,
     ConsumerError,
@@ -33,7 +33,7 @@ class InputLostError(Exception):
 class Trouble:
     """`state`: what becomes of the unit. `fault`: of rowlock itself, so that the log needs the traceback. `copy`, `long`: see Report."""
 
-    state: State
+    state: AttemptOutcome
     message: str
     fault: bool = False
     copy: CopyNeed | None = None
@@ -41,7 +41,7 @@ class Trouble:
 
 
 #: The first class that fits decides. What is worth another try is "behind", what a person must look at "stopped".
-_STATES: tuple[tuple[type[BaseException], State], ...] = (
+_STATES: tuple[tuple[type[BaseException], AttemptOutcome], ...] = (
     (AttemptLostError, "behind"),
     (FencedError, "fenced"),
     (TransientError, "behind"),
@@ -56,18 +56,18 @@ _STATES: tuple[tuple[type[BaseException], State], ...] = (
 )
 
 
-def trouble_of(topic: str, error: Exception) -> Trouble:
+def classify_error(topic: str, error: Exception) -> Trouble:
     """Say what `error` means for the unit of `topic`. An error that nobody foresaw stops it: retrying would hide it."""
     state = next((state for kind, state in _STATES if isinstance(error, kind)), None)
     if state is None:
-        return Trouble("stopped", _fault(topic, error), fault=True)
+        return Trouble("stopped", _describe_fault(topic, error), fault=True)
     if isinstance(error, CopyNeededError):
         return Trouble(
             state, str(error), copy=CopyNeed(-1 if error.after is None else error.after, error.cause)
         )
     if isinstance(error, ConsumerError | SchemaError):
         return Trouble(state, str(error), long=isinstance(error, TakesLongError))
-    return Trouble(state, f"{topic}: {_named(error)}", fault=True)
+    return Trouble(state, f"{topic}: {_describe_error(error)}", fault=True)
 
 
 @dataclass(slots=True)
@@ -80,8 +80,8 @@ class AttemptFigures:
     displaced: int = 0
 
 
-def report_of(
-    spec: UnitSpec, progress: Progress, figures: AttemptFigures, trouble: Trouble, passed: int = 0
+def build_attempt_report(
+    spec: UnitSpec, progress: AttemptProgress, figures: AttemptFigures, trouble: Trouble, passed: int = 0
 ) -> Report:
     """Say what became of an attempt. `passed`: records that its reader dropped."""
     lowest = progress.lowest if progress.rows else None
@@ -102,13 +102,13 @@ def report_of(
     )
 
 
-def _fault(topic: str, error: Exception) -> str:
+def _describe_fault(topic: str, error: Exception) -> str:
     return (
-        f"{topic}: rowlock itself failed here ({_named(error)}), the other tables go on: look for the traceback in the log "
+        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables go on: look for the traceback in the log "
         f"of the agent and report it; rowlock tries again when something has changed, and every few minutes"
     )
 
 
-def _named(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     said = str(error).strip().splitlines()
     return f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__

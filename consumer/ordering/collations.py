@@ -3,10 +3,10 @@
 Four folds, from fine to coarse:
 
 - exact: binary and deterministic collations; only trailing spaces go.
-- skeleton: what is left of a text in printable ASCII and the letters of most scripts (`KEPT`), in lower case: characters
+- skeleton: what is left of a text in printable ASCII and the letters of most scripts (`KEPT_CODE_POINTS`), in lower case: characters
   are decomposed, marks and everything else are dropped, "ss" is "s" (ß is the one or the other), digits of all scripts
   are ASCII's. What is dropped no collation holds equal to what stays; where one does, `LETTERS` says so. Collations that
-  are tailored to a language merge or drop some letters more (`LANGUAGES`), those of other character sets have exceptions
+  are tailored to a language merge or drop some letters more (`TAILORED_LANGUAGES`), those of other character sets have exceptions
   of their own (`OTHERS`).
 - digits: the decimal digits of the skeleton; for collations that are not known, or too far from Unicode's order.
 - constant: a collation of PostgreSQL that does not compare exactly: its rules are whatever its maker wrote.
@@ -22,12 +22,12 @@ from typing import Any
 
 from consumer.ordering.collation_data import (
     IDEOGRAPHS,
-    KEPT,
-    LANGUAGES,
+    KEPT_CODE_POINTS,
     LETTERS,
     OTHERS,
     RADICALS,
     SMALL_KANA,
+    TAILORED_LANGUAGES,
 )
 
 FOLD_DATA_VERSION = 2
@@ -44,13 +44,13 @@ _OLD = re.compile(
 _GENERAL = re.compile(
     r"(?:utf8mb4|utf8mb3|utf8|utf16|utf16le|utf32|ucs2)_(?:general(?:_mysql500)?|tolower)_ci"
 )
-_LANGUAGES = {name: merged for names, merged in LANGUAGES.items() for name in names.split()}
+_LANGUAGES = {name: merged for names, merged in TAILORED_LANGUAGES.items() for name in names.split()}
 _OTHERS = {name: equal for names, equal in OTHERS.items() for name in names.split()}
 _KNOWS_ALL = re.compile(r".*(?:_0900_|uca1400|_520_|_myanmar_)")
 _DIGITS = frozenset("0123456789")
 _KEPT = frozenset(
     chr(point)
-    for first, last in KEPT
+    for first, last in KEPT_CODE_POINTS
     for point in range(first, last + 1)
     if point < 0x80 or unicodedata.category(chr(point))[0] == "L"
 )
@@ -87,7 +87,7 @@ class _Table(dict[int, str]):
     def __missing__(self, point: int) -> str:
         char, left = chr(point), ""
         if point <= self._last:
-            left = self._merged.get(char, "") or self._special.get(char, _left_of(char))
+            left = self._merged.get(char, "") or self._special.get(char, _fold_character(char))
             left = "".join(self._merged.get(part, part) for part in left)
         if self._keep is not None:
             left = "".join(part for part in left if part in self._keep)
@@ -96,16 +96,16 @@ class _Table(dict[int, str]):
 
 
 @cache
-def _left_of(char: str) -> str:
+def _fold_character(char: str) -> str:
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
-    left = "".join(_letter(part) for part in text if part in _KEPT)
+    left = "".join(_map_kept_letter(part) for part in text if part in _KEPT)
     if left or unicodedata.category(char)[0] != "N":
         return left
     number = unicodedata.numeric(char)
     return str(int(number)) if number == int(number) else ""
 
 
-def _letter(char: str) -> str:
+def _map_kept_letter(char: str) -> str:
     """Return a kept character as what it counts: hiragana as katakana, a small one as a large one, ı as i."""
     if "ぁ" <= char <= "ゖ":
         char = chr(ord(char) + 0x60)
@@ -113,7 +113,7 @@ def _letter(char: str) -> str:
 
 
 @cache
-def _table(collation: str) -> _Table:
+def _get_fold_table(collation: str) -> _Table:
     """Return the table for a collation that is not exact; it is filled by what it meets, and shared."""
     name = collation.replace("_nopad", "")
     if name in _OTHERS:
@@ -133,24 +133,24 @@ def _table(collation: str) -> _Table:
     return _Table({}, {}, last=last, keep=_DIGITS)
 
 
-def text_fold(collation: str, prefix: int | None) -> Callable[[Any], bytes]:
+def make_text_fold(collation: str, prefix: int | None) -> Callable[[Any], bytes]:
     """Return the fold for text compared by `collation` ("": exactly), cut to `prefix` characters."""
     name = collation.lower()
     if "." in name:  # PostgreSQL's, with its schema: see postgres/catalogue.py
         return lambda _value: b""
     if _EXACT.fullmatch(name):
-        return _exact(prefix)
-    return _coarse(_table(name), prefix)
+        return _make_exact_fold(prefix)
+    return _make_coarse_fold(_get_fold_table(name), prefix)
 
 
-def _exact(prefix: int | None) -> Callable[[Any], bytes]:
+def _make_exact_fold(prefix: int | None) -> Callable[[Any], bytes]:
     def fold(value: Any) -> bytes:
         return str(value)[:prefix].rstrip(" ").encode("utf-8", "surrogatepass")
 
     return fold
 
 
-def _coarse(table: _Table, prefix: int | None) -> Callable[[Any], bytes]:
+def _make_coarse_fold(table: _Table, prefix: int | None) -> Callable[[Any], bytes]:
     plain, (doubled, once) = table.plain, table.doubled
     search, sub = doubled.search, doubled.sub
     only_s = doubled is _MANY_S

@@ -16,7 +16,7 @@ from consumer.ordering.model import LaneProgress
 from schemas.wire.position import Position
 
 
-class Verdict(IntEnum):
+class DuplicateVerdict(IntEnum):
     """The verdict of `Deduplicator.judge` on an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
 
     ACCEPT = 0
@@ -26,7 +26,7 @@ class Verdict(IntEnum):
 
 
 # plain ints: the hot path compares and returns them by the hundred thousand
-_ACCEPT, _COVERED, _DUPLICATE, _ZOMBIE = (int(verdict) for verdict in Verdict)
+_ACCEPT, _COVERED, _DUPLICATE, _ZOMBIE = (int(verdict) for verdict in DuplicateVerdict)
 
 
 class Deduplicator:
@@ -44,8 +44,8 @@ class Deduplicator:
         self.position: Position = lowest.position
         self.gen: int = lowest.gen
 
-    def judge(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
-        """Return the `Verdict` (as int) of the record at `offset` and move the marks.
+    def judge_record(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
+        """Return the `DuplicateVerdict` (as int) of the record at `offset` and move the marks.
 
         `position` None: a record without one of its own (Debezium's snapshot rows): by offset only; take
         `self.position` as its position then. Raises CopyNeededError for a gap: an acceptable event whose
@@ -62,11 +62,11 @@ class Deduplicator:
         if position <= self.position:
             return _DUPLICATE
         if prev is not None and prev > self.position:
-            raise self._gap(offset, position, prev)
+            raise self._build_gap_error(offset, position, prev)
         self.position = position
         return _ACCEPT
 
-    def _gap(self, offset: int, position: Position, prev: Position) -> CopyNeededError:
+    def _build_gap_error(self, offset: int, position: Position, prev: Position) -> CopyNeededError:
         return CopyNeededError(
             f"gap in the topic: the event at offset {offset}, position {list(position)}, follows position {list(prev)}, "
             f"but the last one that was accepted is {list(self.position)}. Events between them were lost on the way into "

@@ -17,11 +17,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from consumer.ordering.fold import Fold, compared_by, index_fold, key_fold
+from consumer.ordering.fold import IndexFold, get_part_collation, make_index_fold, make_key_fold
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import Holders, LockTable, Ticket, Wait
+from consumer.ordering.locks import LockTable, Ticket, ValueHolders, Wait
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
-from consumer.ordering.netchange import getter, reducer_of
+from consumer.ordering.netchange import make_getter, make_reducer
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
@@ -33,46 +33,53 @@ class TablePlan:
     def __init__(self, target: TargetTable, layout: Layout, locks: LockTable, source: Table | None) -> None:
         self.target = target
         self.name = f"{target.schema}.{target.name}"
-        self.key_of: Callable[[Row], Any] = getter(target.key_at)
-        self.fold_key: Callable[[Row], bytes] = key_fold(target.table)
-        self.lane_of: Callable[[bytes], int] = layout.lane_hash(self.name)
-        self.reducer = reducer_of(target)
+        self.key_of: Callable[[Row], Any] = make_getter(target.key_at)
+        self.fold_key: Callable[[Row], bytes] = make_key_fold(target.table)
+        self.lane_of: Callable[[bytes], int] = layout.make_lane_hash(self.name)
+        self.reducer = make_reducer(target)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
-            holders = locks.index(self.name, index.name)
-            fold = index_fold(target.table, index)
+            holders = locks.get_holders(self.name, index.name)
+            fold = make_index_fold(target.table, index)
             self.indexes.append(
-                (holders, getter(at), fold, _one_holder(target.table, index, source or target.table))
+                (
+                    holders,
+                    make_getter(at),
+                    fold,
+                    _is_unique_at_source(target.table, index, source or target.table),
+                )
             )
 
-    def key(self, row: Row) -> Key:
+    def build_key(self, row: Row) -> Key:
         """Return the exact key of a row."""
         return tuple(row[at] for at in self.target.key_at)
 
 
-def _one_holder(target: Table, index: UniqueIndex, source: Table) -> bool:
+def _is_unique_at_source(target: Table, index: UniqueIndex, source: Table) -> bool:
     """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does.
 
     An end that compares exactly holds apart whatever the other holds apart.
     """
-    parts = _parts(target, index)
-    either = parts | {(column, prefix, _theirs(source, column)) for column, prefix, by in parts if not by}
+    parts = _list_index_parts(target, index)
+    either = parts | {
+        (column, prefix, _get_source_collation(source, column)) for column, prefix, by in parts if not by
+    }
     return index.nulls_distinct and any(
-        _parts(source, known) <= either for known in (source.key, *source.unique)
+        _list_index_parts(source, known) <= either for known in (source.key, *source.unique)
     )
 
 
-def _theirs(source: Table, column: str) -> str | None:
-    return source.column(column).type.collation if column in source.column_names else None
+def _get_source_collation(source: Table, column: str) -> str | None:
+    return source.get_column(column).type.collation if column in source.column_names else None
 
 
-def _parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str | None]]:
-    return {(part.column, part.prefix, compared_by(table, part) or None) for part in index.parts}
+def _list_index_parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | None, str | None]]:
+    return {(part.column, part.prefix, get_part_collation(table, part) or None) for part in index.parts}
 
 
-_Index = tuple[Holders, Callable[[Row], Any], Fold, bool]
+_Index = tuple[ValueHolders, Callable[[Row], Any], IndexFold, bool]
 """(the index's locks, getter of the exact values, fold, unique at the source as well)."""
-Item = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
+LaneItem = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
 """What a lane gets: (change, plan, folded key, events to wait for)."""
 
 
@@ -85,9 +92,9 @@ class Dispatcher:
         self._locks = locks
         self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
         self._apart = max(self._passed)  # above it no lane has passed anything
-        self._queues: list[list[Item]] = [[] for _ in range(layout.lanes)]
+        self._queues: list[list[LaneItem]] = [[] for _ in range(layout.lanes)]
 
-    def plan(self, target: TargetTable, source: Table | None = None) -> TablePlan:
+    def plan_table(self, target: TargetTable, source: Table | None = None) -> TablePlan:
         """Return the plan of a table, asked for once: behind a barrier there are another dispatcher and other locks.
 
         `source`: the source's model with the target's column names: which values it keeps unique itself.
@@ -98,32 +105,32 @@ class Dispatcher:
         """Queue `changes` of a table (offset order, ids (offset, 0)) to their lanes. Registers tickets: the shell holds
         the locks' mutex.
         """
-        self._locks.sweep()
+        self._locks.sweep_free_values()
         queues, passed, apart = self._queues, self._passed, self._apart
         fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
         for change in changes:
             before, after = change.before, change.after
             if before is None:
-                key = fold_key(after or _image(change))
+                key = fold_key(after or _get_image(change))
             else:
                 key = fold_key(before)
                 if after is not None and key_of(before) != key_of(after):
-                    self._move(plan, change, key)
+                    self._queue_key_move(plan, change, key)
                     continue
             lane = lane_of(key)
             event = change.id
             if event[0] <= apart and event[0] <= passed[lane]:
                 continue
-            waits = self._waits(plan, (event, lane), before, after) if indexes else ()
+            waits = self._register_tickets(plan, (event, lane), before, after) if indexes else ()
             queues[lane].append((change, plan, key, waits))
 
-    def take(self) -> list[list[Item]]:
+    def take_queued(self) -> list[list[LaneItem]]:
         """Return and forget the items queued since the last call, a list per lane."""
         queues = self._queues
         self._queues = [[] for _ in queues]
         return queues
 
-    def _waits(
+    def _register_tickets(
         self, plan: TablePlan, ticket: Ticket, before: Row | None, after: Row | None
     ) -> tuple[Wait, ...]:
         """Put `ticket` on every unique value that the event gives or takes; return whom it must wait for."""
@@ -147,28 +154,28 @@ class Dispatcher:
                     waits += (wait,)
         return waits
 
-    def _move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
+    def _queue_key_move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
         """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
-        first, second = halves(change)
+        first, second = split_key_move(change)
         offset = change.id[0]
-        new = plan.fold_key(_image(second))
+        new = plan.fold_key(_get_image(second))
         source, target = plan.lane_of(old), plan.lane_of(new)
         if source == target:
             if offset > self._passed[source]:
-                waits = self._waits(plan, (change.id, source), change.before, change.after)
+                waits = self._register_tickets(plan, (change.id, source), change.before, change.after)
                 self._queues[source].append((change, plan, old, waits))
             return
         order: tuple[Wait, ...] = ()
         if offset > self._passed[source]:
             order = ((first.id, source),)
-            waits = self._waits(plan, order[0], first.before, None)
+            waits = self._register_tickets(plan, order[0], first.before, None)
             self._queues[source].append((first, plan, old, waits))
         if offset > self._passed[target]:
-            waits = self._waits(plan, (second.id, target), None, second.after)
+            waits = self._register_tickets(plan, (second.id, target), None, second.after)
             self._queues[target].append((second, plan, new, waits + order))
 
 
-def _image(change: RowChange) -> Row:
+def _get_image(change: RowChange) -> Row:
     """Return the row by which a change is found. Raises ValueError for a change without images."""
     row = change.after if change.before is None else change.before
     if row is None:
@@ -176,7 +183,7 @@ def _image(change: RowChange) -> Row:
     return row
 
 
-def halves(change: RowChange) -> tuple[RowChange, RowChange]:
+def split_key_move(change: RowChange) -> tuple[RowChange, RowChange]:
     """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert.
 
     What is refused is the new row; the old one is gone all the same.

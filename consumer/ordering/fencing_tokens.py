@@ -14,7 +14,9 @@ BITS = 16
 """Own restarts within one assignment: 65,536; one a second would last 18 hours, then the unit must be assigned anew."""
 
 
-def next_epoch(unit: ApplyUnit, highest: int, *, assigned: int | None, above: int, now_ms: int) -> int:
+def compute_next_epoch(
+    unit: ApplyUnit, highest: int, *, assigned: int | None, above: int, now_ms: int
+) -> int:
     """Return the epoch of a take-over that finds `highest` in the rows.
 
     `above`: the highest one the caller ever had under this assignment: a target restored from a backup must not make

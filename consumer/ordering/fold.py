@@ -25,16 +25,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from consumer.ordering.collations import FOLD_DATA_VERSION, text_fold
-from consumer.ordering.model import Held, TargetTable
+from consumer.ordering.collations import FOLD_DATA_VERSION, make_text_fold
+from consumer.ordering.model import QuarantineEntry, TargetTable
 from schemas.table.model import IndexPart, Kind, Row, Table, UniqueIndex, Value
 
 FOLD_VERSION = 100 + FOLD_DATA_VERSION
 """Part of the layout: raise it when any rule of this module or of collations.py changes."""
 
-Fold = Callable[[Row], bytes | None]
+IndexFold = Callable[[Row], bytes | None]
 """Row of the target table → folded value of the index; None: by the NULL rules it collides with nothing."""
-FoldValue = Callable[[Any], bytes]
+ValueFold = Callable[[Any], bytes]
 """A wire value that is not None → folded bytes."""
 
 _NULL = b"\0N"
@@ -43,13 +43,13 @@ _BINARY = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 _WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
 
 
-def index_fold(table: Table, index: UniqueIndex) -> Fold:
+def make_index_fold(table: Table, index: UniqueIndex) -> IndexFold:
     """Return the fold of a unique index of the target table `table`; rows are in the order of `table.columns`."""
-    values = [_value_fold(table, part) for part in index.parts]
-    at = table.indexes_of(index.columns)
+    values = [_make_value_fold(table, part) for part in index.parts]
+    at = table.find_ordinals(index.columns)
     nulls = not index.nulls_distinct
     if len(at) == 1:
-        return _single(at[0], values[0], _NULL if nulls else None)
+        return _make_single_fold(at[0], values[0], _NULL if nulls else None)
     pairs = list(zip(at, values, strict=True))
 
     def fold(row: Row) -> bytes | None:
@@ -64,39 +64,39 @@ def index_fold(table: Table, index: UniqueIndex) -> Fold:
     return fold
 
 
-def key_fold(table: Table) -> Callable[[Row], bytes]:
+def make_key_fold(table: Table) -> Callable[[Row], bytes]:
     """Return the fold of `table`'s key. Key columns are never NULL; should one be, it folds like any other value."""
     whole = UniqueIndex(name=table.key.name, parts=table.key.parts, nulls_distinct=False)
-    return index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
+    return make_index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
 
 
-def folded_text(folded: bytes) -> str:
-    """Return a folded value as text that any database can store (`Held.folded`)."""
+def encode_folded(folded: bytes) -> str:
+    """Return a folded value as text that any database can store (`QuarantineEntry.folded`)."""
     return folded.hex()
 
 
-def refolded(held: Iterable[Held], target: TargetTable) -> list[Held]:
+def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) -> list[QuarantineEntry]:
     """Return quarantine entries with their keys folded as this version folds them, for `target`'s collations as they are now.
 
     An entry may have been written by a version that folded otherwise: its own `folded` would not be met again, and the
     later changes of its key would overtake it. Entries of other tables stay as they are.
     """
-    fold, width = key_fold(target.table), len(target.table.columns)
+    fold, width = make_key_fold(target.table), len(target.table.columns)
     name = f"{target.schema}.{target.name}"
 
-    def again(entry: Held) -> Held:
+    def again(entry: QuarantineEntry) -> QuarantineEntry:
         key = msgspec.json.decode(entry.key)
         if entry.table != name or len(key) != len(target.key_at):
             return entry
         row: list[Value] = [None] * width
         for at, value in zip(target.key_at, key, strict=True):
             row[at] = value
-        return replace(entry, folded=folded_text(fold(tuple(row))))
+        return replace(entry, folded=encode_folded(fold(tuple(row))))
 
     return [again(entry) for entry in held]
 
 
-def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
+def _make_single_fold(at: int, of: ValueFold, null: bytes | None) -> IndexFold:
     def fold(row: Row) -> bytes | None:
         value = row[at]
         return null if value is None else of(value)
@@ -113,13 +113,13 @@ def _single(at: int, of: FoldValue, null: bytes | None) -> Fold:
     return fold
 
 
-def _value_fold(table: Table, part: IndexPart) -> FoldValue:
-    column = table.column(part.column)
+def _make_value_fold(table: Table, part: IndexPart) -> ValueFold:
+    column = table.get_column(part.column)
     kind = column.type.kind
     if kind in _TEXT:
-        return text_fold(compared_by(table, part) or "", part.prefix)
+        return make_text_fold(get_part_collation(table, part) or "", part.prefix)
     if kind in _BINARY:
-        return _binary_fold(part.prefix)
+        return _make_binary_fold(part.prefix)
     if kind in _WHOLE:
         return fold_whole
     if kind is Kind.DECIMAL:
@@ -129,9 +129,9 @@ def _value_fold(table: Table, part: IndexPart) -> FoldValue:
     return fold_other
 
 
-def compared_by(table: Table, part: IndexPart) -> str | None:
+def get_part_collation(table: Table, part: IndexPart) -> str | None:
     """Return the collation of an index part; None or "": it compares exactly."""
-    return table.column(part.column).type.collation if part.collation is None else part.collation
+    return table.get_column(part.column).type.collation if part.collation is None else part.collation
 
 
 def fold_whole(value: Value) -> bytes:
@@ -173,7 +173,7 @@ def fold_other(value: Value) -> bytes:
     return text.rstrip("Z ").encode("utf-8", "surrogatepass")
 
 
-def _binary_fold(prefix: int | None) -> FoldValue:
+def _make_binary_fold(prefix: int | None) -> ValueFold:
     """Return the fold of base64 text: the bytes up to `prefix`, without the zeros and spaces that padding may add."""
 
     def fold(value: Any) -> bytes:

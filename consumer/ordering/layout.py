@@ -51,7 +51,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether this version of the code can say where this layout sends a key."""
         return self.hash == HASH and self.fold == FOLD_VERSION
 
-    def lane_hash(self, table: str) -> Callable[[bytes], int]:
+    def make_lane_hash(self, table: str) -> Callable[[bytes], int]:
         """Return the function folded key → lane (0 ≤ lane < lanes) of the target table "schema.name"."""
         lanes, seed, prefix = self.lanes, self.seed, table.encode() + b"\0"
         digest = xxhash.xxh3_64_intdigest
@@ -62,12 +62,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return lane if lanes > 1 else lambda _folded: 0
 
 
-def fingerprint(value: object) -> str:
+def compute_fingerprint(value: object) -> str:
     """Return a short, stable digest of any msgspec-encodable value (routes, keys)."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
-def keys_fingerprint(tables: Iterable[TargetTable]) -> str:
+def compute_keys_fingerprint(tables: Iterable[TargetTable]) -> str:
     """Return the fingerprint of what keys and collations `tables` have: they decide where a row goes."""
     facts = [
         (
@@ -77,4 +77,4 @@ def keys_fingerprint(tables: Iterable[TargetTable]) -> str:
         )
         for t in tables
     ]
-    return fingerprint(sorted(facts, key=lambda fact: fact[0]))
+    return compute_fingerprint(sorted(facts, key=lambda fact: fact[0]))

@@ -16,43 +16,45 @@ mutex around it, once per chunk of events, and one condition per lane: per lock 
 
 from __future__ import annotations
 
-from consumer.ordering.model import EventId
+from consumer.ordering.model import ChangeId
 
-Ticket = tuple[EventId, int]
+Ticket = tuple[ChangeId, int]
 """(event id, the lane that it goes to)."""
 Wait = Ticket
 """The ticket of the event waited for."""
-Holders = dict[bytes, Ticket]
+ValueHolders = dict[bytes, Ticket]
 """Folded value of a unique index → ticket of its last event."""
 
-NOTHING: EventId = (-1, 0)
+BEFORE_ALL_EVENTS: ChangeId = (-1, 0)
 """Below every event's id."""
-SWEEP = 20_000
+SWEEP_THRESHOLD = 20_000
 
 
 class LockTable:
     """All locks of one task attempt: locks do not reach across topics, and die with the attempt."""
 
-    def __init__(self, lanes: int, *, sweep: int = SWEEP) -> None:
+    def __init__(self, lanes: int, *, sweep: int = SWEEP_THRESHOLD) -> None:
         """`lanes`: how many there are. `sweep`: values that are kept before the free ones are looked for."""
-        self._released: list[EventId] = [NOTHING] * lanes
-        self._indexes: dict[tuple[str, str], Holders] = {}
+        self._released: list[ChangeId] = [BEFORE_ALL_EVENTS] * lanes
+        self._indexes: dict[tuple[str, str], ValueHolders] = {}
         self._sweep = self._sweep_at = sweep
 
     def __len__(self) -> int:
         """Values whose last event is not released yet."""
-        return sum(not self.ready(ticket) for held in self._indexes.values() for ticket in held.values())
+        return sum(
+            not self.is_released(ticket) for held in self._indexes.values() for ticket in held.values()
+        )
 
     @property
     def kept(self) -> int:
         """Values in memory, free ones that were not swept yet among them."""
         return sum(map(len, self._indexes.values()))
 
-    def index(self, table: str, index: str) -> Holders:
+    def get_holders(self, table: str, index: str) -> ValueHolders:
         """Return the map of a unique index of the target table "schema.name"."""
         return self._indexes.setdefault((table, index), {})
 
-    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> Wait | None:
+    def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> Wait | None:
         """Make `ticket` the last one of `value`; return whom it must wait for.
 
         None when nobody holds the value any more, or the same lane does: a lane is ordered in itself.
@@ -63,15 +65,15 @@ class LockTable:
             return None
         return last
 
-    def ready(self, wait: Wait) -> bool:
+    def is_released(self, wait: Wait) -> bool:
         """Tell whether the event waited for is released."""
         return self._released[wait[1]] >= wait[0]
 
-    def release(self, lane: int, event: EventId) -> None:
+    def release(self, lane: int, event: ChangeId) -> None:
         """Release all events of `lane` up to `event`: they are committed."""
         self._released[lane] = event
 
-    def sweep(self) -> None:
+    def sweep_free_values(self) -> None:
         """Forget the values that are free, once there are enough of them for the search to cost little each."""
         if self.kept < self._sweep_at:
             return

@@ -16,7 +16,7 @@ import msgspec
 from schemas.table.model import Key, Row, Table
 from schemas.wire.position import ZERO, Position
 
-EventId = tuple[int, int]
+ChangeId = tuple[int, int]
 """(Kafka offset, part): the order of tickets. Part 1 is the insert half of an update that moves the key."""
 
 
@@ -59,7 +59,7 @@ class TargetTopic:
     added: tuple[tuple[str, str], ...] = ()
 
 
-Loss = Literal["digits", "characters", "bytes", "spaces", "padding", "label"]
+LossKind = Literal["digits", "characters", "bytes", "spaces", "padding", "label"]
 """What the value of a lossy column may lose: digits behind the point, spaces behind so many characters or bytes, all spaces at its end, its length,
 that it is no label."""
 
@@ -73,7 +73,7 @@ class LossyColumn:
 
     at: int
     name: str
-    loss: Loss
+    loss: LossKind
     room: int
 
 
@@ -112,7 +112,7 @@ class RowChange(msgspec.Struct, gc=False):
     `snapshot`: a row that a snapshot read: the whole state of its key (`after`), and no change of one.
     """
 
-    id: EventId
+    id: ChangeId
     before: Row | None
     after: Row | None
     position: Position = ZERO
@@ -169,7 +169,7 @@ class EveryChange:
         return (change.after for change in self.changes if change.after is not None)
 
 
-Reduced = NetChange | EveryChange
+ReducedChanges = NetChange | EveryChange
 """A gather of one table, as it is written."""
 
 
@@ -219,7 +219,7 @@ class UnitState(msgspec.Struct, frozen=True):
         return hash((self.definition, self.ddl, self.stopped))
 
 
-class Held(msgspec.Struct, frozen=True):
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
     later for a held key. `key`: JSON of the exact target key; `folded`: the folded key as text, by which later
     changes of the key are recognised. `part`: which half of a key move."""

@@ -27,24 +27,24 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from consumer.ordering.model import EveryChange, NetChange, Reduced, RowChange, TargetTable
+from consumer.ordering.model import EveryChange, NetChange, ReducedChanges, RowChange, TargetTable
 from schemas.table.model import Row
 
 
-def getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
+def make_getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
     """Return a function from a row to the values at the ordinals `at`: a scalar for one, a tuple otherwise."""
     return itemgetter(*at) if at else lambda _row: ()
 
 
-class Reducer:
+class NetChangeReducer:
     """`net_change` for one table, with what depends on the table only computed once."""
 
     __slots__ = ("_fixed", "_key", "_table")
 
     def __init__(self, table: TargetTable) -> None:
         self._table = table
-        self._key = getter(table.key_at)
-        self._fixed = getter(tuple(sorted({at for index in table.unique_at for at in index})))
+        self._key = make_getter(table.key_at)
+        self._fixed = make_getter(tuple(sorted({at for index in table.unique_at for at in index})))
 
     def reduce(self, changes: Iterable[RowChange]) -> NetChange:
         """Reduce `changes` (event order) to their net effect."""
@@ -73,9 +73,11 @@ class Reducer:
                     first.pop(key, None)
                     read.pop(key, None)
                 last[key] = after
-        return self._sorted(last, first, read)
+        return self._build_net_change(last, first, read)
 
-    def _sorted(self, last: dict[Any, Row | None], first: dict[Any, Row], read: dict[Any, Row]) -> NetChange:
+    def _build_net_change(
+        self, last: dict[Any, Row | None], first: dict[Any, Row], read: dict[Any, Row]
+    ) -> NetChange:
         net = NetChange(self._table)
         single, fixed = len(self._table.key_at) == 1, self._fixed
         for key in sort_keys(last):
@@ -104,17 +106,17 @@ class EveryChangeReducer:
         return EveryChange(self._table, list(changes))
 
 
-def reducer_of(table: TargetTable) -> Reducer | EveryChangeReducer:
+def make_reducer(table: TargetTable) -> NetChangeReducer | EveryChangeReducer:
     """Return what makes of changes what is written of `table`: the one place that chooses."""
-    return Reducer(table) if table.topic is None else EveryChangeReducer(table)
+    return NetChangeReducer(table) if table.topic is None else EveryChangeReducer(table)
 
 
-def may_be_anew(net: Reduced) -> bool:
+def may_be_anew(net: ReducedChanges) -> bool:
     """Tell whether `anew` makes another change of it that loses nothing."""
     return isinstance(net, NetChange) and bool(net.snapshot) and not net.table.more
 
 
-def anew(net: Reduced) -> Reduced:
+def replace_snapshot_rows(net: ReducedChanges) -> ReducedChanges:
     """Return the same change where a snapshot's rows replace those of their keys: a unique value may then pass from one row to another.
 
     Not where the table has columns that rowlock does not write: they would get their defaults.
@@ -133,16 +135,16 @@ def sort_keys(keys: Iterable[Any]) -> list[Any]:
     except (
         TypeError
     ):  # integers beyond 2^53 are strings, so one column may hold both; a routing key may be NULL
-        return sorted(keys, key=_mixed)
+        return sorted(keys, key=_build_mixed_sort_key)
 
 
-def _mixed(key: Any) -> list[tuple[bool, bool, Any]]:
+def _build_mixed_sort_key(key: Any) -> list[tuple[bool, bool, Any]]:
     return [
         (part is not None, isinstance(part, str), part)
         for part in (key if isinstance(key, tuple) else (key,))
     ]
 
 
-def net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
+def compute_net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
     """Reduce `changes` of one table (in event order) to their net effect; lists sorted by key."""
-    return Reducer(table).reduce(changes)
+    return NetChangeReducer(table).reduce(changes)

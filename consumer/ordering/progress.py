@@ -16,7 +16,7 @@ from consumer.ordering.model import LaneProgress
 from schemas.findings import START_OVER
 from schemas.wire.position import Position
 
-Mark = tuple[int, Position, int, int]
+LaneMark = tuple[int, Position, int, int]
 """How far: (offset, position, gen, source commit ms)."""
 
 
@@ -35,7 +35,7 @@ class ResumePlan:
     switch_now: bool = False
 
 
-def plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
+def plan_resume(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
     """Decide from the rows read at `Session.begin`.
 
     Raises UnitStoppedError when the lanes stand apart and the stored layout cannot be computed by this version.
@@ -60,7 +60,7 @@ def plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
     return ResumePlan(start, stored, finish=max(offsets))
 
 
-def relaid(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
+def relay_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
     """Return the rows of `wanted`, all standing where `rows` stand, for `Transaction.relayout`.
 
     Raises ValueError when `rows` do not stand equal: keys would move to a lane with other progress.
@@ -72,7 +72,7 @@ def relaid(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
     return [replace(first, lane=lane, layout=text) for lane in range(wanted.lanes)]
 
 
-def advanced(row: LaneProgress, mark: Mark) -> LaneProgress:
+def advance_row(row: LaneProgress, mark: LaneMark) -> LaneProgress:
     """Return `row` moved to `mark`: what a lane writes, last, in its transaction. Raises ValueError for a step back."""
     offset, position, gen, commit_ts_ms = mark
     if offset < row.offset or position < row.position:
@@ -82,7 +82,7 @@ def advanced(row: LaneProgress, mark: Mark) -> LaneProgress:
     )
 
 
-def committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
+def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
     """After a commit of unknown outcome, say whether it happened, by the row as `read` afterwards.
 
     `guard`: the row as it was before; `wrote`: as the transaction left it. Where these are alike (nothing tells) the

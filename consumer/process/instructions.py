@@ -20,14 +20,14 @@ import structlog
 
 from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
 from consumer.process.shells import PipelineShells
-from consumer.process.spark_beside import SparkBeside
-from consumer.reporting.protocol import Lines, decode_command, split_name
+from consumer.process.spark_beside import SparkStarter
+from consumer.reporting.protocol import LineWriter, decode_command, split_name
 from consumer.reporting.source_times import SourceTimes
 from consumer.spark.query import end_with_java
-from consumer.targets.dialect import dialect_of
-from schemas.config.changes.handed import is_handed, rebuild
+from consumer.targets.dialect import load_dialect
+from schemas.config.changes.handed import is_handed, rebuild_config
 from schemas.config.model import Config
-from schemas.units import Ended, Op, UnitCommand
+from schemas.units import UnitCommand, UnitOperation, WorkerEnded
 
 if TYPE_CHECKING:
     from consumer.process.spark_session import Spark
@@ -40,15 +40,17 @@ NO_SPARK = 5
 """Exit code of a process whose Spark could not be started."""
 
 
-class AssignedProcess:
+class ApplyProcess:
     """All pipelines' units of an agent. `slots`: tasks of one query at once. `warm_after`: seconds."""
 
-    def __init__(self, config: Config, slots: int, lines: Lines, warm_after: float = WARM_AFTER_S) -> None:
+    def __init__(
+        self, config: Config, slots: int, lines: LineWriter, warm_after: float = WARM_AFTER_S
+    ) -> None:
         self._warm_after = warm_after
         self._config = config
         self._slots = slots
         self._lines = lines
-        self._times = SourceTimes(config.kafka, captured_sources(config))
+        self._times = SourceTimes(config.kafka, list_captured_sources(config))
         self._shells = PipelineShells(
             config, lambda pipeline: PipelineShell(pipeline, lines, self._times), slots
         )
@@ -56,18 +58,18 @@ class AssignedProcess:
 
     def run(self, stop: threading.Event) -> int:
         """Do what stdin says until it ends or `stop` is set; then end everything. Returns the exit code."""
-        beside = SparkBeside(
+        beside = SparkStarter(
             self._config,
-            on_up=lambda spark, seconds: self._spark_is_up(spark, seconds, stop),
-            on_slow=lambda seconds: self._lines.write(_slow(seconds)),
-            on_failure=lambda: self._end(stop, NO_SPARK),
+            on_up=lambda spark, seconds: self._provide_spark(spark, seconds, stop),
+            on_slow=lambda seconds: self._lines.write(_encode_slow_line(seconds)),
+            on_failure=lambda: self._request_end(stop, NO_SPARK),
         )
         beside.start()
         self._times.start()
         for name in self._config.pipelines:  # their drivers are loaded before the first unit comes
             with suppress(ImportError):
-                dialect_of(self._config.targets[self._config.pipelines[name].target])
-        reader = threading.Thread(target=self._read, args=(stop,), name="stdin", daemon=True)
+                load_dialect(self._config.targets[self._config.pipelines[name].target])
+        reader = threading.Thread(target=self._read_instructions, args=(stop,), name="stdin", daemon=True)
         reader.start()
         stop.wait()
         self._shells.close()
@@ -75,30 +77,30 @@ class AssignedProcess:
         beside.stop()
         return self._code
 
-    def _end(self, stop: threading.Event, code: int) -> None:
+    def _request_end(self, stop: threading.Event, code: int) -> None:
         self._code = code
         stop.set()
 
-    def _spark_is_up(self, spark: Spark, seconds: float, stop: threading.Event) -> None:
+    def _provide_spark(self, spark: Spark, seconds: float, stop: threading.Event) -> None:
         """Let the shells that are here, and those to come, have Spark; and keep it warm. In Spark's thread."""
         with fault_ends_process(""):
             end_with_java(spark.java, stop, os._exit)
-            self._lines.write(_ready(seconds))
-            self._shells.spark_up(spark)
+            self._lines.write(_encode_ready_line(seconds))
+            self._shells.provide_spark(spark)
             idle = lambda: self._shells.idle  # noqa: E731
             spark.warm_up(self._config, self._slots, after=self._warm_after, idle=idle, ended=stop)
 
-    def _read(self, stop: threading.Event) -> None:
+    def _read_instructions(self, stop: threading.Event) -> None:
         with fault_ends_process(""):
-            for line in _lines_of(0):
+            for line in _read_lines(0):
                 if stop.is_set():
                     return
-                self._take(line)
+                self._take_line(line)
         stop.set()
 
-    def _take(self, line: bytes) -> None:
+    def _take_line(self, line: bytes) -> None:
         if is_handed(line):
-            self._configure(rebuild(line))
+            self._apply_configuration(rebuild_config(line))
             return
         try:
             asked = decode_command(line)
@@ -108,51 +110,51 @@ class AssignedProcess:
             )
             return
         place = split_name(asked.unit)
-        if place is None or not self._shells.knows(asked.unit, place[0]):
+        if place is None or not self._shells.is_known(asked.unit, place[0]):
             why = f"{asked.unit}: no pipeline of the configuration has this unit"
-            self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
+            self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
             return
         try:
-            self._do(asked, *place)
+            self._carry_out_command(asked, *place)
         except Exception as error:  # of this unit or its pipeline: the others go on
             log.error("an instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
             why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
-            self._lines.say(asked.unit, Ended(asked.assignment, asked.mark, why))
+            self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
 
-    def _do(self, asked: UnitCommand, pipeline: str, topic: str) -> None:
-        if asked.do is Op.PREPARE:
-            self._shells.preparing(asked.unit, pipeline).prepare(topic, asked.assignment, asked.mark)
+    def _carry_out_command(self, asked: UnitCommand, pipeline: str, topic: str) -> None:
+        if asked.do is UnitOperation.PREPARE:
+            self._shells.assign_shell(asked.unit, pipeline).prepare_unit(topic, asked.assignment, asked.mark)
             return
-        shell = self._shells.of(asked.unit, pipeline)
-        actions: dict[Op, Callable[[], None]] = {
-            Op.START: lambda: shell.start_unit(topic, asked.assignment),
-            Op.REMOVE: lambda: shell.remove_unit(topic, asked.assignment),
+        shell = self._shells.get_shell(asked.unit, pipeline)
+        actions: dict[UnitOperation, Callable[[], None]] = {
+            UnitOperation.START: lambda: shell.start_unit(topic, asked.assignment),
+            UnitOperation.REMOVE: lambda: shell.remove_unit(topic, asked.assignment),
         }
         actions[asked.do]()
 
-    def _configure(self, config: Config) -> None:
+    def _apply_configuration(self, config: Config) -> None:
         """Take a new configuration. The agent has made it of the same text, so that it cannot be refused here."""
         self._config = config.model_copy(update={"state_dir": self._config.state_dir})
-        self._times.follow(captured_sources(config))
-        changed = self._shells.configure(self._config)
+        self._times.follow_sources(list_captured_sources(config))
+        changed = self._shells.apply_configuration(self._config)
         log.info("configuration taken", pipelines=sorted(changed))
 
 
-def _ready(seconds: float) -> str:
+def _encode_ready_line(seconds: float) -> str:
     return json.dumps({"kind": "ready", "seconds": round(seconds, 2)}) + "\n"
 
 
-def _slow(seconds: float) -> str:
+def _encode_slow_line(seconds: float) -> str:
     why = f"Spark has not started after {seconds:.0f} s: what comes is applied without it, backlogs have to wait"
     return json.dumps({"kind": "problem", "what": "Spark starts slowly", "why": why}) + "\n"
 
 
-def captured_sources(config: Config) -> list[str]:
+def list_captured_sources(config: Config) -> list[str]:
     """Return the sources that rowlock captures itself: they have watermarks."""
     return [name for name, source in config.sources.items() if source.events == "rowlock"]
 
 
-def _lines_of(descriptor: int) -> Iterator[bytes]:
+def _read_lines(descriptor: int) -> Iterator[bytes]:
     """Yield whole lines as they come; what stands without an end when the input ends is dropped."""
     rest = b""
     while chunk := os.read(descriptor, 1 << 16):

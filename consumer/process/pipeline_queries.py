@@ -13,11 +13,11 @@ from py4j.protocol import Py4JError
 
 from consumer.attempt.reports import Report, ReportReceiver
 from consumer.errors import ConsumerError, TransientError
-from consumer.process.operations.hands import Bounds
-from consumer.spark.active_units import Attempts
+from consumer.process.operations.hands import OffsetBounds
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, cause
-from consumer.units.messages import Looked, QueryFailed, QueryLost, QueryUp, StartQuery
+from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, find_cause
+from consumer.units.messages import QueryFailed, QueryLost, QueryProgress, QueryUp, StartQuery
 from consumer.units.unit import QueryKind
 
 if TYPE_CHECKING:  # it is loaded beside us, with Spark
@@ -26,9 +26,9 @@ if TYPE_CHECKING:  # it is loaded beside us, with Spark
 
 log = structlog.get_logger(__name__)
 
-WARM_IDLE_S = 2.0
+FIRST_BATCH_IDLE_S = 2.0
 """How long a query has to begin its first batch: there may be nothing to read."""
-WARM_SLOW_S = 60.0
+FIRST_BATCH_SLOW_S = 60.0
 """How long that batch may take before it is said to be slow."""
 PER_TRIGGER = {QueryKind.LIVE: MAX_OFFSETS_PER_TRIGGER, QueryKind.CATCHING_UP: CATCH_UP_PER_TRIGGER}
 
@@ -39,8 +39,8 @@ class PipelineQueries:
     def __init__(
         self,
         pipeline: PipelineSettings,
-        attempts: Attempts,
-        bounds: Callable[[Iterable[str]], dict[str, Bounds]],
+        attempts: AttemptLocks,
+        bounds: Callable[[Iterable[str]], dict[str, OffsetBounds]],
         problem: Callable[[str, str], None],
         ending: threading.Event,
     ) -> None:
@@ -51,17 +51,17 @@ class PipelineQueries:
         self._here: dict[int, RunningQuery] = {}
         self.spark: Spark | None = None
 
-    def start(self, asked: StartQuery) -> QueryUp | QueryFailed:
+    def start_query(self, asked: StartQuery) -> QueryUp | QueryFailed:
         """Start a query, and wait for its first batch if it is the live one: it takes its time."""
         began = time.monotonic()
         try:
-            starting = self._resolved(asked)
-            query = self._here[asked.number] = self._running(asked, starting)
+            starting = self._resolve_offsets(asked)
+            query = self._here[asked.number] = self._start_running_query(asked, starting)
             if asked.kind is QueryKind.LIVE:
-                self._warm(query)
+                self._await_first_batch(query)
         except Exception as error:  # py4j raises what it likes; another start may go better
             known = isinstance(error, ConsumerError | Py4JError | OSError)
-            why = cause(str(error).splitlines())
+            why = find_cause(str(error).splitlines())
             log.warning(
                 "a query cannot start",
                 pipeline=self._pipeline.name,
@@ -77,7 +77,7 @@ class PipelineQueries:
         topics = {unit.topic: (unit.topic_id, unit.real) for unit in asked.units if unit.topic in starting}
         return QueryUp(asked.number, asked.kind, topics)
 
-    def _resolved(self, asked: StartQuery) -> dict[str, int]:
+    def _resolve_offsets(self, asked: StartQuery) -> dict[str, int]:
         """Put the topics' last records where "the end" is asked for, and everywhere where there is nothing else to read.
 
         Spark would look for the end later, behind what a hand does. And with a record the query has a first batch, which
@@ -95,28 +95,28 @@ class PipelineQueries:
             return found
         return {topic: min(first, last.get(topic, first)) for topic, first in found.items()}
 
-    def _warm(self, query: RunningQuery) -> None:
+    def _await_first_batch(self, query: RunningQuery) -> None:
         """Wait for the first batch, if there is one, for as long as it takes.
 
         A machine that is busy and a JVM that has never run a query need half a minute. Whoever is to move here is applied by
         another agent meanwhile; on a query that does nothing yet it would stand still.
         """
         began = time.monotonic()
-        slow_at = began + WARM_SLOW_S
+        slow_at = began + FIRST_BATCH_SLOW_S
         while query.active and not self._ending.is_set():
-            finished, _, idle = query.look()
+            finished, _, idle = query.read_progress()
             now = time.monotonic()
-            if finished >= 0 or (idle and now > began + WARM_IDLE_S):
+            if finished >= 0 or (idle and now > began + FIRST_BATCH_IDLE_S):
                 return
             if now > slow_at:
                 log.warning("a query's first batch takes long", query=query.name, seconds=round(now - began))
-                slow_at = now + WARM_SLOW_S
+                slow_at = now + FIRST_BATCH_SLOW_S
             time.sleep(0.02)
 
-    def _running(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
+    def _start_running_query(self, asked: StartQuery, starting: dict[str, int]) -> RunningQuery:
         pipeline = self._pipeline
         specs = {
-            unit.topic: pipeline.spec(
+            unit.topic: pipeline.build_unit_spec(
                 unit.topic,
                 unit.source,
                 epoch=0,
@@ -127,10 +127,10 @@ class PipelineQueries:
             for unit in asked.units
         }
         name = f"{self._run}-{asked.number}"
-        config = pipeline.task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
+        config = pipeline.build_task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
         if self.spark is None:
             raise TransientError("Spark is not up")  # nothing asks for a query before
-        return self.spark.query(
+        return self.spark.start_query(
             pipeline,
             config,
             starting,
@@ -139,14 +139,14 @@ class PipelineQueries:
             attempts=self._attempts,
         )
 
-    def post(self, number: int, epochs: Mapping[str, int]) -> None:
-        self._here[number].post(epochs)
+    def post_active_units(self, number: int, epochs: Mapping[str, int]) -> None:
+        self._here[number].post_active_units(epochs)
 
-    def taken_off(self, number: int) -> RunningQuery | None:
+    def take_off_query(self, number: int) -> RunningQuery | None:
         """Return the query, which is no longer one of ours and applies nothing more; who gets it stops it."""
         query = self._here.pop(number, None)
         if query is not None:
-            query.post({})
+            query.post_active_units({})
         return query
 
     def close(self) -> None:
@@ -156,11 +156,11 @@ class PipelineQueries:
 
     # -- what becomes of them
 
-    def look(self) -> Iterator[Looked | QueryLost]:
+    def yield_progress(self) -> Iterator[QueryProgress | QueryLost]:
         """Look at Spark's progress of each; the JVM may take its time."""
         for number, query in list(self._here.items()):
             try:
-                yield self._looked(number, query)
+                yield self._read_progress(number, query)
             except Exception as error:  # of the JVM, or of what it said: the next look may go better
                 known = isinstance(error, Py4JError)
                 log.warning(
@@ -168,24 +168,24 @@ class PipelineQueries:
                     exc_info=None if known else error,
                 )  # fmt: skip
 
-    def _looked(self, number: int, query: RunningQuery) -> Looked | QueryLost:
+    def _read_progress(self, number: int, query: RunningQuery) -> QueryProgress | QueryLost:
         if not query.active:
-            why = query.cause()
+            why = query.explain_end()
             log.warning("a query died", pipeline=self._pipeline.name, query=query.name, error=why)
             self._problem("a query died", why)
             return QueryLost(number, why)
-        finished, ends, idle = query.look()
-        return Looked(number, finished, ends, idle)
+        finished, ends, idle = query.read_progress()
+        return QueryProgress(number, finished, ends, idle)
 
-    def reports(self, seconds: float) -> Sequence[tuple[int, Report]]:
+    def receive_reports(self, seconds: float) -> Sequence[tuple[int, Report]]:
         """Wait for reports of workers; return them with the numbers of their queries."""
-        return [(_number(report.query), report) for report in self._receiver.receive(seconds)]
+        return [(_parse_query_number(report.query), report) for report in self._receiver.receive(seconds)]
 
-    def hear_no_more(self) -> None:
+    def close_reports(self) -> None:
         """Stop waiting for reports."""
         self._receiver.close()
 
 
-def _number(query: str) -> int:
+def _parse_query_number(query: str) -> int:
     _, _, number = query.rpartition("-")
     return int(number) if number.isdigit() else -1

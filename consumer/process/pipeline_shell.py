@@ -25,47 +25,47 @@ from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.unit_operations import UnitOperations
 from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
-from consumer.reporting.protocol import Lines, unit_name
+from consumer.reporting.protocol import LineWriter, build_unit_name
 from consumer.reporting.source_times import SourceTimes
 from consumer.reporting.status_lines import StatusWriter
-from consumer.spark.active_units import Attempts
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units import decisions
-from consumer.units.looks import curious
+from consumer.units.looks import needs_fast_polling
 from consumer.units.messages import (
-    Abort,
+    AbortOperation,
+    ApplyRange,
     AttemptsReported,
-    Check,
-    Effect,
-    Event,
-    Examine,
+    CheckTable,
     FenceUnit,
-    Follow,
+    LogWaiting,
+    PipelineEffect,
+    PipelineEvent,
     PipelineTick,
-    Post,
+    PostActiveUnits,
+    PrepareTarget,
     PrepareUnit,
+    ProbeStopped,
     RemoveUnit,
-    Say,
+    ReportEvent,
     SparkUp,
     StartQuery,
     StartUnit,
     StopQuery,
-    Take,
-    Waits,
-    Warm,
+    TakeOver,
 )
-from schemas.units import Ended, Mark
+from schemas.units import UnitProgress, WorkerEnded
 
 if TYPE_CHECKING:  # it is loaded beside us, with Spark
     from consumer.process.spark_session import Spark
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.1
-FAULT = 3
+EVENT_WAIT_S = 0.1
+FAULT_EXIT_CODE = 3
 """Exit code after an error of the program itself."""
-LOOK_S = 0.25
-SELDOM_S = 1.0
+FAST_POLL_S = 0.25
+SLOW_POLL_S = 1.0
 """How often Spark's progress is looked at: while units are new to their query or catch up, and otherwise."""
 
 
@@ -76,30 +76,30 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
         yield
     except BaseException:
         log.critical("the apply process has a fault", pipeline=pipeline, exc_info=True)
-        os._exit(FAULT)
+        os._exit(FAULT_EXIT_CODE)
 
 
 class PipelineShell:
     """Instructions may come from any thread, and so may Spark, once it is up (`spark_up`); units are applied by hands until then."""
 
-    def __init__(self, pipeline: PipelineSettings, lines: Lines, times: SourceTimes) -> None:
+    def __init__(self, pipeline: PipelineSettings, lines: LineWriter, times: SourceTimes) -> None:
         self._pipeline = pipeline
         self._lines = lines
         self._status = StatusWriter(pipeline.name, lines)
         self._problems = UnitProblems(pipeline, self._status)
         self._speaker = CheckpointReporter(pipeline.name, lines, times, frozenset(pipeline.debezium))
-        self._state = decisions.PipelineState(pace=pipeline.commit_every)
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._state = decisions.PipelineState(commit_interval_s=pipeline.commit_every)
+        self._events: queue.SimpleQueue[PipelineEvent] = queue.SimpleQueue()
         self._ending, self._leaving = threading.Event(), threading.Event()
         self._closing, self._closed = threading.Lock(), False
         self._curious = False
         pipeline.state_dir.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(pipeline.state_dir / "queries", ignore_errors=True)
-        self._attempts = Attempts(str(pipeline.state_dir.resolve() / "attempts"))
-        desk = UnitCopies(pipeline, times.copy, partial(send_request, pipeline.kafka))
-        self._hands = UnitOperations(pipeline, self._attempts, times.seed, desk)
+        self._attempts = AttemptLocks(str(pipeline.state_dir.resolve() / "attempts"))
+        desk = UnitCopies(pipeline, times.get_copy_state, partial(send_request, pipeline.kafka))
+        self._operations = UnitOperations(pipeline, self._attempts, times.seed_topic, desk)
         self._queries = PipelineQueries(
-            pipeline, self._attempts, self._hands.bounds, self._status.problem, self._ending
+            pipeline, self._attempts, self._operations.fetch_bounds, self._status.write_problem, self._ending
         )
         self._takers = ThreadPoolExecutor(TAKERS, f"take {pipeline.name}")
         self._fencers = ThreadPoolExecutor(FENCERS, f"fence {pipeline.name}")
@@ -109,29 +109,33 @@ class PipelineShell:
         self._stopper = ThreadPoolExecutor(2, f"stop {pipeline.name}")
         self._threads = [
             threading.Thread(
-                target=self._guarded, args=(target,), name=f"{what} {pipeline.name}", daemon=True
+                target=self._run_guarded, args=(target,), name=f"{what} {pipeline.name}", daemon=True
             )
-            for what, target in (("core", self._loop), ("reports", self._receive), ("look", self._look))
+            for what, target in (
+                ("core", self._run_loop),
+                ("reports", self._receive_reports),
+                ("look", self._watch_progress),
+            )
         ]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def _guarded(self, target: Callable[[], None]) -> None:
+    def _run_guarded(self, target: Callable[[], None]) -> None:
         with fault_ends_process(self._pipeline.name):
             target()
 
     # -- instructions
 
-    def prepare(self, topic: str, assignment: int, mark: Mark | None) -> None:
-        source = self._pipeline.source_of(topic)
+    def prepare_unit(self, topic: str, assignment: int, mark: UnitProgress | None) -> None:
+        source = self._pipeline.find_source(topic)
         if source is None:
             why = f"{topic} is not a topic of the pipeline {self._pipeline.name}"
-            unit = unit_name(self._pipeline.name, topic)
-            self._lines.say(unit, Ended(assignment, mark, why))
+            unit = build_unit_name(self._pipeline.name, topic)
+            self._lines.report_event(unit, WorkerEnded(assignment, mark, why))
             return
-        self._speaker.taken_up(topic, assignment, mark)
+        self._speaker.track_unit(topic, assignment, mark)
         self._events.put(PrepareUnit(topic, source, assignment))
 
     def start_unit(self, topic: str, assignment: int) -> None:
@@ -140,7 +144,7 @@ class PipelineShell:
     def remove_unit(self, topic: str, assignment: int) -> None:
         self._events.put(RemoveUnit(topic, assignment))
 
-    def spark_up(self, spark: Spark) -> None:
+    def provide_spark(self, spark: Spark) -> None:
         """Spark has started: queries can be."""
         self._queries.spark = spark
         self._events.put(SparkUp())
@@ -164,20 +168,20 @@ class PipelineShell:
                 self._takers, self._fencers, self._lookers, self._checkers, self._starter, self._stopper,
             ):  # fmt: skip
                 pool.shutdown(wait=True)
-            self._hands.close()
+            self._operations.close()
             self._threads[1].join()  # it reads there
-            self._queries.hear_no_more()
+            self._queries.close_reports()
             self._attempts.close()
 
     # -- the core's thread
 
-    def _loop(self) -> None:
+    def _run_loop(self) -> None:
         while True:
             try:
-                event = self._events.get(timeout=TICK_S)
+                event = self._events.get(timeout=EVENT_WAIT_S)
             except queue.Empty:
                 event = PipelineTick()
-            self._step(event)
+            self._handle_event(event)
             if self._leaving.is_set() and not self._state.units and self._events.empty():
                 return
             if self._ending.is_set():
@@ -185,72 +189,74 @@ class PipelineShell:
                     return
                 for unit in list(self._state.units.values()):
                     if not unit.stop_asked:
-                        self._step(RemoveUnit(unit.topic, unit.assignment))
+                        self._handle_event(RemoveUnit(unit.topic, unit.assignment))
 
-    def _step(self, event: Event) -> None:
+    def _handle_event(self, event: PipelineEvent) -> None:
         now = time.monotonic()
-        self._state, effects = decisions.step(self._state, event, now)
+        self._state, effects = decisions.step_pipeline(self._state, event, now)
         for effect in effects:
-            self._execute(effect)
-        self._curious = curious(self._state.units.values())
-        self._speaker.tick(now, self._state.units)
+            self._execute_effect(effect)
+        self._curious = needs_fast_polling(self._state.units.values())
+        self._speaker.report_changes(now, self._state.units)
         state = "stopping" if self._ending.is_set() else "running"
-        self._status.tick(now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch})
+        self._status.write_changes(
+            now, state, {u.topic: u.watched for u in self._state.units.values() if u.epoch}
+        )
 
-    def _execute(self, effect: Effect) -> None:
+    def _execute_effect(self, effect: PipelineEffect) -> None:
         match effect:
-            case Warm():
-                self._submit(self._takers, lambda: self._hands.warm(effect))
-            case Take():
-                self._hands.announce()
-                self._submit(self._takers, lambda: self._hands.take(effect))
-            case Follow():
-                self._submit(self._takers, lambda: self._hands.follow(effect))
-            case Examine():
-                self._submit(self._lookers, lambda: self._hands.examine(effect))
-            case Check():
-                self._submit(self._checkers, lambda: self._hands.check(effect))
-            case Waits():
-                self._problems.waits(effect)
+            case PrepareTarget():
+                self._submit_work(self._takers, lambda: self._operations.prepare_target(effect))
+            case TakeOver():
+                self._operations.queue_takeover()
+                self._submit_work(self._takers, lambda: self._operations.take_over(effect))
+            case ApplyRange():
+                self._submit_work(self._takers, lambda: self._operations.apply_range(effect))
+            case ProbeStopped():
+                self._submit_work(self._lookers, lambda: self._operations.probe_stopped(effect))
+            case CheckTable():
+                self._submit_work(self._checkers, lambda: self._operations.check_table(effect))
+            case LogWaiting():
+                self._problems.log_wait(effect)
             case FenceUnit():
-                self._submit(self._fencers, lambda: self._hands.fence(effect))
-            case Abort(topic, assignment):
-                self._hands.abort(topic, assignment)
+                self._submit_work(self._fencers, lambda: self._operations.fence_unit(effect))
+            case AbortOperation(topic, assignment):
+                self._operations.abort_operation(topic, assignment)
             case StartQuery():
-                self._submit(self._starter, lambda: self._queries.start(effect))
+                self._submit_work(self._starter, lambda: self._queries.start_query(effect))
             case StopQuery(number):
-                if (query := self._queries.taken_off(number)) is not None:
+                if (query := self._queries.take_off_query(number)) is not None:
                     self._stopper.submit(query.stop)
-            case Post(number, epochs):
-                self._queries.post(number, epochs)
-            case Say():
-                if effect.event is Ended:
-                    self._hands.forget(effect.topic, effect.assignment)
-                    self._problems.ended(effect)
-                self._speaker.say(effect)
+            case PostActiveUnits(number, epochs):
+                self._queries.post_active_units(number, epochs)
+            case ReportEvent():
+                if effect.event is WorkerEnded:
+                    self._operations.forget_unit(effect.topic, effect.assignment)
+                    self._problems.log_end(effect)
+                self._speaker.report_event(effect)
 
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], Event]) -> None:
-        pool.submit(work).add_done_callback(self._done)
+    def _submit_work(self, pool: ThreadPoolExecutor, work: Callable[[], PipelineEvent]) -> None:
+        pool.submit(work).add_done_callback(self._queue_result)
 
-    def _done(self, future: Future[Event]) -> None:
+    def _queue_result(self, future: Future[PipelineEvent]) -> None:
         """Hand on what came of it."""
         with fault_ends_process(self._pipeline.name):
             event = future.result()
-            self._problems.came(event)
+            self._problems.log_outcome(event)
             self._events.put(event)
 
-    def _look(self) -> None:
+    def _watch_progress(self) -> None:
         """Look at Spark's progress, in a thread of its own: the JVM may take its time."""
-        while not self._ending.wait(LOOK_S if self._curious else SELDOM_S):
-            for event in self._queries.look():
+        while not self._ending.wait(FAST_POLL_S if self._curious else SLOW_POLL_S):
+            for event in self._queries.yield_progress():
                 self._events.put(event)
 
     # -- workers
 
-    def _receive(self) -> None:
+    def _receive_reports(self) -> None:
         while not self._ending.is_set():
-            reports = self._queries.reports(TICK_S)
+            reports = self._queries.receive_reports(EVENT_WAIT_S)
             for _, report in reports:
-                self._problems.displaced(report.topic, report.displaced)
+                self._problems.report_displaced_rows(report.topic, report.displaced)
             if reports:
                 self._events.put(AttemptsReported(reports))

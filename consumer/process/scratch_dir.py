@@ -20,8 +20,8 @@ def own_folder(where: Path) -> Iterator[Path]:
     """
     where.mkdir(parents=True, exist_ok=True)
     for lock in where.glob("*.lock"):
-        _sweep(lock)
-    folder, held = _new(where)
+        _sweep_folder(lock)
+    folder, held = _create_locked_folder(where)
     try:
         yield folder
     finally:
@@ -30,28 +30,28 @@ def own_folder(where: Path) -> Iterator[Path]:
         held.close()
 
 
-def _new(where: Path) -> tuple[Path, IO[str]]:
+def _create_locked_folder(where: Path) -> tuple[Path, IO[str]]:
     while True:
         folder = where / f"{os.getpid()}-{secrets.token_hex(4)}"
         held = folder.with_name(f"{folder.name}.lock").open("w")
-        if _locked(held):  # else a sweep was faster, and removes it
+        if _try_lock(held):  # else a sweep was faster, and removes it
             folder.mkdir()
             return folder, held
         held.close()
 
 
-def _sweep(lock: Path) -> None:
+def _sweep_folder(lock: Path) -> None:
     try:
         found = lock.open("r+")
     except FileNotFoundError:  # swept by another one
         return
     with found:
-        if _locked(found):
+        if _try_lock(found):
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
             lock.unlink(missing_ok=True)
 
 
-def _locked(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
 from consumer.spark.pipeline import PipelineSettings
-from schemas.config.changes.parts import parts, pipeline_part
+from schemas.config.changes.parts import collect_config_parts, format_pipeline_part
 from schemas.config.model import Config
 
 if TYPE_CHECKING:
@@ -39,25 +39,25 @@ class PipelineShells:
         """Tell whether no unit has come yet."""
         return not self._made
 
-    def knows(self, unit: str, pipeline: str) -> bool:
+    def is_known(self, unit: str, pipeline: str) -> bool:
         """Tell whether the unit is here, or could be prepared."""
         return unit in self._of or pipeline in self._config.pipelines
 
-    def preparing(self, unit: str, pipeline: str) -> PipelineShell:
+    def assign_shell(self, unit: str, pipeline: str) -> PipelineShell:
         """Return the shell that is to prepare the unit. Raises KeyError for a pipeline that is not configured."""
         shell = self._now.get(pipeline)
         if shell is None:
-            shell = self._started(pipeline)
+            shell = self._start_shell(pipeline)
         with self._mutex:
             self._of[unit] = shell
         return shell
 
-    def of(self, unit: str, pipeline: str) -> PipelineShell:
+    def get_shell(self, unit: str, pipeline: str) -> PipelineShell:
         """Return the shell that has prepared the unit, else the pipeline's. Raises KeyError as `preparing` does."""
-        return self._of.get(unit) or self.preparing(unit, pipeline)
+        return self._of.get(unit) or self.assign_shell(unit, pipeline)
 
-    def _started(self, name: str) -> PipelineShell:
-        pipeline = PipelineSettings.of(self._config, name, self._slots)
+    def _start_shell(self, name: str) -> PipelineShell:
+        pipeline = PipelineSettings.from_config(self._config, name, self._slots)
         if made := self._made[name]:  # the folder of the one before is still in use
             pipeline = replace(pipeline, state_dir=pipeline.state_dir.with_name(f"{name}.{made}"))
         shell = self._make(pipeline)
@@ -65,24 +65,24 @@ class PipelineShells:
             self._made[name] += 1
             self._now[name], spark = shell, self._spark
         if spark is not None:
-            shell.spark_up(spark)
+            shell.provide_spark(spark)
         shell.start()
         return shell
 
-    def spark_up(self, spark: Spark) -> None:
+    def provide_spark(self, spark: Spark) -> None:
         """Spark has started: the shells that are here, and those to come, have it."""
         with self._mutex:
             self._spark, shells = spark, [*self._now.values(), *self._before]
         for shell in shells:
-            shell.spark_up(spark)
+            shell.provide_spark(spark)
 
-    def configure(self, config: Config) -> set[str]:
+    def apply_configuration(self, config: Config) -> set[str]:
         """Take a new configuration; return the pipelines that it changes, or no longer has."""
-        before, after = parts(self._config), parts(config)
+        before, after = collect_config_parts(self._config), collect_config_parts(config)
         changed = {
             name
             for name in self._config.pipelines
-            if before[pipeline_part(name)] != after.get(pipeline_part(name))
+            if before[format_pipeline_part(name)] != after.get(format_pipeline_part(name))
         }
         self._config = config
         for name in changed & set(self._now):
@@ -90,11 +90,11 @@ class PipelineShells:
                 shell = self._now.pop(name)
                 self._before.append(shell)
             threading.Thread(
-                target=self._retire, args=(name, shell), name=f"retire {name}", daemon=True
+                target=self._retire_shell, args=(name, shell), name=f"retire {name}", daemon=True
             ).start()
         return changed
 
-    def _retire(self, name: str, shell: PipelineShell) -> None:
+    def _retire_shell(self, name: str, shell: PipelineShell) -> None:
         with fault_ends_process(name):
             shell.close(once_without_units=True)
             with self._mutex:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-SLOW_S = 60.0
+SPARK_SLOW_S = 60.0
 """How long Spark may take to start before it is said, again and again, that it does."""
-END_S = 10.0
+SPARK_END_S = 10.0
 """How long the end of the process waits for a start that is under way: what is left of it then ends with the process."""
 WARM_END_S = 30.0
 """How long it waits for the query that keeps Spark warm."""
 
 
-class SparkBeside:
+class SparkStarter:
     """`on_up(spark, seconds)`: called from the thread in which Spark has started, after so long. `on_slow(seconds)`: it has not yet. `on_failure()`: it cannot be."""
 
     def __init__(
@@ -43,8 +43,8 @@ class SparkBeside:
         self._began = time.monotonic()
         self._started = threading.Event()
         self._spark: Spark | None = None
-        self._thread = threading.Thread(target=self._run, name="Spark", daemon=True)
-        self._patience = threading.Thread(target=self._say_slow, name="Spark's patience", daemon=True)
+        self._thread = threading.Thread(target=self._run_spark, name="Spark", daemon=True)
+        self._patience = threading.Thread(target=self._warn_when_slow, name="Spark's patience", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -52,13 +52,13 @@ class SparkBeside:
 
     def stop(self) -> None:
         """Stop Spark. One that is just starting is waited for, for a while."""
-        if not self._started.wait(END_S):
+        if not self._started.wait(SPARK_END_S):
             log.warning("Spark is still starting, it ends with the process")
         elif self._spark is not None:
             self._thread.join(WARM_END_S)
             self._spark.stop()
 
-    def _run(self) -> None:
+    def _run_spark(self) -> None:
         try:
             # Here and not above: it is this second, and Java's, that nothing is to wait for.
             from consumer.process.spark_session import start_spark
@@ -72,8 +72,8 @@ class SparkBeside:
         self._started.set()
         self._on_up(spark, time.monotonic() - self._began)
 
-    def _say_slow(self) -> None:
-        while not self._started.wait(SLOW_S):
+    def _warn_when_slow(self) -> None:
+        while not self._started.wait(SPARK_SLOW_S):
             seconds = time.monotonic() - self._began
             log.warning("Spark takes long to start, backlogs have to wait for it", seconds=round(seconds))
             self._on_slow(seconds)

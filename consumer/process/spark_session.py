@@ -16,15 +16,15 @@ from typing import Any
 
 from consumer.process import spark_warmup
 from consumer.spark import class_archive
-from consumer.spark.active_units import Attempts
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.batch_query import BatchQuery
 from consumer.spark.pipeline import PipelineSettings, TaskConfig
 from consumer.spark.query import (
     DAEMON_ENV,
     JARS_ENV,
-    assigned_master,
-    java_of,
-    session_settings,
+    build_local_master,
+    build_session_settings,
+    get_java_process,
     start_session,
 )
 from consumer.spark.query_handle import RunningQuery
@@ -58,9 +58,9 @@ class Spark:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self.java: subprocess.Popen[bytes] = java_of(session)
+        self.java: subprocess.Popen[bytes] = get_java_process(session)
 
-    def query(
+    def start_query(
         self,
         pipeline: PipelineSettings,
         config: TaskConfig,
@@ -68,7 +68,7 @@ class Spark:
         *,
         epochs: Mapping[str, int],
         per_trigger: int,
-        attempts: Attempts,
+        attempts: AttemptLocks,
     ) -> RunningQuery:
         """Start a query (see RunningQuery). `attempts`: of this process, for what it applies itself."""
         kind = functools.partial(BatchQuery, attempts=attempts) if pipeline.batches else RunningQuery
@@ -86,7 +86,7 @@ class Spark:
         self, config: Config, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
     ) -> bool:
         """See consumer.process.spark_warmup."""
-        return spark_warmup.warm_up(config, self._session, slots, after=after, idle=idle, ended=ended)
+        return spark_warmup.warm_spark(config, self._session, slots, after=after, idle=idle, ended=ended)
 
     def stop(self) -> None:
         self._session.stop()
@@ -98,13 +98,13 @@ def start_spark(config: Config) -> Spark:
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j2.properties"
     log4j.write_text(LOG4J)
-    settings = session_settings(
-        master=assigned_master(config.spark.master, 2 * len(config.pipelines)),
+    settings = build_session_settings(
+        master=build_local_master(config.spark.master, 2 * len(config.pipelines)),
         memory=config.spark.memory,
         jars=os.environ.get(JARS_ENV),
         local_dir=str(Path(folder) / "spark"),
         log4j=str(log4j),
         daemon=os.environ.get(DAEMON_ENV),
-        classes=class_archive.java_options(),
+        classes=class_archive.list_archive_options(),
     )
     return Spark(start_session(settings))

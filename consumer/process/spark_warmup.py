@@ -20,17 +20,17 @@ from consumer.attempt.reports import ReportReceiver
 from consumer.errors import ConsumerError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query_handle import RunningQuery
-from consumer.tables.discovery import Cluster
+from consumer.tables.discovery import KafkaCluster
 from schemas.config.model import Config
-from schemas.wire.records import watermark_topic
+from schemas.wire.records import format_watermark_topic
 
 log = structlog.get_logger(__name__)
 
-AGAIN_S = 5.0
-LONGEST_S = 60.0
+WARMUP_RETRY_S = 5.0
+MAX_WARMUP_S = 60.0
 
 
-def warm_up(
+def warm_spark(
     config: Config, spark: Any, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
 ) -> bool:
     """Run the query once `after` seconds have passed, if `idle()`. Returns whether it did.
@@ -40,14 +40,14 @@ def warm_up(
     if not config.pipelines:
         return False
     apart = config.model_copy(update={"state_dir": config.state_dir / "warming"})
-    pipeline = PipelineSettings.of(apart, next(iter(config.pipelines)), slots)
+    pipeline = PipelineSettings.from_config(apart, next(iter(config.pipelines)), slots)
     pause = after
     while not ended.wait(pause) and idle():
-        pause = AGAIN_S
+        pause = WARMUP_RETRY_S
         try:
-            found = _last_watermark(config)
+            found = _find_last_watermark(config)
             if found is not None:
-                _run(spark, pipeline, *found, ended)
+                _run_warmup_query(spark, pipeline, *found, ended)
                 return True
         except Exception as error:  # it does no harm, so nothing may end for it
             known = isinstance(error, ConsumerError | Py4JError | OSError)
@@ -55,26 +55,28 @@ def warm_up(
     return False
 
 
-def _last_watermark(config: Config) -> tuple[str, int] | None:
+def _find_last_watermark(config: Config) -> tuple[str, int] | None:
     """Return a source's watermark topic and the offset of its last record."""
     captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
-    topics = [watermark_topic(config.kafka.prefix, source) for source in captured]
-    cluster = Cluster(config.kafka.bootstrap, config.kafka.options)
-    for topic, (first, end) in cluster.bounds(topics).items():
+    topics = [format_watermark_topic(config.kafka.prefix, source) for source in captured]
+    cluster = KafkaCluster(config.kafka.bootstrap, config.kafka.options)
+    for topic, (first, end) in cluster.fetch_bounds(topics).items():
         if end > first:
             return topic, end - 1
     return None
 
 
-def _run(spark: Any, pipeline: PipelineSettings, topic: str, last: int, ended: threading.Event) -> None:
+def _run_warmup_query(
+    spark: Any, pipeline: PipelineSettings, topic: str, last: int, ended: threading.Event
+) -> None:
     began = time.monotonic()
     run = f"{pipeline.name}-warming-{secrets.token_hex(4)}"
     receiver = ReportReceiver()
     try:
-        config = pipeline.task_config(run, f"{run}-0", {}, receiver.port, receiver.token)
+        config = pipeline.build_task_config(run, f"{run}-0", {}, receiver.port, receiver.token)
         config = replace(config, pipeline=run)  # a worker keeps connections for one run of a pipeline
         query = RunningQuery(spark, pipeline, config, {topic: last}, epochs={}, slots=pipeline.slots)
-        while query.active and query.look()[0] < 1 and time.monotonic() - began < LONGEST_S:
+        while query.active and query.read_progress()[0] < 1 and time.monotonic() - began < MAX_WARMUP_S:
             if ended.wait(0.2):
                 break
         query.stop()

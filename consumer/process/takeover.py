@@ -79,7 +79,7 @@ def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connection
         table = read_definition(source, spec.source, pipeline.prefix, spec.unit.topic)
         define_topic(spec, sessions, table)
     except UnitStoppedError as error:
-        sessions.get(0).stop_unit(spec.unit, spec.epoch, str(error), was=spec.was)
+        sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, str(error), was=spec.was)
         return str(error)
     log.info("definition read from the source", pipeline=pipeline.name, topic=spec.unit.topic)
     return None

@@ -18,31 +18,37 @@ from consumer.attempt.drivers.run import stop_topic
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.copy_desk import UnitCopies
-from consumer.process.operations.fencing import Fencing
-from consumer.process.operations.hands import Bounds, Hands, UnitTopics, failed, refused
-from consumer.process.operations.stretches import Stretches
-from consumer.process.operations.target_looks import TargetLooks
+from consumer.process.operations.fencing import UnitFencing
+from consumer.process.operations.hands import (
+    OffsetBounds,
+    TargetConnectionPool,
+    UnitTopics,
+    build_failure,
+    build_stop,
+)
+from consumer.process.operations.stretches import DirectApplier
+from consumer.process.operations.target_looks import TargetProbe
 from consumer.process.takeover import TakeoverResult, define_unit, take_unit
-from consumer.spark.active_units import Attempts
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
-from consumer.tables.discovery import Cluster
+from consumer.tables.discovery import KafkaCluster
 from consumer.units.messages import (
-    Check,
-    Checked,
-    Examine,
-    Examined,
-    Failed,
+    ApplyRange,
+    CheckTable,
     FenceUnit,
-    Follow,
-    Followed,
-    Take,
-    Took,
+    OperationFailed,
+    PrepareTarget,
+    ProbeStopped,
+    RangeApplied,
+    StoppedProbed,
+    TableChecked,
+    TakeOver,
+    TargetPrepared,
     UnitFenced,
-    Warm,
-    Warmed,
+    UnitTakenOver,
 )
-from consumer.units.unit import About
+from consumer.units.unit import UnitRef
 
 log = structlog.get_logger(__name__)
 
@@ -54,31 +60,31 @@ class UnitOperations:
     def __init__(
         self,
         pipeline: PipelineSettings,
-        attempts: Attempts,
+        attempts: AttemptLocks,
         seen: Callable[[str, str, int], None],
         copies: UnitCopies,
     ) -> None:
         """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
         self._pipeline = pipeline
-        self._topics = UnitTopics(Cluster(pipeline.bootstrap, pipeline.kafka_options), seen)
-        self._hands = Hands(pipeline)
+        self._topics = UnitTopics(KafkaCluster(pipeline.bootstrap, pipeline.kafka_options), seen)
+        self._hands = TargetConnectionPool(pipeline)
         self._copies = copies
-        self._stretches = Stretches(pipeline, copies.hint)
-        self._looks = TargetLooks(pipeline)
-        self._fencing = Fencing(pipeline, self._hands, attempts)
+        self._stretches = DirectApplier(pipeline, copies.find_copy_offset)
+        self._looks = TargetProbe(pipeline)
+        self._fencing = UnitFencing(pipeline, self._hands, attempts)
 
-    def bounds(self, topics: Iterable[str]) -> dict[str, Bounds]:
+    def fetch_bounds(self, topics: Iterable[str]) -> dict[str, OffsetBounds]:
         """Return topic → (first, next) offset. Raises TransientError."""
-        return self._topics.bounds(topics)
+        return self._topics.fetch_bounds(topics)
 
-    def abort(self, topic: str, assignment: int) -> None:
+    def abort_operation(self, topic: str, assignment: int) -> None:
         """Make the unit's running operation end soon, until the unit is forgotten."""
-        self._stretches.abort(topic, assignment)
+        self._stretches.abort_operation(topic, assignment)
 
-    def forget(self, topic: str, assignment: int) -> None:
+    def forget_unit(self, topic: str, assignment: int) -> None:
         """The unit is no longer here."""
-        self._stretches.forget(topic, assignment)
-        self._looks.forget(topic, assignment)
+        self._stretches.forget_unit(topic, assignment)
+        self._looks.forget_unit(topic, assignment)
 
     def close(self) -> None:
         """Close the connections of the hands that are free."""
@@ -86,156 +92,164 @@ class UnitOperations:
 
     # -- prepare
 
-    def warm(self, asked: Warm) -> Warmed | Failed:
+    def prepare_target(self, asked: PrepareTarget) -> TargetPrepared | OperationFailed:
         """Learn the topic's id, connect, and read the target table that a start will need."""
         unit = asked.unit
         try:
-            found = self._topics.described(unit)
+            found = self._topics.describe_topic(unit)
             if found is None:
-                return Failed(unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True)
-            self._topics.awaited(unit)
+                return OperationFailed(
+                    unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True
+                )
+            self._topics.fetch_expected_bounds(unit)
         except Exception as error:  # noqa: BLE001  # without its topic nothing can be done for it; see consumer.attempt.trouble
-            return replace(failed(unit, error), again=True, waits=False)
+            return replace(build_failure(unit, error), again=True, waits=False)
         try:
-            with self._hands.one() as sessions:
-                real = self._looks.real_table(sessions.get(0), unit)
-                return Warmed(unit.topic, unit.assignment, found.id, real)
+            with self._hands.borrow_connections() as sessions:
+                real = self._looks.read_real_table(sessions.get_connection(0), unit)
+                return TargetPrepared(unit.topic, unit.assignment, found.id, real)
         except TransientError as error:
-            return failed(unit, error)
+            return build_failure(unit, error)
         except Exception as error:  # noqa: BLE001  # the start meets it again, and the unit then waits for a person
             log.info("a unit's target table cannot be read", topic=unit.topic, error=str(error)[:300])
-            return Warmed(unit.topic, unit.assignment, found.id)
+            return TargetPrepared(unit.topic, unit.assignment, found.id)
 
     # -- start
 
-    def announce(self) -> None:
+    def queue_takeover(self) -> None:
         """A `take` has been asked for; it may have to wait for a hand."""
-        self._stretches.announce()
+        self._stretches.queue_takeover()
 
-    def take(self, asked: Take) -> Took | Failed:
+    def take_over(self, asked: TakeOver) -> UnitTakenOver | OperationFailed:
         """Raise the epoch; then apply what is missing, if it is little."""
         unit, began = asked.unit, time.monotonic()
-        with self._stretches.counted():
-            took = self._take(unit, asked.above, look=asked.look, here=asked.here)
-        if isinstance(took, Took):
+        with self._stretches.track_takeover():
+            took = self._take_over_unit(unit, asked.above, look=asked.look, here=asked.here)
+        if isinstance(took, UnitTakenOver):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
                 offset=took.offset, behind=took.behind, ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
 
-    def _take(self, unit: About, above: int, *, look: bool = False, here: bool = False) -> Took | Failed:
+    def _take_over_unit(
+        self, unit: UnitRef, above: int, *, look: bool = False, here: bool = False
+    ) -> UnitTakenOver | OperationFailed:
         try:
-            bounds = self._topics.present(unit)
-            with self._hands.one() as sessions:
+            bounds = self._topics.require_bounds(unit)
+            with self._hands.borrow_connections() as sessions:
                 taken = take_unit(
-                    sessions.get(0), self._pipeline, unit.topic, unit.topic_id, bounds,
+                    sessions.get_connection(0), self._pipeline, unit.topic, unit.topic_id, bounds,
                     assigned=unit.assignment, above=above,
                 )  # fmt: skip
                 if taken.refusal is not None:
-                    return refused(unit, taken.epoch, taken.refusal)
+                    return build_stop(unit, taken.epoch, taken.refusal)
                 try:
                     return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
-                    return self._given_up(unit, taken.epoch, error, sessions, taken.was)
+                    return self._record_failure(unit, taken.epoch, error, sessions, taken.was)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
-            return failed(unit, error)
+            return build_failure(unit, error)
 
     def _go_on(
         self,
-        unit: About,
+        unit: UnitRef,
         taken: TakeoverResult,
         end: int,
         sessions: ConnectionCache,
         *,
         look: bool,
         here: bool,
-    ) -> Took | Failed:
+    ) -> UnitTakenOver | OperationFailed:
         """Do what is left of a start once the epoch is raised."""
         debezium = unit.source in self._pipeline.debezium
-        refusal = self._topics.refusal(unit, debezium=debezium)
+        refusal = self._topics.find_topic_problem(unit, debezium=debezium)
         if refusal is not None:
             raise UnitStoppedError(refusal)
-        if look or self._looks.doubted(unit):  # else nobody waits for this look
-            why = self._looks.misfit(sessions.get(0), unit, taken.definition)
+        if look or self._looks.was_misfit(unit):  # else nobody waits for this look
+            why = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
             if why is not None:
                 raise UnitStoppedError(why)
-        lost = self._looks.lost(unit, taken.definition, taken.lowest.offset)
+        lost = self._looks.find_lost_rows(unit, taken.definition, taken.lowest.offset)
         if lost is not None and taken.lowest.offset + 1 >= end:
             raise lost  # else the attempt says it, or finds where a copy begins
         if taken.definition is None and debezium:
-            spec = self._stretches.spec(unit, taken.epoch, taken.was)
+            spec = self._stretches.build_spec(unit, taken.epoch, taken.was)
             refusal = define_unit(self._pipeline, spec, sessions)
             if refusal is not None:
-                return refused(unit, taken.epoch, refusal)
+                return build_stop(unit, taken.epoch, refusal)
         here = here or taken.gap or taken.was is not None or lost is not None
         return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
-    def _given_up(
-        self, unit: About, epoch: int, error: Exception, sessions: ConnectionCache, was: str | None = None
-    ) -> Failed:
+    def _record_failure(
+        self, unit: UnitRef, epoch: int, error: Exception, sessions: ConnectionCache, was: str | None = None
+    ) -> OperationFailed:
         """Record in the target what a unit waits for that we own; it waits all the same where that cannot be."""
-        trouble = replace(failed(unit, error), epoch=epoch)
+        trouble = replace(build_failure(unit, error), epoch=epoch)
         if trouble.waits:
             try:
-                stop_topic(self._stretches.spec(unit, epoch, was), sessions, trouble.error)
+                stop_topic(self._stretches.build_spec(unit, epoch, was), sessions, trouble.error)
             except Exception as failure:  # noqa: BLE001  # said here, and held in memory
                 log.error("a stop cannot be recorded", topic=unit.topic, error=str(failure)[:300])
-                sessions.drop(0)
+                sessions.drop_connection(0)
         return trouble
 
-    def follow(self, asked: Follow) -> Followed | Failed:
+    def apply_range(self, asked: ApplyRange) -> RangeApplied | OperationFailed:
         """Apply a stretch of what has come to a unit that is ours and that no query applies yet."""
         unit, start = asked.unit, asked.offset + 1
         try:
-            _, end = self._topics.present(unit)
-            if end <= start or self._stretches.of_no_use(unit):
-                return Followed(unit.topic, unit.assignment)
-            with self._hands.one() as sessions:
+            _, end = self._topics.require_bounds(unit)
+            if end <= start or self._stretches.is_aborted(unit):
+                return RangeApplied(unit.topic, unit.assignment)
+            with self._hands.borrow_connections() as sessions:
                 try:
-                    return self._stretches.follow(unit, asked.epoch, sessions, start, end)
+                    return self._stretches.apply_range(unit, asked.epoch, sessions, start, end)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
-                    return self._given_up(unit, asked.epoch, error, sessions)
+                    return self._record_failure(unit, asked.epoch, error, sessions)
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
-            return failed(unit, error)
+            return build_failure(unit, error)
 
     # -- look
 
-    def examine(self, asked: Examine) -> Examined:
+    def probe_stopped(self, asked: ProbeStopped) -> StoppedProbed:
         """Look at what a unit waits in front of: its topic, its target table, what the target's bookkeeping says of it."""
         unit = asked.unit
         try:
-            self._stretches.read_anew(unit.topic, unit.assignment)
-            found = self._topics.described(unit)
-            first = self._topics.bounds([unit.topic]).get(unit.topic, (-1, -1))[0]
-            with self._hands.one() as sessions:
-                seen, real = self._looks.in_front(sessions.get(0), unit)
-            copy = None if asked.copy is None else self._copies.look(unit, asked.copy, asked.why)
+            self._stretches.forget_definition(unit.topic, unit.assignment)
+            found = self._topics.describe_topic(unit)
+            first = self._topics.fetch_bounds([unit.topic]).get(unit.topic, (-1, -1))[0]
+            with self._hands.borrow_connections() as sessions:
+                seen, real = self._looks.probe_stopped(sessions.get_connection(0), unit)
+            copy = None if asked.copy is None else self._copies.check_needed_copy(unit, asked.copy, asked.why)
         except Exception as error:  # noqa: BLE001  # seen later, or tried then
             log.info("a waiting unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
-            return Examined(unit.topic, unit.assignment)
+            return StoppedProbed(unit.topic, unit.assignment)
         all_seen = repr((found, first, seen, copy and copy.digest))
         digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()
-        return Examined(
+        return StoppedProbed(
             unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real,
-            said=None if copy is None else copy.said, begun=copy is not None and copy.begun,
+            said=None if copy is None else copy.waiting_reason, begun=copy is not None and copy.has_begun,
         )  # fmt: skip
 
-    def check(self, asked: Check) -> Checked:
+    def check_table(self, asked: CheckTable) -> TableChecked:
         """Look whether the target table of a unit that runs still fits; where not, nothing of its epoch writes any more."""
         unit, why = asked.unit, None
         try:
-            split = self._topics.split(unit, debezium=unit.source in self._pipeline.debezium)
-            with self._hands.one() as sessions:
-                why = split or self._looks.unfit(sessions.get(0), unit)
+            split = self._topics.find_partitions_problem(
+                unit, debezium=unit.source in self._pipeline.debezium
+            )
+            with self._hands.borrow_connections() as sessions:
+                why = split or self._looks.explain_unfit(sessions.get_connection(0), unit)
                 if why is not None:
-                    sessions.get(0).stop_unit(ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why)
+                    sessions.get_connection(0).stop_unit(
+                        ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why
+                    )
         except Exception as error:  # noqa: BLE001  # it is looked at again
             log.info("a running unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
-        return Checked(unit.topic, unit.assignment, asked.epoch, why)
+        return TableChecked(unit.topic, unit.assignment, asked.epoch, why)
 
     # -- stop
 
-    def fence(self, asked: FenceUnit) -> UnitFenced:
+    def fence_unit(self, asked: FenceUnit) -> UnitFenced:
         """Fence the unit, for as long as it takes (consumer.process.operations.fencing)."""
         return self._fencing.fence(asked)

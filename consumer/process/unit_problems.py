@@ -6,9 +6,16 @@ import structlog
 
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.discovery import shown_table
-from consumer.units.messages import Event, Failed, Followed, Say, Took, Waits
-from consumer.units.supervision import drift
+from consumer.tables.discovery import format_topic_table
+from consumer.units.messages import (
+    LogWaiting,
+    OperationFailed,
+    PipelineEvent,
+    RangeApplied,
+    ReportEvent,
+    UnitTakenOver,
+)
+from consumer.units.supervision import describe_drift
 from schemas.findings import split_remedy
 
 log = structlog.get_logger(__name__)
@@ -18,34 +25,34 @@ class UnitProblems:
     def __init__(self, pipeline: PipelineSettings, status: StatusWriter) -> None:
         self._pipeline, self._status = pipeline, status
 
-    def waits(self, effect: Waits) -> None:
+    def log_wait(self, effect: LogWaiting) -> None:
         """A unit waits for one of them: said once, for it may wait for long."""
         seen, remedy = split_remedy(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
-            table=shown_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
+            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
         )  # fmt: skip
-        self._status.problem(f"unit {effect.topic} stopped", effect.why)
+        self._status.write_problem(f"unit {effect.topic} stopped", effect.why)
 
-    def ended(self, effect: Say) -> None:
+    def log_end(self, effect: ReportEvent) -> None:
         """A unit has ended, perhaps by itself."""
         if effect.error:
-            self._status.problem(f"unit {effect.topic} ended", effect.error)
+            self._status.write_problem(f"unit {effect.topic} ended", effect.error)
 
-    def came(self, event: Event) -> None:
+    def log_outcome(self, event: PipelineEvent) -> None:
         """Tell what there is to tell of what an operation came to."""
-        if isinstance(event, Failed) and not event.waits:
+        if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
                 "unit in trouble", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
                 again=event.again,
             )  # fmt: skip
-            self._status.problem(f"unit {event.topic} in trouble", event.error)
-        elif isinstance(event, Took):
-            self.displaced(event.topic, event.displaced)
-        elif isinstance(event, Followed) and event.report is not None:
-            self.displaced(event.topic, event.report.displaced)
+            self._status.write_problem(f"unit {event.topic} in trouble", event.error)
+        elif isinstance(event, UnitTakenOver):
+            self.report_displaced_rows(event.topic, event.displaced)
+        elif isinstance(event, RangeApplied) and event.report is not None:
+            self.report_displaced_rows(event.topic, event.report.displaced)
 
-    def displaced(self, topic: str, rows: int) -> None:
+    def report_displaced_rows(self, topic: str, rows: int) -> None:
         """Tell status of rows that had to make room, whoever's attempt it was."""
         if rows:
-            self._status.problem(*drift(topic, rows))
+            self._status.write_problem(*describe_drift(topic, rows))

@@ -6,7 +6,7 @@ import threading
 
 import msgspec
 
-from consumer.reporting.status_lines import Out
+from consumer.reporting.status_lines import TextStream
 from schemas.units import UnitCommand, UnitLine, WorkerEvent
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -18,11 +18,11 @@ def decode_command(line: bytes) -> UnitCommand:
     return _DECODE(line)
 
 
-def encode_event(unit: str, event: WorkerEvent) -> str:
+def encode_unit_event(unit: str, event: WorkerEvent) -> str:
     return _ENCODE(UnitLine(unit, event)).decode()
 
 
-def unit_name(pipeline: str, topic: str) -> str:
+def build_unit_name(pipeline: str, topic: str) -> str:
     return f"apply/{pipeline}/{topic}"
 
 
@@ -33,10 +33,10 @@ def split_name(unit: str) -> tuple[str, str] | None:
     return (pipeline, topic) if kind == "apply" and pipeline and topic else None
 
 
-class Lines:
+class LineWriter:
     """A text stream that several threads write whole lines to. A reader that is gone is no error."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: TextStream) -> None:
         self._out = out
         self._mutex = threading.Lock()
         self._gone = False
@@ -54,5 +54,5 @@ class Lines:
     def flush(self) -> None:
         """Every line is flushed when it is written."""
 
-    def say(self, unit: str, event: WorkerEvent) -> None:
-        self.write(encode_event(unit, event) + "\n")
+    def report_event(self, unit: str, event: WorkerEvent) -> None:
+        self.write(encode_unit_event(unit, event) + "\n")

@@ -11,21 +11,21 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from consumer.attempt.readers.kafka_reader import reader_settings
-from consumer.reporting.watermarks import SourceMarks
+from consumer.attempt.readers.kafka_reader import build_reader_settings
+from consumer.reporting.watermarks import SourceWatermarks
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import open_consumer
 from schemas.wire.codec import decode_watermark
-from schemas.wire.copies import CopyState, copy_of
-from schemas.wire.records import watermark_topic
+from schemas.wire.copies import CopyState, find_copy_state
+from schemas.wire.records import format_watermark_topic
 
 log = structlog.get_logger(__name__)
 
-POLL_S = 0.5
-LOOK_AGAIN_S = 5.0
+WATERMARK_POLL_S = 0.5
+TOPIC_RETRY_S = 5.0
 """How often a source's topic that does not exist yet, or could not be read, is looked for."""
-BACK = 30
+WATERMARKS_REREAD = 30
 """Watermarks read from before now: half a minute, so that a source that is quiet or has died is known at once."""
 
 
@@ -33,23 +33,23 @@ class SourceTimes:
     """The commit times that all sources' watermarks have reached; safe to ask from any thread."""
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
-        self._options = reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
+        self._options = build_reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
         self._prefix = kafka.prefix
         self._topics: dict[str, str] = {}
-        self._marks: dict[str, SourceMarks] = {}
+        self._marks: dict[str, SourceWatermarks] = {}
         self._mutex = threading.Lock()
         self._ended = threading.Event()
         self._next_look = 0.0
-        self._thread = threading.Thread(target=self._run, name="watermarks", daemon=True)
-        self.follow(sources)
+        self._thread = threading.Thread(target=self._run_thread, name="watermarks", daemon=True)
+        self.follow_sources(sources)
 
-    def follow(self, sources: Iterable[str]) -> None:
+    def follow_sources(self, sources: Iterable[str]) -> None:
         """Follow these sources, too. One that is followed already is not given up: what was said of it stays true."""
         names = list(sources)
         with self._mutex:
             for name in names:
-                self._marks.setdefault(name, SourceMarks())
-        self._topics = self._topics | {watermark_topic(self._prefix, name): name for name in names}
+                self._marks.setdefault(name, SourceWatermarks())
+        self._topics = self._topics | {format_watermark_topic(self._prefix, name): name for name in names}
 
     def start(self) -> None:
         self._thread.start()
@@ -59,81 +59,83 @@ class SourceTimes:
         if self._thread.is_alive():
             self._thread.join(5)
 
-    def seed(self, source: str, topic: str, last: int) -> None:
+    def seed_topic(self, source: str, topic: str, last: int) -> None:
         """Say that `topic` ended at `last` just now."""
         with self._mutex:
             if source in self._marks:
-                self._marks[source].seed(topic, last)
+                self._marks[source].seed_topic(topic, last)
 
-    def times(self, source: str, topic: str, applied: int) -> tuple[int, int]:
+    def get_times(self, source: str, topic: str, applied: int) -> tuple[int, int]:
         """Return (checkpoint_ts, resolved_ts) of a topic that is applied up to the offset `applied`; 0: unknown."""
         with self._mutex:
             marks = self._marks.get(source)
-            return (marks.checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
+            return (marks.compute_checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
 
-    def copy(self, source: str, db: str, table: str) -> CopyState | None:
+    def get_copy_state(self, source: str, db: str, table: str) -> CopyState | None:
         """Return what became of the last request to copy a table of a source; None: nothing is known of one."""
         with self._mutex:
             marks = self._marks.get(source)
-            return copy_of(marks.copies, db, table) if marks else None
+            return find_copy_state(marks.copies, db, table) if marks else None
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while not self._ended.is_set():
             try:
                 with contextlib.closing(open_consumer(self._options)) as consumer:
-                    self._follow(consumer)
+                    self._follow_topics(consumer)
             except Exception as error:  # of whatever source: the others' times are wanted, too
                 known = isinstance(error, KafkaException)
                 log.warning("watermarks cannot be read", error=str(error), exc_info=None if known else error)
-                self._ended.wait(LOOK_AGAIN_S)
+                self._ended.wait(TOPIC_RETRY_S)
 
-    def _follow(self, consumer: Any) -> None:
+    def _follow_topics(self, consumer: Any) -> None:
         followed: dict[str, int] = {}
         self._next_look = 0.0
         while not self._ended.is_set():
             if len(followed) < len(self._topics) and time.monotonic() >= self._next_look:
-                self._next_look = time.monotonic() + LOOK_AGAIN_S
-                self._look(consumer, followed)
-            for message in consumer.consume(500, timeout=POLL_S) if followed else ():
+                self._next_look = time.monotonic() + TOPIC_RETRY_S
+                self._follow_new_topics(consumer, followed)
+            for message in consumer.consume(500, timeout=WATERMARK_POLL_S) if followed else ():
                 error = message.error()
                 if error is None:
-                    self._take(message.topic(), message.value())
+                    self._take_watermark(message.topic(), message.value())
                     followed[message.topic()] = message.offset() + 1
                 elif error.code() != KafkaError._PARTITION_EOF:
-                    self._leave(consumer, followed, message.topic(), error)
+                    self._drop_topic(consumer, followed, message.topic(), error)
             if not followed:
-                self._ended.wait(POLL_S)
+                self._ended.wait(WATERMARK_POLL_S)
 
-    def _leave(self, consumer: Any, followed: dict[str, int], topic: str | None, error: Any) -> None:
+    def _drop_topic(self, consumer: Any, followed: dict[str, int], topic: str | None, error: Any) -> None:
         """Go on without the topic that cannot be read, for a while: the other sources' times are wanted."""
         if topic not in followed:
             raise KafkaException(error)
         log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
         del followed[topic]
-        self._next_look = time.monotonic() + LOOK_AGAIN_S
+        self._next_look = time.monotonic() + TOPIC_RETRY_S
         consumer.assign([TopicPartition(each, 0, at) for each, at in followed.items()])
 
-    def _look(self, consumer: Any, followed: dict[str, int]) -> None:
+    def _follow_new_topics(self, consumer: Any, followed: dict[str, int]) -> None:
         """Follow the topics that exist by now, from a little before their ends."""
-        existing: Mapping[str, Any] = consumer.list_topics(timeout=POLL_S * 10).topics
+        existing: Mapping[str, Any] = consumer.list_topics(timeout=WATERMARK_POLL_S * 10).topics
         found = [topic for topic in self._topics if topic in existing and topic not in followed]
         for topic in found:
             try:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=POLL_S * 10)
+                low, high = consumer.get_watermark_offsets(
+                    TopicPartition(topic, 0), timeout=WATERMARK_POLL_S * 10
+                )
             except KafkaException as error:
                 log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
                 continue
-            followed[topic] = max(low, high - BACK)
+            followed[topic] = max(low, high - WATERMARKS_REREAD)
         if found:
             consumer.assign([TopicPartition(topic, 0, at) for topic, at in followed.items()])
 
-    def _take(self, topic: str, raw: bytes | None) -> None:
+    def _take_watermark(self, topic: str, raw: bytes | None) -> None:
         if raw is None:
             return
         try:
             mark = decode_watermark(raw)
             with self._mutex:
-                self._marks[self._topics[topic]].fold(mark)
+                self._marks[self._topics[topic]].fold_watermark(mark)
         except Exception as error:  # of one source: its time stands still, the others' go on
             known = isinstance(error, EnvelopeError)
             log.warning(

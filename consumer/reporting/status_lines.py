@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from consumer.units.supervision import Watched
+from consumer.units.supervision import WatchedUnit
 
-INTERVAL_S = 1.0
+STATUS_INTERVAL_S = 1.0
 
 
-class Out(Protocol):
+class TextStream(Protocol):
     """A text stream, as far as it is needed."""
 
     def write(self, text: str, /) -> object: ...
@@ -28,42 +28,42 @@ class Out(Protocol):
 class StatusWriter:
     """Writes the lines. A reader that is gone is no error: the process ends when its stdin does."""
 
-    def __init__(self, pipeline: str, out: Out) -> None:
+    def __init__(self, pipeline: str, out: TextStream) -> None:
         self._pipeline = pipeline
-        self._out: Out = out
+        self._out: TextStream = out
         self._next = 0.0
         self._last: dict[str, Any] = {}
 
-    def tick(self, now: float, state: str, units: Mapping[str, Watched]) -> None:
+    def write_changes(self, now: float, state: str, units: Mapping[str, WatchedUnit]) -> None:
         """Write the status when it is time and something changed."""
         if now >= self._next:
-            self._next = now + INTERVAL_S
-            self.write(state, units)
+            self._next = now + STATUS_INTERVAL_S
+            self.write_status(state, units)
 
-    def write(self, state: str, units: Mapping[str, Watched]) -> None:
+    def write_status(self, state: str, units: Mapping[str, WatchedUnit]) -> None:
         """Write the status unless it is the one written last."""
         line = {
             "kind": "status",
             "state": state,
-            "units": {topic: _facts(unit) for topic, unit in sorted(units.items())},
+            "units": {topic: _build_unit_status(unit) for topic, unit in sorted(units.items())},
             "applied": sum(unit.applied for unit in units.values()),
         }
         if line != self._last:
             self._last = line
-            self._emit(line)
+            self._write_line(line)
 
-    def problem(self, what: str, why: str) -> None:
-        self._emit({"kind": "problem", "what": what, "why": why})
+    def write_problem(self, what: str, why: str) -> None:
+        self._write_line({"kind": "problem", "what": what, "why": why})
 
-    def _emit(self, line: Mapping[str, Any]) -> None:
+    def _write_line(self, line: Mapping[str, Any]) -> None:
         try:
             self._out.write(json.dumps({"pipeline": self._pipeline, **line}, ensure_ascii=False) + "\n")
             self._out.flush()
         except (BrokenPipeError, ValueError):
-            self._out = _Nowhere()
+            self._out = _NullStream()
 
 
-class _Nowhere:
+class _NullStream:
     """Drops the lines once their reader is gone."""
 
     def write(self, _text: str, /) -> int:
@@ -73,7 +73,7 @@ class _Nowhere:
         """Nothing to flush."""
 
 
-def _facts(unit: Watched) -> dict[str, Any]:
+def _build_unit_status(unit: WatchedUnit) -> dict[str, Any]:
     return {
         name: value for name, value in msgspec.to_builtins(unit).items() if value != "" or name != "message"
     }

@@ -17,44 +17,44 @@ from dataclasses import dataclass, field
 from schemas.wire.copies import CopyState
 from schemas.wire.records import Watermark
 
-MOST = 128
+MAX_TOPIC_ENTRIES = 128
 """Entries kept per topic: two minutes of a busy topic exactly, and hours of a backlog more coarsely."""
 
-UNKNOWN = 0
+UNKNOWN_TIME = 0
 
 
 @dataclass(slots=True)
-class TopicMarks:
+class TopicWatermarks:
     """`ends` rises; `before[i]`: source time that holds for who has applied less than `ends[i]`."""
 
     ends: list[int] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
 
-    def add(self, end: int, before: int) -> None:
+    def add_watermark(self, end: int, before: int) -> None:
         if self.ends and end < self.ends[-1]:  # the topic was made again: nothing that was known holds
-            self.ends, self.before, before = [], [], UNKNOWN
+            self.ends, self.before, before = [], [], UNKNOWN_TIME
         if not self.ends or end > self.ends[-1]:
             self.ends.append(end)
             self.before.append(before)
-        if len(self.ends) > MOST:
-            self._thin()
+        if len(self.ends) > MAX_TOPIC_ENTRIES:
+            self._halve_entries()
 
-    def _thin(self) -> None:
+    def _halve_entries(self) -> None:
         half = len(self.ends) // 4 * 2  # pairs only
         self.ends[:half] = self.ends[1:half:2]
         self.before[:half] = self.before[0 : half - 1 : 2]
 
 
 @dataclass(slots=True)
-class SourceMarks:
+class SourceWatermarks:
     """The sum of what the watermarks of one source have said so far. `resolved_ts`: captured up to. `copies`: "db.table" → of the last one."""
 
     gen: int = 0
-    resolved_ts: int = UNKNOWN
-    topics: dict[str, TopicMarks] = field(default_factory=dict)
+    resolved_ts: int = UNKNOWN_TIME
+    topics: dict[str, TopicWatermarks] = field(default_factory=dict)
     copies: Mapping[str, CopyState] = field(default_factory=dict)
 
-    def fold(self, mark: Watermark) -> None:
+    def fold_watermark(self, mark: Watermark) -> None:
         """Take the next watermark of the topic; one of a capture unit that has been replaced says nothing."""
         if mark.gen < self.gen:
             return
@@ -62,22 +62,22 @@ class SourceMarks:
         for topic, last in mark.topics.items():
             known = self.topics.get(topic)
             if known is None:
-                self.seed(topic, last)
+                self.seed_topic(topic, last)
             else:
-                known.add(last, self.resolved_ts)
+                known.add_watermark(last, self.resolved_ts)
         self.resolved_ts = max(self.resolved_ts, mark.commit_ts_ms)
         self.copies = mark.copies
 
-    def seed(self, topic: str, last: int) -> None:
+    def seed_topic(self, topic: str, last: int) -> None:
         """Say that `topic`'s last offset was at most `last` at every watermark folded so far."""
         if topic not in self.topics:
-            self.topics[topic] = TopicMarks([last], [UNKNOWN])
+            self.topics[topic] = TopicWatermarks([last], [UNKNOWN_TIME])
 
-    def checkpoint(self, topic: str, applied: int) -> int:
+    def compute_checkpoint(self, topic: str, applied: int) -> int:
         """Return the source time up to which everything of `topic` is applied when `applied` is its last applied
-        offset (-1: none). UNKNOWN (0) until enough has been seen."""
+        offset (-1: none). UNKNOWN_TIME (0) until enough has been seen."""
         known = self.topics.get(topic)
         if known is None:
-            return UNKNOWN
+            return UNKNOWN_TIME
         at = bisect_right(known.ends, applied)
         return self.resolved_ts if at == len(known.ends) else known.before[at]

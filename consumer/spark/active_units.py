@@ -3,7 +3,7 @@
 One small file, replaced whole; workers look at it before each topic and after each slice (a stat, and a read when it
 has changed). It is a courtesy, not a fence: a worker that has not looked yet is stopped by the epoch in the target.
 
-`Attempts` tells whether an attempt still runs anywhere on this machine when the target cannot be asked: each holds
+`AttemptLocks` tells whether an attempt still runs anywhere on this machine when the target cannot be asked: each holds
 a lock on its topic's byte of one file, which the kernel takes back when the process ends, whatever it ended of. A process does not see
 its own locks: it counts its attempts.
 """
@@ -31,7 +31,7 @@ _FLOCK = "hhqqi4x"
 """`struct flock` of Linux on 64 bits: type, whence, start, length, pid."""
 
 
-def post(path: Path, epochs: Mapping[str, int]) -> None:
+def write_active_units(path: Path, epochs: Mapping[str, int]) -> None:
     """Say that exactly these units (topic → epoch) are applied by the query whose board `path` is."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(msgspec.json.encode(epochs))
@@ -41,7 +41,7 @@ def post(path: Path, epochs: Mapping[str, int]) -> None:
     fresh.replace(path)
 
 
-class BoardReader:
+class ActiveUnitsReader:
     """A worker's view of a board. No board means no units."""
 
     def __init__(self, path: str) -> None:
@@ -49,7 +49,7 @@ class BoardReader:
         self._seen: tuple[int, int] | None = None
         self._epochs: dict[str, int] = {}
 
-    def epoch(self, topic: str) -> int | None:
+    def get_epoch(self, topic: str) -> int | None:
         """Return the epoch under which `topic` is to be applied now; None: it is not."""
         try:
             found = os.stat(self._path)  # noqa: PTH116 - in the hot path
@@ -62,7 +62,7 @@ class BoardReader:
         return self._epochs.get(topic)
 
 
-class Attempts:
+class AttemptLocks:
     """The lock file of a pipeline's attempts: one instance a process."""
 
     def __init__(self, path: str) -> None:
@@ -79,9 +79,9 @@ class Attempts:
         self._mutex = threading.Lock()
 
     @contextmanager
-    def running(self, topic: str) -> Iterator[None]:
+    def lock_attempt(self, topic: str) -> Iterator[None]:
         """Hold the lock during an attempt. Never waits: attempts may overlap, the target tells them apart."""
-        at = _byte(topic)
+        at = _compute_lock_byte(topic)
         with self._mutex:
             self._here[topic] += 1
         fcntl.lockf(self._file, fcntl.LOCK_SH, 1, at)
@@ -92,9 +92,9 @@ class Attempts:
             with self._mutex:
                 self._here[topic] -= 1
 
-    def holder(self, topic: str) -> int | None:
+    def find_holder(self, topic: str) -> int | None:
         """Return the number of a process in which an attempt of `topic` runs, this one's last; None: there is none."""
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _byte(topic), 1, 0)
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _compute_lock_byte(topic), 1, 0)
         kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         if kind != fcntl.F_UNLCK:
             return int(pid)
@@ -104,6 +104,6 @@ class Attempts:
         os.close(self._file)
 
 
-def _byte(topic: str) -> int:
+def _compute_lock_byte(topic: str) -> int:
     """Two topics of one byte would only be waited for together."""
     return xxhash.xxh64_intdigest(topic.encode()) >> 2

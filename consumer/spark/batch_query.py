@@ -13,12 +13,12 @@ from typing import Any
 
 import structlog
 
-from consumer.spark.active_units import Attempts
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings, TaskConfig
-from consumer.spark.query import Stretch, start_batches
+from consumer.spark.query import TopicRange, start_batches
 from consumer.spark.query_handle import DRAIN_S, RunningQuery
 from consumer.spark.task import apply_all
-from consumer.spark.worker import Worker
+from consumer.spark.worker import QueryWorker
 
 log = structlog.get_logger(__name__)
 
@@ -26,23 +26,23 @@ log = structlog.get_logger(__name__)
 class DriverTask:
     """The function that `foreachBatch` calls, batch after batch, in a thread of the driver."""
 
-    def __init__(self, config: TaskConfig, attempts: Attempts) -> None:
+    def __init__(self, config: TaskConfig, attempts: AttemptLocks) -> None:
         self._config = config
-        self._worker = Worker(config, attempts)
+        self._worker = QueryWorker(config, attempts)
         self._busy = threading.Lock()
         self._closed = False
 
-    def __call__(self, batch: list[Stretch]) -> None:
+    def __call__(self, batch: list[TopicRange]) -> None:
         """Apply the units of `batch` that are on the query's board. Trouble of a unit is in its report and ends nothing else."""
         with self._busy:
             if not self._closed:
-                read = self._worker.read  # nothing, of a unit that is not on the board
+                read = self._worker.read_records  # nothing, of a unit that is not on the board
                 groups = ((topic, read(topic, first, last + 1)) for topic, first, last in batch)
                 apply_all(self._worker, self._config, groups)
             if self._closed:
                 self._worker.close()
 
-    def close(self, patience: float) -> None:
+    def stop_applying(self, patience: float) -> None:
         """Apply nothing more. A batch that is under way is waited for, `patience` seconds: Spark's stop does not end it."""
         self._closed = True
         if not self._busy.acquire(timeout=patience):  # it closes what it uses itself
@@ -57,11 +57,11 @@ class DriverTask:
 class BatchQuery(RunningQuery):
     """`attempts`: this process's own. See RunningQuery."""
 
-    def __init__(self, *arguments: Any, attempts: Attempts, **more: Any) -> None:
+    def __init__(self, *arguments: Any, attempts: AttemptLocks, **more: Any) -> None:
         self._attempts = attempts
         super().__init__(*arguments, **more)
 
-    def _start(
+    def _start_query(
         self,
         spark: Any,
         pipeline: PipelineSettings,
@@ -80,5 +80,5 @@ class BatchQuery(RunningQuery):
             checkpoints=self._folder / "checkpoint",
         )
 
-    def _ended(self) -> None:
-        self._task.close(DRAIN_S)
+    def _finish_query(self) -> None:
+        self._task.stop_applying(DRAIN_S)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from consumer.spark.query import java_of, session_settings, start_session
+from consumer.spark.query import build_session_settings, get_java_process, start_session
 
 MADE_WITHIN_S = 180.0
 """Seconds that Spark may take for its first batches, and Java to write the archive when it ends."""
@@ -27,16 +27,16 @@ def archive_file() -> Path:
     return Path(sys.prefix) / "spark-classes.jsa"
 
 
-def java_options() -> list[str]:
+def list_archive_options() -> list[str]:
     """Return what makes Java use the archive; nothing where there is none. It is silent about one that does not fit."""
     file = archive_file()
     return [f"-XX:SharedArchiveFile={file}", *_SILENT] if file.exists() else []
 
 
-def make() -> bool:
+def make_class_archive() -> bool:
     """Make the archive, unless there is one of this Java and this PySpark; whether it was made. Raises OSError, RuntimeError."""
     file, says = archive_file(), archive_file().with_suffix(".txt")
-    wanted = _made_of()
+    wanted = _describe_inputs()
     if file.exists() and says.exists() and says.read_text() == wanted:
         return False
     file.unlink(missing_ok=True)  # no start from here on may use it
@@ -51,7 +51,7 @@ def make() -> bool:
     return True
 
 
-def _made_of() -> str:
+def _describe_inputs() -> str:
     """Return what an archive depends on, as text."""
     home = os.environ.get("JAVA_HOME")  # as Spark looks for it
     command = [str(Path(home) / "bin" / "java") if home else "java", "-version"]
@@ -68,7 +68,7 @@ def _run_spark(folder: Path, archive: Path) -> None:
     """
     quiet = folder / "log4j2.properties"
     quiet.write_text("rootLogger.level = off\n")
-    settings = session_settings(
+    settings = build_session_settings(
         master="local[2,4]",
         memory="1g",
         jars=None,
@@ -79,10 +79,10 @@ def _run_spark(folder: Path, archive: Path) -> None:
     del settings["spark.jars.packages"]  # classes that are not on Java's own path are not archived
     session = start_session(settings)
     session.sparkContext.setLogLevel("OFF")
-    java = java_of(session)
+    java = get_java_process(session)
     rows = session.readStream.format("rate").option("rowsPerSecond", 10).load()
     query = (
-        rows.mapInArrow(_unchanged, rows.schema)
+        rows.mapInArrow(_return_unchanged, rows.schema)
         .writeStream.format("noop")
         .trigger(processingTime="0 seconds")
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -102,13 +102,13 @@ def _run_spark(folder: Path, archive: Path) -> None:
         raise RuntimeError("Java wrote no archive of its classes")
 
 
-def _unchanged(batches: object) -> object:
+def _return_unchanged(batches: object) -> object:
     return batches
 
 
 if __name__ == "__main__":
     try:
-        made = make()
+        made = make_class_archive()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"Spark starts slower, for there is no archive of its classes: {error}\n")
     else:

@@ -50,7 +50,7 @@ class QuickAckReader(io.RawIOBase):
         super().close()
 
 
-def patch(daemon: Any, version: str) -> bool:
+def patch_daemon(daemon: Any, version: str) -> bool:
     """Patch `pyspark.daemon`; returns False where its inside is not the one these patches were made for."""
     if version != PATCHED_VERSION or sys.version_info < (3, 11) or not hasattr(socket, "TCP_QUICKACK"):
         return False
@@ -67,7 +67,7 @@ def patch(daemon: Any, version: str) -> bool:
     return True
 
 
-def preload() -> None:
+def import_worker_modules() -> None:
     """Import what every worker needs; a dialect whose driver is not installed is only missing where it is needed."""
     for name in PRELOADED:
         importlib.import_module(name)
@@ -85,8 +85,8 @@ def main() -> None:
     from consumer.logs import log_to_stderr
 
     log_to_stderr()  # a worker's warnings are lines like all others
-    preload()
-    patch(daemon, pyspark.__version__)
+    import_worker_modules()
+    patch_daemon(daemon, pyspark.__version__)
     # The daemon's objects never die: out of the way of the collection that each worker runs after each task.
     gc.collect()
     gc.freeze()

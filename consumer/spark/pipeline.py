@@ -8,19 +8,19 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.errors import TransientError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.discovery import debezium_table, select_topics
+from consumer.tables.discovery import find_debezium_table, select_topics
 from consumer.tables.router import TableRoute
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, KafkaConfig, PipelineConfig, SourceConfig, TargetConfig
 from schemas.errors import EnvelopeError
 from schemas.table.names import TableName
-from schemas.wire.debezium import Modes
-from schemas.wire.records import origin_of_topic, source_topic
-from schemas.wire.topic_tables import TopicTables, topic_tables
+from schemas.wire.debezium import ConnectorModes
+from schemas.wire.records import format_source_topic, parse_topic_origin
+from schemas.wire.topic_tables import TopicTables, make_topic_tables
 
 WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)
 """What goes into one commit of a target of whole batches, at most: each commit makes files, and what is in it is in the driver's memory."""
@@ -72,11 +72,11 @@ class PipelineSettings:
     tables: TopicTables | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, config: Config, name: str, slots: int) -> PipelineSettings:
+    def from_config(cls, config: Config, name: str, slots: int) -> PipelineSettings:
         """Raises KeyError when there is no pipeline `name`."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
-        batches = target_kind(target.type).batches
+        batches = find_target_kind(target.type).batches
         return cls(
             name=name,
             config=pipeline.model_copy(update={"lanes": 1}) if batches else pipeline,
@@ -88,12 +88,12 @@ class PipelineSettings:
             state_dir=config.state_dir / "apply" / name,
             slots=slots,
             kafka=config.kafka,
-            routes=routes_of(config, pipeline),
-            debezium=debezium_sources(config, pipeline.sources),
-            tables=topic_tables(config.kafka),
+            routes=build_pipeline_routes(config, pipeline),
+            debezium=select_debezium_sources(config, pipeline.sources),
+            tables=make_topic_tables(config.kafka),
         )
 
-    def select(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
+    def select_topics(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
         """Return topic → source of what the pipeline applies of the topics `topics`. `assigned`: topic → table, of those that rowlock writes."""
         return select_topics(
             topics,
@@ -104,22 +104,22 @@ class PipelineSettings:
             debezium={name: source.tables for name, source in self.debezium.items()},
         )
 
-    def source_of(self, topic: str) -> str | None:
+    def find_source(self, topic: str) -> str | None:
         """Return the source of a table's topic; None: it is none of the pipeline's."""
-        origin = origin_of_topic(topic)
+        origin = parse_topic_origin(topic)
         if origin is None or origin[0] != self.prefix or origin[1] not in self.config.sources:
             return None
         return origin[1]
 
-    def table_of(self, source: str, topic: str) -> TableName | None:
+    def find_table(self, source: str, topic: str) -> TableName | None:
         """Return the table of a topic; None: no record of capture names it, or Debezium writes it and it is not selected. Raises TransientError."""
         if (debezium := self.debezium.get(source)) is not None:
-            head = source_topic(self.prefix, source) + "."
-            return debezium_table(topic.removeprefix(head), debezium.tables)
+            head = format_source_topic(self.prefix, source) + "."
+            return find_debezium_table(topic.removeprefix(head), debezium.tables)
         if self.tables is None:
             return None
         try:
-            return self.tables.of([source], [topic]).get(topic)
+            return self.tables.find_tables([source], [topic]).get(topic)
         except (KafkaException, EnvelopeError) as error:
             raise TransientError(
                 f"{topic}: the record of capture that names its table cannot be read: {error}"
@@ -139,9 +139,9 @@ class PipelineSettings:
     @property
     def layout(self) -> str:
         """The layout of a unit that has no progress yet, as it is stored."""
-        return initial_layout(self.routes, self.config.lanes).encode()
+        return build_initial_layout(self.routes, self.config.lanes).encode()
 
-    def spec(
+    def build_unit_spec(
         self,
         topic: str,
         source: str,
@@ -168,13 +168,13 @@ class PipelineSettings:
             assigned=assigned,
             real=real,
             on_drop=self.config.on_drop,
-            debezium=modes_of(self.debezium.get(source)),
+            debezium=build_connector_modes(self.debezium.get(source)),
             batches=self.batches,
-            table_of=self.table_of if self.batches else None,
+            table_of=self.find_table if self.batches else None,
             scratch=str(self.state_dir.resolve() / "scratch"),
         )
 
-    def task_config(
+    def build_task_config(
         self, run: str, query: str, units: Mapping[str, UnitSpec], report_port: int, report_token: str
     ) -> TaskConfig:
         """Return what the query `query` of the run `run` hands to its workers; it puts its board in itself."""
@@ -193,24 +193,24 @@ class PipelineSettings:
         )
 
 
-def routes_of(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:
+def build_pipeline_routes(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:
     """Return the routes of a pipeline; into topics, where its target takes events."""
-    events = target_kind(config.targets[pipeline.target].type).events
+    events = find_target_kind(config.targets[pipeline.target].type).events
     kinds = {name: config.sources[name].type for name in pipeline.sources} if events else None
-    return TableRoute.all_of(pipeline, topics=kinds)
+    return TableRoute.build_routes(pipeline, topics=kinds)
 
 
-def debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
+def select_debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
     """Return those of the sources `names` whose topics Debezium writes."""
     chosen = {name: config.sources[name] for name in names}
     return {name: source for name, source in chosen.items() if source.events == "debezium"}
 
 
-def modes_of(source: SourceConfig | None) -> Modes | None:
+def build_connector_modes(source: SourceConfig | None) -> ConnectorModes | None:
     """Return how the connector of a source of Debezium's is set; None: rowlock captures it."""
     if source is None or source.events != "debezium":
         return None
-    return Modes(
+    return ConnectorModes(
         decimal_strings=source.decimals == "string",
         binaries="bytes" if source.binaries == "base64" else source.binaries,
         times=source.times is not None,

@@ -23,7 +23,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+SPARK_KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 JARS_ENV = "ROWLOCK_SPARK_JARS"
 """Comma-separated jars of Spark's Kafka source, given by whoever starts this process; without it Spark fetches them."""
 
@@ -40,7 +40,7 @@ CATCH_UP_PER_TRIGGER = 500_000
 """The same of a query with nothing but backlogs in it. Each batch begins and ends with half a second of idle lanes."""
 
 ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
-Stretch = tuple[str, int, int]
+TopicRange = tuple[str, int, int]
 """(topic, first offset, last offset)."""
 
 
@@ -56,7 +56,7 @@ def set_environment(env: dict[str, str]) -> None:
         env["PYTHONPATH"] = os.pathsep.join([root, *paths])
 
 
-def session_settings(
+def build_session_settings(
     *,
     master: str,
     memory: str,
@@ -95,7 +95,7 @@ def session_settings(
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.sql.streaming.stopTimeout": "20s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-        **({"spark.jars": jars} if jars else {"spark.jars.packages": SPARK_KAFKA}),
+        **({"spark.jars": jars} if jars else {"spark.jars.packages": SPARK_KAFKA_PACKAGE}),
     }
 
 
@@ -117,7 +117,7 @@ JAVA_ENDED = 4
 JAVA_LOOK_S = 1.0
 
 
-def java_of(session: Any) -> subprocess.Popen[bytes]:
+def get_java_process(session: Any) -> subprocess.Popen[bytes]:
     """Return the Java process that `session` drives."""
     process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
     return process
@@ -143,7 +143,7 @@ def end_with_java(
     return thread
 
 
-def slots_of(master: str) -> int:
+def parse_slots(master: str) -> int:
     """Return N of `local[N,F]`; 2 for another master.
 
     Raises ValueError for a local master where one dead Python worker would end the query.
@@ -159,23 +159,23 @@ def slots_of(master: str) -> int:
     return int(number) if number.strip().isdigit() else os.cpu_count() or 2
 
 
-MOST_SLOTS = 16
+MAX_SLOTS = 16
 
 
-def assigned_master(master: str, queries: int) -> str:
-    """Return the local master for a session of `queries` queries at once: slots for each, up to MOST_SLOTS.
+def build_local_master(master: str, queries: int) -> str:
+    """Return the local master for a session of `queries` queries at once: slots for each, up to MAX_SLOTS.
 
     Spark gives a free slot to whoever asked first, so that a batch with a backlog would hold up everybody else's events;
     the machine's own scheduler shares the processors better. Other masters stay as they are.
     """
     if not master.startswith("local["):
         return master
-    slots = slots_of(master)
+    slots = parse_slots(master)
     _, _, failures = master[len("local[") : -1].partition(",")
-    return f"local[{max(slots, min(slots * queries, MOST_SLOTS))},{failures}]"
+    return f"local[{max(slots, min(slots * queries, MAX_SLOTS))},{failures}]"
 
 
-def kafka_options(
+def build_kafka_options(
     bootstrap: str,
     starting: Mapping[str, int],
     options: Mapping[str, str],
@@ -203,12 +203,12 @@ def kafka_options(
         "kafka.max.poll.records": "5000",
         "kafka.fetch.max.bytes": str(16 << 20),
         "kafka.max.partition.fetch.bytes": str(8 << 20),
-        **{f"kafka.{name}": value for name, value in java_options(options).items()},
+        **{f"kafka.{name}": value for name, value in to_java_options(options).items()},
         **extra,
     }
 
 
-def java_options(options: Mapping[str, str]) -> dict[str, str]:
+def to_java_options(options: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's security settings in the Java client's names; others are left out.
 
     Certificates: PEM files work in both (`ssl.ca.location` → a PEM truststore).
@@ -233,11 +233,11 @@ def start_query(
     session: Any, *, name: str, options: Mapping[str, str], task: ArrowTask, slots: int, checkpoints: Path
 ) -> Any:
     """Start a query whose tasks apply, and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
-    frame = _records(session, options).coalesce(slots).mapInArrow(task, "applied long")
+    frame = _read_records(session, options).coalesce(slots).mapInArrow(task, "applied long")
     return (
         frame.writeStream.format("noop")
         .queryName(name)
-        .option("checkpointLocation", _fresh(checkpoints))
+        .option("checkpointLocation", _make_fresh_name(checkpoints))
         .option("asyncProgressTrackingEnabled", "true")
         .option("asyncProgressTrackingCheckpointIntervalMs", "1000")
         .trigger(processingTime="0 seconds")
@@ -250,42 +250,42 @@ def start_batches(
     *,
     name: str,
     options: Mapping[str, str],
-    each: Callable[[list[Stretch]], None],
+    each: Callable[[list[TopicRange]], None],
     every: float,
     slots: int,
     checkpoints: Path,
 ) -> Any:
     """Start a query of whose micro-batches `each` is told in the driver, `every` so many seconds, and return it."""
     return (
-        _records(session, options)
+        _read_records(session, options)
         .coalesce(slots)
-        .writeStream.foreachBatch(lambda frame, _number: each(stretches(frame)))
+        .writeStream.foreachBatch(lambda frame, _number: each(list_topic_ranges(frame)))
         .queryName(name)
-        .option("checkpointLocation", _fresh(checkpoints))
+        .option("checkpointLocation", _make_fresh_name(checkpoints))
         .trigger(processingTime=f"{round(every * 1000)} milliseconds")
         .start()
     )
 
 
-def stretches(frame: Any) -> list[Stretch]:
+def list_topic_ranges(frame: Any) -> list[TopicRange]:
     """Return what a micro-batch has of each topic. The records stay where they are: only topics and offsets come to the driver."""
     offsets = frame.select("topic", "offset").toArrow().group_by("topic")
     found = offsets.aggregate([("offset", "min"), ("offset", "max")]).to_pydict()
     return sorted(zip(found["topic"], found["offset_min"], found["offset_max"], strict=True))
 
 
-def _records(session: Any, options: Mapping[str, str]) -> Any:
+def _read_records(session: Any, options: Mapping[str, str]) -> Any:
     return session.readStream.format("kafka").options(**options).load().select("topic", "offset", "value")
 
 
-def _fresh(checkpoints: Path) -> str:
+def _make_fresh_name(checkpoints: Path) -> str:
     """Return the name of a new folder in `checkpoints`, where nothing else is left."""
     shutil.rmtree(checkpoints, ignore_errors=True)
     checkpoints.mkdir(parents=True, exist_ok=True)
     return str(checkpoints / uuid.uuid4().hex)
 
 
-def cause(lines: list[str]) -> str:
+def find_cause(lines: list[str]) -> str:
     """Return the last line of a Java or Python trace that says something."""
     said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
     errors = [line for line in said if "Error" in line or "Exception" in line]

@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
-from consumer.spark.active_units import post
+from consumer.spark.active_units import write_active_units
 from consumer.spark.pipeline import PipelineSettings, TaskConfig
-from consumer.spark.query import MAX_OFFSETS_PER_TRIGGER, cause, kafka_options, start_query
+from consumer.spark.query import MAX_OFFSETS_PER_TRIGGER, build_kafka_options, find_cause, start_query
 from consumer.spark.task import run_task
 
 log = structlog.get_logger(__name__)
@@ -50,13 +50,15 @@ class RunningQuery:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._board = self._folder / "board"
         self._epochs = dict(epochs)
-        post(self._board, epochs)
-        options = kafka_options(
+        write_active_units(self._board, epochs)
+        options = build_kafka_options(
             pipeline.bootstrap, starting, pipeline.kafka_options, {}, per_trigger=per_trigger
         )
-        self._query = self._start(spark, pipeline, replace(config, board=str(self._board)), options, slots)
+        self._query = self._start_query(
+            spark, pipeline, replace(config, board=str(self._board)), options, slots
+        )
 
-    def _start(
+    def _start_query(
         self,
         spark: Any,
         pipeline: PipelineSettings,
@@ -73,57 +75,57 @@ class RunningQuery:
             checkpoints=self._folder / "checkpoint",
         )
 
-    def post(self, epochs: Mapping[str, int]) -> None:
+    def post_active_units(self, epochs: Mapping[str, int]) -> None:
         """From now on the query applies exactly these units (topic → epoch)."""
         if epochs != self._epochs:
             self._epochs = dict(epochs)
-            post(self._board, epochs)
+            write_active_units(self._board, epochs)
 
     @property
     def active(self) -> bool:
         return bool(self._query.isActive)
 
-    def cause(self) -> str:
+    def explain_end(self) -> str:
         """Return what a query that is no longer active died of."""
         error = self._query.exception()
-        return cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
+        return find_cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
 
-    def look(self) -> tuple[int, dict[str, int], bool]:
+    def read_progress(self) -> tuple[int, dict[str, int], bool]:
         """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
         idle = not self._query.status["isTriggerActive"]
-        return (*_finished(self._query), idle)
+        return (*_get_finished_offsets(self._query), idle)
 
     def stop(self) -> None:
         """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
 
         Spark's stop alone would cancel the running task in the middle of its transactions.
         """
-        self.post({})
+        self.post_active_units({})
         try:
             if self._query.isActive:
                 self._wait_for_batch()
                 self._query.stop()
         except Exception as error:  # noqa: BLE001  # py4j raises what the query died of; it is gone either way
             log.warning(
-                "the query died while stopping", query=self.name, error=cause(str(error).splitlines())
+                "the query died while stopping", query=self.name, error=find_cause(str(error).splitlines())
             )
-        self._ended()
+        self._finish_query()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ended(self) -> None:
+    def _finish_query(self) -> None:
         """The query has been stopped."""
 
     def _wait_for_batch(self) -> None:
         deadline = time.monotonic() + DRAIN_S
-        before = _batch(self._query)
+        before = _get_last_batch(self._query)
         while time.monotonic() < deadline and self._query.isActive:
-            if not self._query.status["isTriggerActive"] or _batch(self._query) != before:
+            if not self._query.status["isTriggerActive"] or _get_last_batch(self._query) != before:
                 return
             time.sleep(0.02)
         log.warning("the batch in flight did not end in time", query=self.name, seconds=DRAIN_S)
 
 
-def _batch(query: Any) -> int:
+def _get_last_batch(query: Any) -> int:
     """Return the last finished batch, -1 before the first.
 
     Asked of the JVM's object: PySpark's `lastProgress` copies all of it, over a hundred calls, several times a second.
@@ -132,7 +134,7 @@ def _batch(query: Any) -> int:
     return -1 if progress is None else int(progress.batchId())
 
 
-def _finished(query: Any) -> tuple[int, dict[str, int]]:
+def _get_finished_offsets(query: Any) -> tuple[int, dict[str, int]]:
     """Return the last finished batch (-1 before the first) and topic → next offset behind it."""
     progress = query._jsq.lastProgress()
     if progress is None:

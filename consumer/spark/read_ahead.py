@@ -26,13 +26,13 @@ def read_ahead(batches: Iterable[Any], *, full: int = FULL, depth: int = DEPTH) 
     source = iter(batches)
     for batch in source:
         if batch.num_rows >= full:
-            yield from _ahead(batch, source, depth)
+            yield from _read_ahead(batch, source, depth)
             return
         yield batch
 
 
-def _ahead(first: Any, source: Iterator[Any], depth: int) -> Iterator[Any]:
-    reader = _Reader(source, depth)
+def _read_ahead(first: Any, source: Iterator[Any], depth: int) -> Iterator[Any]:
+    reader = _ReadAheadThread(source, depth)
     try:
         yield first
         yield from reader
@@ -40,7 +40,7 @@ def _ahead(first: Any, source: Iterator[Any], depth: int) -> Iterator[Any]:
         reader.close()
 
 
-class _Reader:
+class _ReadAheadThread:
     """Iterator over what its thread has read. Used by one thread."""
 
     def __init__(self, source: Iterator[Any], depth: int) -> None:
@@ -49,7 +49,7 @@ class _Reader:
         self._read: deque[Any] = deque()
         self._ended, self._closed = False, False
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="read-ahead", daemon=True).start()
+        threading.Thread(target=self._read_batches, name="read-ahead", daemon=True).start()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -70,9 +70,9 @@ class _Reader:
             self._closed = True
             self._changed.notify_all()
 
-    def _run(self) -> None:
+    def _read_batches(self) -> None:
         try:
-            while self._room():
+            while self._wait_for_room():
                 batch = next(self._source, None)
                 if batch is None:
                     break
@@ -85,7 +85,7 @@ class _Reader:
             self._ended = True
             self._changed.notify_all()
 
-    def _room(self) -> bool:
+    def _wait_for_room(self) -> bool:
         """Wait until another batch may be read; False: nobody wants one any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._read) < self._depth)

@@ -16,22 +16,22 @@ import structlog
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.kafka_reader import read_range, read_rest, reader_settings
-from consumer.attempt.readers.reader import Slice
-from consumer.attempt.reports import Report, ReportSender, said_again
-from consumer.attempt.spec import UnitPlace, UnitSpec
+from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
+from consumer.attempt.readers.reader import RecordSlice
+from consumer.attempt.reports import Report, ReportSender, clear_figures
+from consumer.attempt.spec import UnitAssignment, UnitSpec
 from consumer.attempt.trouble import InputLostError
 from consumer.errors import ConsumerError, TransientError
-from consumer.spark.active_units import Attempts, BoardReader
+from consumer.spark.active_units import ActiveUnitsReader, AttemptLocks
 from consumer.spark.pipeline import TaskConfig
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import open_target
 from schemas.config.model import TargetConfig
 
 log = structlog.get_logger(__name__)
 
-BOARDS = 8
+MAX_BOARDS = 8
 """Queries of a pipeline that a worker can meet at the same time, and more: one, two while one takes the other's place."""
 PAUSE_S = 1.0
 """After a failed connection: how long other topics of the task do not try again."""
@@ -46,13 +46,13 @@ class ConnectionCache:
         self._open: dict[int, UnitTarget] = {}
         self._failed_at = -PAUSE_S
 
-    def get(self, number: int) -> UnitTarget:
+    def get_connection(self, number: int) -> UnitTarget:
         connection = self._open.get(number)
         if connection is None:
-            connection = self._open[number] = self._connect(number)
+            connection = self._open[number] = self._open_connection(number)
         return connection
 
-    def _connect(self, number: int) -> UnitTarget:
+    def _open_connection(self, number: int) -> UnitTarget:
         if time.monotonic() - self._failed_at < PAUSE_S:
             raise TransientError("the target could not be reached a moment ago")
         try:
@@ -61,12 +61,12 @@ class ConnectionCache:
             self._failed_at = time.monotonic()
             raise
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         connection = self._open.get(number)
         if connection is not None and not connection.ping():
-            self.drop(number)
+            self.drop_connection(number)
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         connection = self._open.pop(number, None)
         if connection is not None:
             with suppress(ConsumerError):
@@ -74,68 +74,72 @@ class ConnectionCache:
 
     def close(self) -> None:
         for number in list(self._open):
-            self.drop(number)
+            self.drop_connection(number)
 
 
-class Worker:
+class QueryWorker:
     """A process's part in one run of the query: a Python worker's of Spark, or the driver's, which has `attempts` of its own."""
 
-    def __init__(self, config: TaskConfig, attempts: Attempts | None = None) -> None:
+    def __init__(self, config: TaskConfig, attempts: AttemptLocks | None = None) -> None:
         self.run = config.run
         self._connections = ConnectionCache(config.target, f"rowlock {config.pipeline}")
-        self._tables: dict[UnitPlace, InForce] = {}
+        self._tables: dict[UnitAssignment, ActiveDefinition] = {}
         self._sender = ReportSender(config.report_port, config.report_token)
-        self._boards: dict[str, BoardReader] = {}
-        self._attempts = attempts or Attempts(config.attempts)
+        self._boards: dict[str, ActiveUnitsReader] = {}
+        self._attempts = attempts or AttemptLocks(config.attempts)
         self._own_attempts = attempts is None
-        self._reader = reader_settings(config.bootstrap, config.kafka_options)
+        self._reader = build_reader_settings(config.bootstrap, config.kafka_options)
         self._stopped: dict[str, Report] = {}
 
-    def applies(self, config: TaskConfig, topic: str) -> bool:
+    def is_unit_active(self, config: TaskConfig, topic: str) -> bool:
         """Tell whether the query has the unit on its board now."""
-        return self._board(config).epoch(topic) is not None
+        return self._get_active_units(config).get_epoch(topic) is not None
 
-    def read(self, topic: str, start: int, upto: int) -> Iterator[Slice]:
+    def read_records(self, topic: str, start: int, upto: int) -> Iterator[RecordSlice]:
         """Return the records [start, upto) of a topic, from Kafka itself."""
         return read_range(self._reader, topic, start, upto)
 
     def _find_begin(self, topic: str, after: int, hint: int | None) -> tuple[int, bytes] | None:
-        return find_begin(partial(self.read, topic), partial(read_rest, self._reader, topic), after, hint)
+        return find_begin(
+            partial(self.read_records, topic), partial(read_rest, self._reader, topic), after, hint
+        )
 
-    def apply(self, config: TaskConfig, topic: str, slices: Iterable[Slice]) -> Report | None:
+    def apply_slices(self, config: TaskConfig, topic: str, slices: Iterable[RecordSlice]) -> Report | None:
         """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
-        with self._attempts.running(
+        with self._attempts.lock_attempt(
             topic
         ):  # before the board is read: whoever takes the unit off it can then tell
-            board = self._board(config)
-            epoch = board.epoch(topic)
+            board = self._get_active_units(config)
+            epoch = board.get_epoch(topic)
             spec = config.units.get(topic)
             if epoch is None or spec is None:
                 return None
             stopped = self._stopped.get(topic)
             if stopped is not None and stopped.epoch == epoch:
                 return stopped
-            report = self._attempt(replace(spec, epoch=epoch), _while_ours(board, topic, epoch, slices))
+            report = self._run_attempt(
+                replace(spec, epoch=epoch), _yield_while_owned(board, topic, epoch, slices)
+            )
             report.query = config.query
             if report.state in ("stopped", "fenced"):
-                self._stopped[topic] = said_again(report)
+                self._stopped[topic] = clear_figures(report)
             return report
 
-    def _board(self, config: TaskConfig) -> BoardReader:
+    def _get_active_units(self, config: TaskConfig) -> ActiveUnitsReader:
         board = self._boards.get(config.board)
         if board is None:
-            board = self._boards[config.board] = BoardReader(config.board)
-            while len(self._boards) > BOARDS:
+            board = self._boards[config.board] = ActiveUnitsReader(config.board)
+            while len(self._boards) > MAX_BOARDS:
                 del self._boards[next(iter(self._boards))]
         return board
 
-    def _attempt(self, spec: UnitSpec, slices: Iterable[Slice]) -> Report:
+    def _run_attempt(self, spec: UnitSpec, slices: Iterable[RecordSlice]) -> Report:
         topic = spec.unit.topic
         report = apply_topic(
             spec,
             self._connections,
             slices,
-            read_missing=partial(self.read, topic),
+            read_missing=partial(self.read_records, topic),
             tables=self._tables,
             find_begin=partial(self._find_begin, topic),
         )
@@ -147,7 +151,7 @@ class Worker:
             log.warning("unit behind", topic=topic, offset=report.offset, message=report.message)
         return report
 
-    def send(self, reports: list[Report]) -> None:
+    def send_reports(self, reports: list[Report]) -> None:
         """Tell the driver; figures may be lost, so a full buffer is no error."""
         with suppress(OSError):
             self._sender.send(reports)
@@ -160,13 +164,15 @@ class Worker:
             self._attempts.close()
 
 
-def _while_ours(board: BoardReader, topic: str, epoch: int, slices: Iterable[Slice]) -> Iterator[Slice]:
+def _yield_while_owned(
+    board: ActiveUnitsReader, topic: str, epoch: int, slices: Iterable[RecordSlice]
+) -> Iterator[RecordSlice]:
     """Yield `slices` until the unit is somebody else's. Raises InputLostError when Spark's side of the task breaks."""
     rest = iter(slices)
     while True:
         try:
             records = next(rest, None)
-            ours = records is not None and board.epoch(topic) == epoch
+            ours = records is not None and board.get_epoch(topic) == epoch
         except ConsumerError:
             raise  # of a topic that is read from Kafka itself: the unit's own
         except Exception as error:

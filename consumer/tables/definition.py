@@ -16,34 +16,39 @@ from msgspec.structs import replace
 
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
-from consumer.tables.event_decoder import Decode, event_decoder, image_row, row_decoder
-from consumer.tables.fitness import gone as gone_message
-from consumer.tables.fitness import misfit
-from consumer.tables.key_order import ranges_alike
-from consumer.tables.router import (
-    Routed,
-    TableRoute,
-    given_twice,
-    resolve,
-    target_table,
-    topic_table,
-    unwritten,
-    wanted_table,
-    written_part,
+from consumer.tables.event_decoder import (
+    DecodeEvent,
+    make_event_decoder,
+    make_image_converter,
+    make_row_decoder,
 )
-from consumer.tables.stored import Stored
+from consumer.tables.fitness import explain_missing_target as gone_message
+from consumer.tables.fitness import find_table_misfit
+from consumer.tables.key_order import are_ranges_alike
+from consumer.tables.router import (
+    ResolvedRoute,
+    TableRoute,
+    build_desired_table,
+    build_target_table,
+    build_topic_table,
+    find_duplicate_columns,
+    list_unmapped_columns,
+    resolve_route,
+    select_written_columns,
+)
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.base import EventTables, TargetTables
-from consumer.targets.checks.column_fit import fits
-from consumer.targets.checks.column_spelling import spelled_there
+from consumer.targets.checks.column_fit import can_hold_all_values
+from consumer.targets.checks.column_spelling import match_other_spellings
 from schemas.errors import SchemaError
-from schemas.findings import refusal
+from schemas.findings import format_findings
 from schemas.table.model import Row, Table
-from schemas.table.names import Names
-from schemas.wire.debezium import Decoder, Modes
+from schemas.table.names import NameRules
+from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class ActiveDefinition:
     """`text`: the stored JSON. `written`: as much of the definition as is written. `wanted`: `written` in target terms.
     `real`: the target table as it was read. `row`: column structure → target row.
 
@@ -54,14 +59,14 @@ class InForce:
     """
 
     text: str
-    stored: Stored
+    stored: StoredDefinition
     written: Table
-    routed: Routed
-    wanted: Table
+    routed: ResolvedRoute
+    expected: Table
     real: Table
     target: TargetTable
-    decode: Decode
-    decode_row: Decode
+    decode: DecodeEvent
+    decode_row: DecodeEvent
     row: Callable[[Any], Row]
     ordered: bool = False
     narrow: tuple[str, ...] = ()
@@ -82,17 +87,17 @@ class InForce:
         return self.stored.table
 
 
-def prepare(
+def prepare_definition(
     session: TargetTables,
-    stored: Stored,
+    stored: StoredDefinition,
     *,
     source_name: str,
     routes: tuple[TableRoute, ...],
     create: bool,
     gone: bool = False,
     real: Table | None = None,
-    debezium: Modes | None = None,
-) -> InForce:
+    debezium: ConnectorModes | None = None,
+) -> ActiveDefinition:
     """Route a definition, create the target table where it is missing (`create`), and read the real one.
 
     `real`: the target table, where somebody has just read it. `debezium`: who writes the events, if not rowlock. `gone`: one that
@@ -102,106 +107,110 @@ def prepare(
     errors.
     """
     source = stored.table
-    routed = resolve(routes, source_name, source.db, source.name)
+    routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route names this table")
     same = session.column_names
-    if twice := given_twice(source, routed, stored.names, same):
-        raise UnitStoppedError(refusal(twice))
-    wanted = wanted_table(source, routed, stored.names)
+    if twice := find_duplicate_columns(source, routed, stored.names, same):
+        raise UnitStoppedError(format_findings(twice))
+    wanted = build_desired_table(source, routed, stored.names)
     if (
         real is None
         and not gone
-        and (why := misfit(session, source, source_name, routes, stored.names)) is not None
+        and (why := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
     ):
         raise UnitStoppedError(why)  # of one that is in force the take-over has judged
     added = routed.added_names
     try:
         if routed.topic is not None:
-            there, target = wanted, topic_table(wanted, routed, source_name, source)
+            there, target = wanted, build_topic_table(wanted, routed, source_name, source)
             cast(EventTables, session).open_topic(target, create=create, gone=gone)
         else:
             lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
-            there = real or _real_table(session, wanted, create, lost)
-            stored = _spelled(stored, wanted, there, same)
-            wanted = wanted_table(source, routed, stored.names)
-            stored = _left_out(stored, wanted, there, routed, same)
-            wanted = written_part(wanted, there, routed.policy)
-            target = target_table(wanted, there, added)
+            there = real or _read_real_table(session, wanted, create, lost)
+            stored = _adopt_spelling(stored, wanted, there, same)
+            wanted = build_desired_table(source, routed, stored.names)
+            stored = _record_unmapped(stored, wanted, there, routed, same)
+            wanted = select_written_columns(wanted, there, routed.policy)
+            target = build_target_table(wanted, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
-    written = _written(source, wanted, stored)
-    decode, decode_row, row = _events_of(written, target, routed, debezium)
-    return InForce(
+    written = _select_written(source, wanted, stored)
+    decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
+    return ActiveDefinition(
         text=stored.encode(),
         stored=stored,
         written=written,
         routed=routed,
-        wanted=wanted,
+        expected=wanted,
         real=there,
         target=target,
         decode=decode,
         decode_row=decode_row,
         row=row,
-        narrow=_narrow(wanted, there) if routed.policy == "ignore" else (),
+        narrow=_list_narrow_columns(wanted, there) if routed.policy == "ignore" else (),
         ordered=routed.topic is None
-        and ranges_alike(source, there, added),  # a topic lists keys in any order
+        and are_ranges_alike(source, there, added),  # a topic lists keys in any order
     )
 
 
-def _spelled(stored: Stored, wanted: Table, there: Table, same: Names) -> Stored:
+def _adopt_spelling(
+    stored: StoredDefinition, wanted: Table, there: Table, same: NameRules
+) -> StoredDefinition:
     """Return `stored` with the names that the target has for columns that its server takes for those of `wanted`."""
-    spelled = spelled_there(wanted, there, {}, (), same)
+    spelled = match_other_spellings(wanted, there, {}, (), same)
     if not spelled:
         return stored
-    now = {name: stored.target_name(name) for name in stored.table.column_names}
+    now = {name: stored.get_target_name(name) for name in stored.table.column_names}
     names = {name: spelled.get(at, at) for name, at in now.items()}
     return with_(stored, names={name: at for name, at in names.items() if at != name})
 
 
-def _left_out(stored: Stored, wanted: Table, there: Table, routed: Routed, same: Names) -> Stored:
+def _record_unmapped(
+    stored: StoredDefinition, wanted: Table, there: Table, routed: ResolvedRoute, same: NameRules
+) -> StoredDefinition:
     """Return `stored` with the columns that are written nowhere. Raises CopyNeededError: one of them was so, and is there now, with nothing of
     what its rows were given meanwhile."""
-    both = {*map(same.fold, {*there.column_names}.intersection(wanted.column_names))}
-    come = [name for name in stored.unwritten if same.fold(name) in both]
+    both = {*map(same.fold_name, {*there.column_names}.intersection(wanted.column_names))}
+    come = [name for name in stored.unmapped_columns if same.fold_name(name) in both]
     if come:
         raise CopyNeededError(
             f"the target table {there.db}.{there.name} lacked the column {come[0]} and has it now: its rows do not have the values of the "
             "source's column",
             cause="definition",
         )
-    return with_(stored, unwritten=unwritten(wanted, there, routed.policy))
+    return with_(stored, unmapped_columns=list_unmapped_columns(wanted, there, routed.policy))
 
 
-def _narrow(wanted: Table, there: Table) -> tuple[str, ...]:
+def _list_narrow_columns(wanted: Table, there: Table) -> tuple[str, ...]:
     real = {each.name: each for each in there.columns}
     return tuple(
         each.name
         for each in wanted.columns
         if (column := real.get(each.name)) is not None
-        and (not fits(each.type, column.type) or (each.nullable and not column.nullable))
+        and (not can_hold_all_values(each.type, column.type) or (each.nullable and not column.nullable))
     )
 
 
-def _written(source: Table, wanted: Table, stored: Stored) -> Table:
+def _select_written(source: Table, wanted: Table, stored: StoredDefinition) -> Table:
     """Return `source` with the columns alone that stand in `wanted`."""
     there = set(wanted.column_names)
-    columns = tuple(each for each in source.columns if stored.target_name(each.name) in there)
+    columns = tuple(each for each in source.columns if stored.get_target_name(each.name) in there)
     return source if len(columns) == len(source.columns) else replace(source, columns=columns)
 
 
-def _events_of(
-    source: Table, target: TargetTable, routed: Routed, debezium: Modes | None
-) -> tuple[Decode, Decode, Callable[[Any], Row]]:
+def _make_event_functions(
+    source: Table, target: TargetTable, routed: ResolvedRoute, debezium: ConnectorModes | None
+) -> tuple[DecodeEvent, DecodeEvent, Callable[[Any], Row]]:
     if debezium is None:
-        fast = row_decoder(source, ordering_columns(target))
-        return event_decoder(source), fast, image_row(source, routed.added)
-    decode = Decoder(source, debezium)
+        fast = make_row_decoder(source, list_ordering_columns(target))
+        return make_event_decoder(source), fast, make_image_converter(source, routed.added)
+    decode = DebeziumDecoder(source, debezium)
     values: Row = tuple(value for _, value in routed.added)
     return decode, decode, lambda row: row + values
 
 
-def ordering_columns(target: TargetTable) -> frozenset[str]:
+def list_ordering_columns(target: TargetTable) -> frozenset[str]:
     """Return the columns of the target's key and unique indexes: all that is ever asked of a before-image, but where it is written itself."""
     if target.topic is not None:
         return frozenset(target.table.column_names)
@@ -209,22 +218,24 @@ def ordering_columns(target: TargetTable) -> frozenset[str]:
     return frozenset(target.table.columns[at].name for at in ordinals)
 
 
-def wanted_of(stored: Stored, source_name: str, routes: tuple[TableRoute, ...]) -> Table | None:
+def route_definition(
+    stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
+) -> Table | None:
     """Return what a definition is to be in the target; None: no route names it."""
     table = stored.table
-    routed = resolve(routes, source_name, table.db, table.name)
-    return None if routed is None else wanted_table(table, routed, stored.names)
+    routed = resolve_route(routes, source_name, table.db, table.name)
+    return None if routed is None else build_desired_table(table, routed, stored.names)
 
 
 def read_real(
-    session: TargetTables, stored: Stored, source_name: str, routes: tuple[TableRoute, ...]
+    session: TargetTables, stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
     """Return the target table of a definition as it is now; None: it is missing, or no route names it."""
-    wanted = wanted_of(stored, source_name, routes)
+    wanted = route_definition(stored, source_name, routes)
     return None if wanted is None else session.read_table(wanted.db, wanted.name)
 
 
-def _real_table(session: TargetTables, wanted: Table, create: bool, gone: str | None) -> Table:
+def _read_real_table(session: TargetTables, wanted: Table, create: bool, gone: str | None) -> Table:
     """`gone`: what to say of one that is missing, and was there before."""
     real = session.read_table(wanted.db, wanted.name)
     if real is None and gone:

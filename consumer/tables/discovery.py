@@ -1,6 +1,6 @@
 """The topics that a pipeline applies, and whether they are still the ones the target's progress speaks of.
 
-The selection is pure; `Cluster` is the thin shell around Kafka's admin client. The tables of the topics that rowlock writes are those of the
+The selection is pure; `KafkaCluster` is the thin shell around Kafka's admin client. The tables of the topics that rowlock writes are those of the
 position records (schemas/wire/topic_tables.py); topics of no route are left out.
 """
 
@@ -13,11 +13,11 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from consumer.errors import TransientError
-from consumer.tables.router import TableRoute, resolve
-from schemas.io.kafka_clients import client_settings, open_admin
+from consumer.tables.router import TableRoute, resolve_route
+from schemas.io.kafka_clients import build_client_settings, open_admin
 from schemas.io.mysql_catalog import is_selected
-from schemas.table.names import TableName, table_text
-from schemas.wire.records import source_topic, unescaped
+from schemas.table.names import TableName, format_table_text
+from schemas.wire.records import format_source_topic, unescape_topic_part
 
 REQUEST_S = 15.0
 _NOT_SHOWN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
@@ -42,29 +42,31 @@ def select_topics(
     existing = sorted(names)
     units: dict[str, str] = {}
     for source in sources:
-        head, patterns = source_topic(prefix, source) + ".", (debezium or {}).get(source)
+        head, patterns = format_source_topic(prefix, source) + ".", (debezium or {}).get(source)
         for topic in existing:
             if not topic.startswith(head):
                 continue
-            table = assigned.get(topic) if patterns is None else debezium_table(topic[len(head) :], patterns)
-            if table is not None and resolve(routes, source, *table) is not None:
+            table = (
+                assigned.get(topic) if patterns is None else find_debezium_table(topic[len(head) :], patterns)
+            )
+            if table is not None and resolve_route(routes, source, *table) is not None:
                 units[topic] = source
     return units
 
 
-def debezium_table(name: str, patterns: Sequence[str]) -> TableName | None:
+def find_debezium_table(name: str, patterns: Sequence[str]) -> TableName | None:
     """Return the table of a topic that Debezium writes, given what its name has behind the source's; None: it is none of those selected."""
     db, dot, table = name.partition(".")
     return (db, table) if dot and is_selected(patterns, db, table) else None
 
 
-def shown_table(prefix: str, source: str, topic: str) -> str:
+def format_topic_table(prefix: str, source: str, topic: str) -> str:
     """Return "db.table" as the name of a topic suggests it, for log lines: the real table may have another name."""
-    db, _, table = topic.removeprefix(source_topic(prefix, source) + ".").partition(".")
-    return table_text(unescaped(db), unescaped(table))
+    db, _, table = topic.removeprefix(format_source_topic(prefix, source) + ".").partition(".")
+    return format_table_text(unescape_topic_part(db), unescape_topic_part(table))
 
 
-class Described(NamedTuple):
+class TopicDescription(NamedTuple):
     """A topic as Kafka describes it."""
 
     id: str
@@ -77,37 +79,37 @@ class _StaleClientError(TransientError):
     when it knows none of the request's). A new client does not."""
 
 
-class Cluster:
+class KafkaCluster:
     """Kafka's metadata. Every method raises TransientError when the brokers do not answer."""
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
-        self._settings = client_settings(bootstrap, options, {})
+        self._settings = build_client_settings(bootstrap, options, {})
         self._admin = open_admin(self._settings)
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         """Return the names of all topics."""
         try:
             return list(self._admin.list_topics(timeout=REQUEST_S).topics)
         except KafkaException as error:
             raise TransientError(f"Kafka does not list its topics: {error}") from error
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+    def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return topic → id; a topic that is deleted and made again has another one. Missing topics are left out."""
-        return {topic: found.id for topic, found in self.described(topics).items()}
+        return {topic: found.id for topic, found in self.describe_topics(topics).items()}
 
-    def described(self, topics: Sequence[str]) -> dict[str, Described]:
+    def describe_topics(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
         """Return id and partitions of each topic; missing ones are left out."""
         if not topics:
             return {}
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
-        found: dict[str, Described] = {}
+        found: dict[str, TopicDescription] = {}
         for topic, future in futures.items():
-            description = _result(future, topic)
+            description = _get_result(future, topic)
             if description is not None:
-                found[topic] = Described(str(description.topic_id), len(description.partitions))
+                found[topic] = TopicDescription(str(description.topic_id), len(description.partitions))
         return found
 
-    def policy(self, topic: str) -> str | None:
+    def fetch_cleanup_policy(self, topic: str) -> str | None:
         """Return the clean-up policy of a topic; None: it is gone, or the user may not see its settings (`check` says so)."""
         asked = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([asked], request_timeout=REQUEST_S).values()
@@ -118,33 +120,33 @@ class Cluster:
                 return None
             raise TransientError(f"{topic}: Kafka does not show its settings: {error}") from error
 
-    def bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
+    def fetch_bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return topic → (first offset, next offset to be written); missing topics are left out."""
         try:
-            found = self._bounds(topics)
+            found = self._fetch_bounds_once(topics)
         except _StaleClientError:
             found = {}
-        there = list(self.described(topics)) if len(found) < len(topics) else []
+        there = list(self.describe_topics(topics)) if len(found) < len(topics) else []
         if all(topic in found for topic in there):
             return found
         self._admin = open_admin(self._settings)
-        return self._bounds(there)
+        return self._fetch_bounds_once(there)
 
-    def _bounds(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
-        low = self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        high = self._offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    def _fetch_bounds_once(self, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
+        low = self._fetch_offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        high = self._fetch_offsets(topics, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {topic: (low[topic], high[topic]) for topic in topics if topic in low and topic in high}
 
-    def _offsets(self, topics: Sequence[str], spec: Any) -> dict[str, int]:
+    def _fetch_offsets(self, topics: Sequence[str], spec: Any) -> dict[str, int]:
         if not topics:
             return {}
         asked = {TopicPartition(topic, 0): spec for topic in topics}
         futures = self._admin.list_offsets(asked, request_timeout=REQUEST_S)
-        results = {part.topic: _result(future, part.topic) for part, future in futures.items()}
+        results = {part.topic: _get_result(future, part.topic) for part, future in futures.items()}
         return {topic: result.offset for topic, result in results.items() if result is not None}
 
 
-def _result(future: Any, topic: str) -> Any:
+def _get_result(future: Any, topic: str) -> Any:
     """Return a future's result; None when the topic is gone."""
     try:
         return future.result(timeout=REQUEST_S)

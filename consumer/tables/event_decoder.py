@@ -16,12 +16,12 @@ from consumer.errors import CopyNeededError, UnitStoppedError
 from schemas.errors import EnvelopeError
 from schemas.table.model import Row, Table
 from schemas.wire.codec import decode_event
-from schemas.wire.event import ENVELOPE_VERSION, Event, Undecodable
-from schemas.wire.images import checked, image_type, image_values
+from schemas.wire.event import ENVELOPE_VERSION, EventEnvelope, Undecodable
+from schemas.wire.images import make_checked_decoder, make_image_reader, make_image_type
 from schemas.wire.position import Position
 
 SNAPSHOT_READ = "r"
-ROW_OPS = frozenset("cud" + SNAPSHOT_READ)
+ROW_EVENT_OPS = frozenset("cud" + SNAPSHOT_READ)
 
 
 class SlimSource(msgspec.Struct, gc=False):
@@ -46,7 +46,7 @@ class SlimEvent(msgspec.Struct):
     undecodable: Undecodable | None = msgspec.field(name="undecodable", default=None)
 
 
-Decode = Callable[[bytes], Any]
+DecodeEvent = Callable[[bytes], Any]
 """Kafka value → a structure with `op`, `source`, and `before` and `after`: column structures or None."""
 
 
@@ -55,22 +55,22 @@ def decode_none(_raw: bytes) -> Any:
     raise msgspec.DecodeError("no definition is in force")
 
 
-decode_any: Decode = msgspec.json.Decoder(SlimEvent).decode
+decode_any: DecodeEvent = msgspec.json.Decoder(SlimEvent).decode
 """Decodes every event while no definition is in force."""
 
 
-def event_decoder(table: Table) -> Decode:
+def make_event_decoder(table: Table) -> DecodeEvent:
     """Return the decoder of all events of a source table, both images whole.
 
     An image that lacks a column is refused; columns that the table does not know are ignored: a definition event says
     when they begin to count.
     """
     names = table.column_names
-    image = image_type(names, names)
-    return checked(_decoder(str, SlimSource, image, image, Undecodable | None), names)
+    image = make_image_type(names, names)
+    return make_checked_decoder(_make_decoder(str, SlimSource, image, image, Undecodable | None), names)
 
 
-def row_decoder(table: Table, kept: Collection[str]) -> Decode:
+def make_row_decoder(table: Table, kept: Collection[str]) -> DecodeEvent:
     """Return the fast decoder of a source table's row events in the envelope as it is today; it refuses all others.
 
     `kept`: the columns of which a before-image is asked for its values (keys and unique indexes); the others are None in it.
@@ -91,11 +91,13 @@ def row_decoder(table: Table, kept: Collection[str]) -> Decode:
         ],
         gc=False,
     )
-    before, after = image_type(names, kept), image_type(names, names)
-    return checked(_decoder(Literal["c", "u", "d", "r"], source, before, after, None), names)
+    before, after = make_image_type(names, kept), make_image_type(names, names)
+    return make_checked_decoder(
+        _make_decoder(Literal["c", "u", "d", "r"], source, before, after, None), names
+    )
 
 
-def _decoder(op: Any, source: Any, before: Any, after: Any, undecodable: Any) -> Decode:
+def _make_decoder(op: Any, source: Any, before: Any, after: Any, undecodable: Any) -> DecodeEvent:
     event = msgspec.defstruct(
         "RowEvent",  # in the order of the wire, where each field is found at once
         [
@@ -111,14 +113,14 @@ def _decoder(op: Any, source: Any, before: Any, after: Any, undecodable: Any) ->
     return msgspec.json.Decoder(event).decode
 
 
-def image_row(table: Table, added: tuple[tuple[str, str], ...]) -> Callable[[Any], Row]:
+def make_image_converter(table: Table, added: tuple[tuple[str, str], ...]) -> Callable[[Any], Row]:
     """Return the function image of `table` → target row (the added columns' values last)."""
-    row = image_values(table.column_names)
+    row = make_image_reader(table.column_names)
     values: Row = tuple(value for _, value in added)
     return (lambda image: row(image) + values) if values else row
 
 
-def full_event(topic: str, offset: int, raw: bytes) -> Event:
+def decode_full_event(topic: str, offset: int, raw: bytes) -> EventEnvelope:
     """Decode the whole envelope. Raises UnitStoppedError with the place."""
     try:
         return decode_event(raw)
@@ -126,7 +128,7 @@ def full_event(topic: str, offset: int, raw: bytes) -> Event:
         raise UnitStoppedError(f"{topic} offset {offset}: {error}") from error
 
 
-def bad_event(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStoppedError:
+def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStoppedError:
     """Return why an event that the fast decoder refused stops the unit."""
     try:
         decode_event(raw)

@@ -8,30 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from consumer.tables.router import Routed, TableRoute, given_twice, resolve, wanted_table
-from consumer.targets.checks.table_findings import Inspectable, findings_for_table
-from schemas.findings import Finding, copy_again, debezium_again
+from consumer.tables.router import (
+    ResolvedRoute,
+    TableRoute,
+    build_desired_table,
+    find_duplicate_columns,
+    resolve_route,
+)
+from consumer.targets.checks.table_findings import Inspectable, check_table
+from schemas.findings import Finding, format_copy_remedy, format_debezium_remedy
 from schemas.table.model import Table
 
 
-def judged(
-    session: Inspectable, source: Table, routed: Routed, names: Mapping[str, str] | None, sources: int = 1
+def judge_target_table(
+    session: Inspectable,
+    source: Table,
+    routed: ResolvedRoute,
+    names: Mapping[str, str] | None,
+    sources: int = 1,
 ) -> list[Finding]:
     """Judge the target table of `source`, as `check` and each takeover do. `names`: source name → the target's; `sources`: how many topics write it.
 
     Raises the session's errors.
     """
-    twice = given_twice(source, routed, names or {}, session.column_names)
-    return twice or findings_for_table(
+    twice = find_duplicate_columns(source, routed, names or {}, session.column_names)
+    return twice or check_table(
         session,
-        wanted_table(source, routed, names),
+        build_desired_table(source, routed, names),
         added=routed.added_names,
         leaves_out=routed.policy == "ignore",
         sources=sources,
     )
 
 
-def misfit(
+def find_table_misfit(
     session: Inspectable,
     source: Table,
     source_name: str,
@@ -42,10 +52,10 @@ def misfit(
 
     What may only quarantine single rows is no misfit. Raises the session's errors.
     """
-    routed = resolve(routes, source_name, source.db, source.name)
+    routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
         return None  # the caller says so; a topic has no definition, and is judged where it is opened
-    errors = [each for each in judged(session, source, routed, names) if each.level == "error"]
+    errors = [each for each in judge_target_table(session, source, routed, names) if each.level == "error"]
     if not errors:
         return None
     first, more = errors[0], len(errors) - 1
@@ -53,12 +63,12 @@ def misfit(
     return f"{first.place}: {first.message}{further}: {first.remedy}"
 
 
-def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:
+def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bool = False) -> str:
     """Return the message for the target table of `source`, which was there and is not: an empty one would pass for the whole.
 
     `debezium`: rowlock copies no such table. Where others write the table, each of them lacks its rows.
     """
-    again = (debezium_again if debezium else copy_again)(source.db, source.name)
+    again = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
     if routed.added and not debezium:
         again += " and the same for each other table that goes there"
     return (
@@ -67,12 +77,12 @@ def gone(routed: Routed, source: Table, *, debezium: bool = False) -> str:
     )
 
 
-def rows_lost(place: str) -> str:
+def describe_lost_rows(place: str) -> str:
     """Return what is seen of a target table `place` that was gone and that another unit has made anew."""
     return f"{place}: the target table was gone, and the copy of another source's table has made it anew: the rows of this source are not in it"
 
 
-def explained(
+def explain_changed_table(
     session: Inspectable,
     source: Table,
     source_name: str,
@@ -82,10 +92,10 @@ def explained(
     debezium: bool = False,
 ) -> str | None:
     """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit. `debezium`: see `gone`."""
-    routed = resolve(routes, source_name, source.db, source.name)
+    routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
         return None
-    why = misfit(session, source, source_name, routes, names)
+    why = find_table_misfit(session, source, source_name, routes, names)
     if why is None and session.read_table(routed.schema, routed.table) is None:
-        return gone(routed, source, debezium=debezium)
+        return explain_missing_target(routed, source, debezium=debezium)
     return why

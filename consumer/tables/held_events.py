@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import Held
-from consumer.tables.definition import InForce
+from consumer.ordering.model import QuarantineEntry
+from consumer.tables.definition import ActiveDefinition
 from schemas.errors import EnvelopeError
-from schemas.findings import copy_again
-from schemas.table.fills import fill_of
+from schemas.findings import format_copy_remedy
+from schemas.table.fills import find_fill
 from schemas.table.model import Value
-from schemas.wire.codec import decode_event, encode_event
+from schemas.wire.codec import decode_event, encode_event_value
 
 
-def held_event(in_force: InForce, raw: bytes) -> Any:
-    """Decode a held event as `InForce.decode` does; columns that came later have what the source gave to the rows that were there.
+def decode_quarantined_event(in_force: ActiveDefinition, raw: bytes) -> Any:
+    """Decode a held event as `ActiveDefinition.decode` does; columns that came later have what the source gave to the rows that were there.
 
     An image is its row's only where `refuse_other_columns` lets it pass. Raises RefusedError: what a column has is not known.
     """
@@ -26,42 +26,42 @@ def held_event(in_force: InForce, raw: bytes) -> Any:
     except msgspec.DecodeError:
         pass
     except EnvelopeError as error:  # Debezium's, and not of the table as it is
-        raise _unreadable(error) from error
+        raise _build_unreadable_error(error) from error
     try:
         event = decode_event(raw)
         event.before, event.after = (_as_now(in_force, image) for image in (event.before, event.after))
-        return in_force.decode(encode_event(event))
+        return in_force.decode(encode_event_value(event))
     except (EnvelopeError, msgspec.DecodeError) as error:
-        raise _unreadable(error) from error
+        raise _build_unreadable_error(error) from error
 
 
-def _unreadable(error: Exception) -> RefusedError:
+def _build_unreadable_error(error: Exception) -> RefusedError:
     return RefusedError(
         f"the held event cannot be read any more ({error}): copy the table, or skip the event"
     )
 
 
-def refuse_other_columns(in_force: InForce, entry: Held) -> None:
+def refuse_other_columns(in_force: ActiveDefinition, entry: QuarantineEntry) -> None:
     """Raise RefusedError where a name in an entry's image may be another column now: one that was renamed, or dropped and added anew.
 
     Its values would go to the wrong columns, or be lost, without a word. Where the stored definition does not say since when its names
     hold (an older version wrote it), a name that the table has no longer says that something of the kind happened.
     """
-    since = in_force.stored.since
+    since = in_force.stored.columns_stable_since
     if since is not None and entry.offset >= since:
         return
-    gone = _gone(in_force, entry.event.encode()) if since is None else []
+    gone = _list_dropped_columns(in_force, entry.event.encode()) if since is None else []
     if since is None and not gone:
         return
     seen = f": it has no column {', '.join(gone)} any more" if gone else f" (offset {since})"
-    again = copy_again(in_force.source.db, in_force.source.name)
+    again = format_copy_remedy(in_force.source.db, in_force.source.name)
     raise RefusedError(
         f"the event was held before columns of its table were renamed or dropped, or the table was copied anew{seen}; which values of the event "
         f"are the row's is known to the source alone: copy the table (`{again}`; a copy that is under way brings the row), or skip the event"
     )
 
 
-def _gone(in_force: InForce, raw: bytes) -> list[str]:
+def _list_dropped_columns(in_force: ActiveDefinition, raw: bytes) -> list[str]:
     """Return the columns of a held event that its table has no longer. Debezium's decoder refuses other columns itself."""
     try:
         after = decode_event(raw).after
@@ -70,14 +70,14 @@ def _gone(in_force: InForce, raw: bytes) -> list[str]:
     return sorted({*(after or ())}.difference(in_force.source.column_names))
 
 
-def _as_now(in_force: InForce, image: dict[str, Value] | None) -> dict[str, Value] | None:
+def _as_now(in_force: ActiveDefinition, image: dict[str, Value] | None) -> dict[str, Value] | None:
     if image is None:
         return None
     whole = dict(image)
     for column in in_force.written.columns:
         if column.name in whole:
             continue
-        fill = fill_of(column)
+        fill = find_fill(column)
         if fill is None:
             raise RefusedError(
                 f"the event was held before its table had the column {column.name}, and what the row has there is known to the source "

@@ -15,29 +15,32 @@ _NUMBERS = {Kind.INT, Kind.YEAR, Kind.DECIMAL}
 _BYTES = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 
 
-def ranges_alike(source: Table, real: Table, added: tuple[str, ...] = ()) -> bool:
+def are_ranges_alike(source: Table, real: Table, added: tuple[str, ...] = ()) -> bool:
     """Tell whether a range of `source`'s key holds the same keys in the target table `real`.
 
     `added`: columns that hold one value in all rows of the source; they may stand anywhere in the target's key.
     """
-    if _whole(source.key) is None or (theirs := _whole(real.key)) is None:
+    if _get_whole_columns(source.key) is None or (theirs := _get_whole_columns(real.key)) is None:
         return False
     if tuple(name for name in theirs if name not in added) != source.key.columns:
         return False
-    return all(_alike(source.column(name).type, real.column(name).type) for name in source.key.columns)
+    return all(
+        _are_ordered_alike(source.get_column(name).type, real.get_column(name).type)
+        for name in source.key.columns
+    )
 
 
-def _whole(key: UniqueIndex) -> tuple[str, ...] | None:
+def _get_whole_columns(key: UniqueIndex) -> tuple[str, ...] | None:
     """Return the columns of a key; None: it holds no more than the beginning of a value."""
     return None if any(part.prefix for part in key.parts) else key.columns
 
 
-def _alike(source: ColumnType, real: ColumnType) -> bool:
+def _are_ordered_alike(source: ColumnType, real: ColumnType) -> bool:
     rule = _RULES.get(source.kind)
     return rule is not None and rule(source, real)
 
 
-def _numbers(source: ColumnType, real: ColumnType) -> bool:
+def _are_numbers_alike(source: ColumnType, real: ColumnType) -> bool:
     """A target that rounds would hold two of the source's values equal."""
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     exact = real.kind is not Kind.DECIMAL or not real.precision or real.scale >= scale
@@ -46,11 +49,11 @@ def _numbers(source: ColumnType, real: ColumnType) -> bool:
     return real.kind in _NUMBERS and exact and (not scale or real.kind is Kind.DECIMAL)
 
 
-def _times(source: ColumnType, real: ColumnType) -> bool:
+def _are_times_alike(source: ColumnType, real: ColumnType) -> bool:
     return real.kind is source.kind and real.fsp >= source.fsp
 
 
-def _fixed_bytes(source: ColumnType, real: ColumnType) -> bool:
+def _are_bytes_alike(source: ColumnType, real: ColumnType) -> bool:
     """All values have one length: no rule of padding comes into it."""
     return real.kind in _BYTES and (real.kind is not Kind.BINARY or real.length == source.length)
 
@@ -60,8 +63,8 @@ def _free_bytes(_source: ColumnType, real: ColumnType) -> bool:
 
 
 _RULES: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {
-    **dict.fromkeys(_NUMBERS, _numbers),
-    **dict.fromkeys((Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _times),
-    Kind.BINARY: _fixed_bytes,
+    **dict.fromkeys(_NUMBERS, _are_numbers_alike),
+    **dict.fromkeys((Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _are_times_alike),
+    Kind.BINARY: _are_bytes_alike,
     Kind.VARBINARY: _free_bytes,
 }

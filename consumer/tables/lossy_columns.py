@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import Loss, LossyColumn, NetChange, Reduced
-from consumer.targets.checks.column_fit import loss_of
+from consumer.ordering.model import LossKind, LossyColumn, NetChange, ReducedChanges
+from consumer.targets.checks.column_fit import find_value_loss
 from schemas.table.model import Table
 
 MOST_BYTES = 4
 """Bytes that a character may have."""
 
 
-def lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
+def find_lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
     """Return the columns of `wanted` of which the real table may change values. They are few: rows are looked at for them alone."""
     there = {column.name: column.type for column in real.columns}
     return tuple(
         LossyColumn(at, column.name, *lost)
         for at, column in enumerate(wanted.columns)
-        if column.name in there and (lost := loss_of(column.type, there[column.name])) is not None
+        if column.name in there and (lost := find_value_loss(column.type, there[column.name])) is not None
     )
 
 
-def refuse_losses(net: Reduced) -> None:
+def refuse_losses(net: ReducedChanges) -> None:
     """Raise RefusedError, as the target should, if its server would change a value of `net`."""
     if not isinstance(net, NetChange) or not net.table.lossy:
         return
@@ -35,37 +35,37 @@ def refuse_losses(net: Reduced) -> None:
                 raise RefusedError(f"{where} {_SAID[column.loss].format(column.room)}")
 
 
-def _fraction(value: str, room: int) -> bool:
+def _loses_fraction(value: str, room: int) -> bool:
     return len(value.partition(".")[2].removesuffix("Z").rstrip("0")) > room
 
 
-def _spaces_behind(value: str, room: int) -> bool:
+def _loses_spaces(value: str, room: int) -> bool:
     """Anything else behind the room the target refuses itself."""
     rest = value[room:]
     return bool(rest) and not rest.strip(" ")
 
 
-def _bytes_behind(value: str, room: int) -> bool:
+def _loses_spaces_by_bytes(value: str, room: int) -> bool:
     if len(value) * MOST_BYTES <= room:
         return False
     rest = value.encode()[room:]
     return bool(rest) and not rest.strip(b" ")
 
 
-def _padded(value: str, room: int) -> bool:
+def _needs_padding(value: str, room: int) -> bool:
     """`value`: base64."""
     return len(value) // 4 * 3 - value.count("=") < room
 
 
-_LOSES: dict[Loss, Callable[[str, int], bool]] = {
-    "digits": _fraction,
-    "characters": _spaces_behind,
-    "bytes": _bytes_behind,
+_LOSES: dict[LossKind, Callable[[str, int], bool]] = {
+    "digits": _loses_fraction,
+    "characters": _loses_spaces,
+    "bytes": _loses_spaces_by_bytes,
     "spaces": lambda value, _room: value.endswith(" "),
-    "padding": _padded,
+    "padding": _needs_padding,
     "label": lambda value, _room: not value,
 }
-_SAID: dict[Loss, str] = {
+_SAID: dict[LossKind, str] = {
     "digits": "has {} digits behind the point, and the value has more, which its server would round",
     "characters": "has room for {} characters, and the value has spaces behind them, which its server would drop",
     "bytes": "has room for {} bytes, and the value has spaces behind them, which its server would drop",

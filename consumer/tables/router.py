@@ -16,18 +16,18 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
-from consumer.tables.lossy_columns import lossy_columns
-from consumer.targets.checks.column_spelling import remedy_for
+from consumer.tables.lossy_columns import find_lossy_columns
+from consumer.targets.checks.column_spelling import explain_missing_columns
 from schemas.config.kinds.topics import TopicConfig
 from schemas.findings import Finding
-from schemas.table.filters import row_filter
+from schemas.table.filters import compile_row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from schemas.table.names import Names, table_text
-from schemas.table.patterns import fill, fill_place, matches
+from schemas.table.names import NameRules, format_table_text
+from schemas.table.patterns import fill_place, fill_template, is_pattern_match
 
 ADDED_LENGTH = 64
 """Characters of a column that `add:` makes: a source's name or a short literal."""
-Policy = Literal["ignore", "lenient", "evolve", "stop"]
+SchemaChangePolicy = Literal["ignore", "lenient", "evolve", "stop"]
 """Policies: what a change of a table's definition does to its target table (`schema_changes`)."""
 
 
@@ -41,7 +41,7 @@ class RouteConfig(Protocol):
     @property
     def add(self) -> Mapping[str, str]: ...
     @property
-    def schema_changes(self) -> Policy | None: ...
+    def schema_changes(self) -> SchemaChangePolicy | None: ...
     @property
     def kafka(self) -> TopicConfig | None: ...
 
@@ -52,7 +52,7 @@ class RoutesConfig(Protocol):
     @property
     def routes(self) -> Sequence[RouteConfig]: ...
     @property
-    def schema_changes(self) -> Policy: ...
+    def schema_changes(self) -> SchemaChangePolicy: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class TableRoute:
     from_: str
     to: str
     add: tuple[tuple[str, str], ...] = ()
-    policy: Policy = "lenient"
+    policy: SchemaChangePolicy = "lenient"
     topic: TopicOptions | None = None
 
     @classmethod
-    def all_of(
+    def build_routes(
         cls, config: RoutesConfig, *, topics: Mapping[str, str] | None = None
     ) -> tuple[TableRoute, ...]:
         """Return the routes of a pipeline. `topics`: its target takes events, and these are its sources' kinds, by name."""
@@ -77,13 +77,13 @@ class TableRoute:
                 each.to,
                 tuple(each.add.items()),
                 each.schema_changes or config.schema_changes,
-                None if topics is None else topic_options(each.kafka or TopicConfig(), topics),
+                None if topics is None else build_topic_options(each.kafka or TopicConfig(), topics),
             )
             for each in config.routes
         )
 
 
-def topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicOptions:
+def build_topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicOptions:
     """Return the options of a route's topics as apply has them. `kinds`: source → its kind."""
     return TopicOptions(
         format=config.format,
@@ -99,13 +99,13 @@ def topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class ResolvedRoute:
     """The target table of one source table. `added`: (column, value) pairs, the same for every row of the source. `topic`: it is a topic."""
 
     schema: str
     table: str
     added: tuple[tuple[str, str], ...] = ()
-    policy: Policy = "lenient"
+    policy: SchemaChangePolicy = "lenient"
     topic: TopicOptions | None = None
 
     @property
@@ -118,57 +118,63 @@ class Routed:
         return dict(self.added) or None
 
 
-def resolve(routes: Iterable[TableRoute], source: str, db: str, table: str) -> Routed | None:
+def resolve_route(routes: Iterable[TableRoute], source: str, db: str, table: str) -> ResolvedRoute | None:
     """Return where `db.table` of `source` goes: the first route that matches; None: no route, the table is skipped."""
     for route in routes:
-        if matches(route.from_, db, table):
+        if is_pattern_match(route.from_, db, table):
             words = {"db": db, "table": table, "source": source}
             schema, name = fill_place(route.to, words)
-            added = tuple((column, fill(template, words)) for column, template in route.add)
-            return Routed(schema=schema, table=name, added=added, policy=route.policy, topic=route.topic)
+            added = tuple((column, fill_template(template, words)) for column, template in route.add)
+            return ResolvedRoute(
+                schema=schema, table=name, added=added, policy=route.policy, topic=route.topic
+            )
     return None
 
 
-def fingerprint(routes: Iterable[TableRoute]) -> str:
+def compute_routes_fingerprint(routes: Iterable[TableRoute]) -> str:
     """Return a short digest of the routes for the layout: other routes may send a key to another lane."""
     text = "\n".join(f"{route.from_}\t{route.to}\t{sorted(route.add)}" for route in routes)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def wanted_table(source: Table, routed: Routed, names: Mapping[str, str] | None = None) -> Table:
+def build_desired_table(
+    source: Table, routed: ResolvedRoute, names: Mapping[str, str] | None = None
+) -> Table:
     """Return the target table that rowlock creates for `source`: added columns stand last, but first in every key.
 
     `names`: columns of the source that have other names in the target.
     """
-    renamed = source.renamed(names) if names else source
+    renamed = source.with_renamed_columns(names) if names else source
     first = tuple(IndexPart(column=name) for name in routed.added_names)
     return Table(
         db=routed.schema,
         name=routed.table,
-        columns=renamed.columns + tuple(_added_column(name) for name in routed.added_names),
-        key=_behind(first, renamed.key),
-        unique=tuple(_behind(first, index) for index in renamed.unique),
+        columns=renamed.columns + tuple(_build_added_column(name) for name in routed.added_names),
+        key=_prepend_parts(first, renamed.key),
+        unique=tuple(_prepend_parts(first, index) for index in renamed.unique),
         charset=source.charset,
         collation=source.collation,
     )
 
 
-def given_twice(source: Table, routed: Routed, names: Mapping[str, str], same: Names) -> list[Finding]:
+def find_duplicate_columns(
+    source: Table, routed: ResolvedRoute, names: Mapping[str, str], same: NameRules
+) -> list[Finding]:
     """Return the finding that a column of `add:` has the name of one of the source's own, if one has. `names`: see `wanted_table`."""
-    own = {same.fold(names.get(name, name)) for name in source.column_names}
+    own = {same.fold_name(names.get(name, name)) for name in source.column_names}
     return [
         Finding(
             "error",
             f"target table {routed.schema}.{routed.table}",
-            f"the route gives the column {name} (`add`), and {table_text(source.db, source.name)} has one of that name",
+            f"the route gives the column {name} (`add`), and {format_table_text(source.db, source.name)} has one of that name",
             "give the route's column another name, in the target as well, and copy the table",
         )
         for name in routed.added_names
-        if same.fold(name) in own
+        if same.fold_name(name) in own
     ]
 
 
-def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
+def select_written_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> Table:
     """Return `wanted` without the columns that the target lacks, where these are left out of what is written (`ignore`)."""
     there = set(real.column_names)
     if policy != "ignore" or there.issuperset(wanted.column_names):
@@ -180,22 +186,22 @@ def written_part(wanted: Table, real: Table, policy: Policy) -> Table:
     )
 
 
-def unwritten(wanted: Table, real: Table, policy: Policy) -> tuple[str, ...]:
+def list_unmapped_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> tuple[str, ...]:
     """Return the columns of `wanted` that `written_part` leaves out."""
     there = set(real.column_names)
     return tuple(name for name in wanted.column_names if policy == "ignore" and name not in there)
 
 
-def _added_column(name: str) -> Column:
+def _build_added_column(name: str) -> Column:
     kind = ColumnType(kind=Kind.VARCHAR, length=ADDED_LENGTH, charset="utf8mb4", collation="utf8mb4_bin")
     return Column(name=name, type=kind, nullable=False)
 
 
-def _behind(first: tuple[IndexPart, ...], index: UniqueIndex) -> UniqueIndex:
+def _prepend_parts(first: tuple[IndexPart, ...], index: UniqueIndex) -> UniqueIndex:
     return structs.replace(index, parts=first + index.parts)
 
 
-def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
+def build_target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
     """Return the table as rowlock writes it: the wanted columns, the key and unique indexes of the real target table.
 
     A row's identity is the target's primary key, so it must hold all columns of the wanted one (else two source rows
@@ -206,31 +212,31 @@ def target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> Tar
     missing = names - set(real.column_names)
     if missing:
         raise TargetConfigError(
-            f"{_name(real)}: the target table lacks the columns {sorted(missing)}: {remedy_for(missing, real, added)}"
+            f"{_format_name(real)}: the target table lacks the columns {sorted(missing)}: {explain_missing_columns(missing, real, added)}"
         )
     _check_key(wanted, real)
-    unique = tuple(index for index in real.unique if _usable(index, names, real))
-    coming = _coming(wanted, unique) if added else ()
+    unique = tuple(index for index in real.unique if _is_usable_index(index, names, real))
+    coming = _list_missing_indexes(wanted, unique) if added else ()
     table = Table(
         db=wanted.db,
         name=wanted.name,
         columns=wanted.columns,
-        key=_compared(real.key, real),
-        unique=(*(_compared(index, real) for index in unique), *coming),
+        key=_use_real_collations(real.key, real),
+        unique=(*(_use_real_collations(index, real) for index in unique), *coming),
         charset=wanted.charset,
         collation=wanted.collation,
     )
     return TargetTable(
         table=table,
-        key_at=table.indexes_of(real.key.columns),
-        unique_at=tuple(table.indexes_of(index.columns) for index in (*unique, *coming)),
+        key_at=table.find_ordinals(real.key.columns),
+        unique_at=tuple(table.find_ordinals(index.columns) for index in (*unique, *coming)),
         added=added,
         more=not names.issuperset(real.column_names),
-        lossy=lossy_columns(wanted, real),
+        lossy=find_lossy_columns(wanted, real),
     )
 
 
-def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) -> TargetTable:
+def build_topic_table(wanted: Table, routed: ResolvedRoute, source: str, table_there: Table) -> TargetTable:
     """Return the table as it is written to its topic: a topic has no definition of its own, and only the key is unique there.
 
     `source`: the source's name; `table_there`: the table as it is there.
@@ -241,7 +247,7 @@ def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) 
     table = structs.replace(wanted, key=structs.replace(wanted.key, parts=exact), unique=())
     return TargetTable(
         table=table,
-        key_at=table.indexes_of(table.key.columns),
+        key_at=table.find_ordinals(table.key.columns),
         unique_at=(),
         added=routed.added_names,
         topic=TargetTopic(
@@ -257,17 +263,17 @@ def topic_table(wanted: Table, routed: Routed, source: str, table_there: Table) 
     )
 
 
-def _coming(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
+def _list_missing_indexes(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
     """Return the source's unique indexes that the target table does not have: another source of it may bring them (docs/adr/0027),
     and no row must come before the locks know them."""
     known = {frozenset(index.columns) for index in there}
     return tuple(index for index in wanted.unique if frozenset(index.columns) not in known)
 
 
-def _compared(index: UniqueIndex, real: Table) -> UniqueIndex:
+def _use_real_collations(index: UniqueIndex, real: Table) -> UniqueIndex:
     """Return `index` with the real columns' collations ("": exactly): the other facts of columns are the source's."""
     parts = tuple(
-        structs.replace(part, collation=part.collation or real.column(part.column).type.collation or "")
+        structs.replace(part, collation=part.collation or real.get_column(part.column).type.collation or "")
         for part in index.parts
     )
     return structs.replace(index, parts=parts)
@@ -277,35 +283,35 @@ def _check_key(wanted: Table, real: Table) -> None:
     coarse = set(wanted.key.columns) - set(real.key.columns)
     if coarse:
         raise TargetConfigError(
-            f"{_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
+            f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
             f"that differ at the source would share one row: make the key {list(wanted.key.columns)}"
         )
     foreign = set(real.key.columns) - set(wanted.column_names)
     if foreign:
         raise TargetConfigError(
-            f"{_name(real)}: the target's key holds {sorted(foreign)}, which no event carries"
+            f"{_format_name(real)}: the target's key holds {sorted(foreign)}, which no event carries"
         )
 
 
-def _usable(index: UniqueIndex, names: set[str], real: Table) -> bool:
+def _is_usable_index(index: UniqueIndex, names: set[str], real: Table) -> bool:
     written = names.intersection(index.columns)
     if written and len(written) < len(set(index.columns)):
         other = sorted(set(index.columns) - names)
         raise TargetConfigError(
-            f"{_name(real)}: unique index {index.name} mixes replicated columns with {other}, which no event carries: "
+            f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, which no event carries: "
             f"its values cannot be ordered across lanes; drop the index or add the columns at the source"
         )
     return bool(written)
 
 
-def _name(table: Table) -> str:
+def _format_name(table: Table) -> str:
     return f"{table.db}.{table.name}"
 
 
-def key_table(target: TargetTable) -> TargetTable:
+def build_key_table(target: TargetTable) -> TargetTable:
     """Return `target` with the columns of its key only, in the key's order: a row of it is a key."""
     table, names = target.table, target.table.key.columns
-    columns = tuple(map(table.column, names))
+    columns = tuple(map(table.get_column, names))
     return TargetTable(
         structs.replace(table, columns=columns, unique=()),
         tuple(range(len(names))),
@@ -315,7 +321,7 @@ def key_table(target: TargetTable) -> TargetTable:
     )
 
 
-def told_apart(target: TargetTable) -> TargetTable:
+def extend_topic_key(target: TargetTable) -> TargetTable:
     """Return `target` with a longer key, where it is written to a topic: the primary key's columns, then those of the routing key that are none of it.
 
     In a topic a row may also stand under a routing key that it had before. By the primary key alone that record would pass for the row as it is now;
@@ -327,16 +333,16 @@ def told_apart(target: TargetTable) -> TargetTable:
         return target
     whole = structs.replace(key, parts=(*key.parts, *(IndexPart(column=name) for name in more)))
     table = structs.replace(target.table, key=whole)
-    return replace(target, table=table, key_at=table.indexes_of(whole.columns))
+    return replace(target, table=table, key_at=table.find_ordinals(whole.columns))
 
 
-def let_through(target: TargetTable) -> Callable[[Row], bool]:
+def make_topic_filter(target: TargetTable) -> Callable[[Row], bool]:
     """Return what tells whether the target is to have a row: a topic has those that its filter lets through."""
     where = () if target.topic is None else target.topic.options.where
-    return row_filter(target.table, where)
+    return compile_row_filter(target.table, where)
 
 
-def key_function(table: TargetTable) -> Callable[[Row], Key]:
+def make_key_function(table: TargetTable) -> Callable[[Row], Key]:
     """Return the function target row → exact target key."""
     if len(table.key_at) == 1:
         at = table.key_at[0]

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from consumer.ordering.model import UnitState
-from consumer.tables.router import Routed, TableRoute, resolve
+from consumer.tables.router import ResolvedRoute, TableRoute, resolve_route
 from consumer.tables.stored import decode_stored
 from schemas.table.model import Table
 from schemas.table.names import TableName
-from schemas.wire.records import origin_of_topic
+from schemas.wire.records import parse_topic_origin
 
-REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
-GONE = "if that table is no more, put a route that takes it to another topic before the one that it matches"
+SHARED_TOPIC_REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
+UNUSED_TOPIC_REMEDY = (
+    "if that table is no more, put a route that takes it to another topic before the one that it matches"
+)
 
 
-def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None) -> str:
+def explain_key_clash(
+    table: Table, mine: ResolvedRoute, theirs: ResolvedRoute, there: Table | None = None
+) -> str:
     """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing.
 
     `there`: their table; None: it is not known yet, and taken for one of the same key. Either way round the answer is the same.
@@ -33,7 +37,7 @@ def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None
     if nameless and not telling:
         return f"records of format {nameless[0]} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
     sides = ((mine, table), (theirs, there or table))
-    one, two = (_key_of(*side) for side in sides)
+    one, two = (_list_key_columns(*side) for side in sides)
     if one != two or telling & one:
         return ""
     # a routing key that does not hold the key of the source's table is one of many rows anyway, which records tell apart
@@ -42,15 +46,15 @@ def mixed(table: Table, mine: Routed, theirs: Routed, there: Table | None = None
     return "equal keys of both are one key in the topic"
 
 
-def _key_of(routed: Routed, table: Table) -> set[str]:
+def _list_key_columns(routed: ResolvedRoute, table: Table) -> set[str]:
     """Return the columns of a record's key, which stand in it by name."""
     key = () if routed.topic is None else routed.topic.key
     return set(key or (*routed.added_names, *table.key.columns))
 
 
-def shared_with(
+def find_sharing_problem(
     table: Table,
-    mine: Routed,
+    mine: ResolvedRoute,
     topic: str,
     writers: Mapping[str, tuple[UnitState, int]],
     routes: Iterable[TableRoute],
@@ -62,17 +66,17 @@ def shared_with(
     `topic`: of this table's own unit. `writers`: see EventTables. `table_of`: the table of a source's topic, None: it is not known. What is left of a
     source that the pipeline has no more, of another prefix, or of a table whose rows went when it was dropped, writes nothing and says nothing.
     """
-    every, own = tuple(routes), origin_of_topic(topic)
+    every, own = tuple(routes), parse_topic_origin(topic)
     sources = {} if mine.topic is None else dict(mine.topic.kinds)
     for other, (state, offset) in sorted(writers.items()):
-        origin = origin_of_topic(other)
+        origin = parse_topic_origin(other)
         if own is None or origin is None or origin[0] != own[0] or origin[1] not in sources:
             continue
         source, there = origin[1], None
         if state.definition is not None:
             stored = decode_stored(state.definition)
             there, place = stored.table, (stored.table.db, stored.table.name)
-            if stored.emptied is not None and offset < stored.emptied:
+            if stored.emptied_at is not None and offset < stored.emptied_at:
                 continue
         # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
         elif (found := table_of(source, other)) is not None:
@@ -81,9 +85,9 @@ def shared_with(
             continue
         if (source, *place) == (own[1], table.db, table.name):
             continue
-        theirs = resolve(every, source, *place)
+        theirs = resolve_route(every, source, *place)
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
-        if why := mixed(table, mine, theirs, there):
-            return f"{source}:{'.'.join(place)} writes it, too, and {why}: {REMEDY}; {GONE}"
+        if why := explain_key_clash(table, mine, theirs, there):
+            return f"{source}:{'.'.join(place)} writes it, too, and {why}: {SHARED_TOPIC_REMEDY}; {UNUSED_TOPIC_REMEDY}"
     return ""

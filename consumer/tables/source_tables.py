@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import key_function, key_table
+from consumer.tables.router import build_key_table, make_key_function
 from consumer.targets.dialect import open_session
-from consumer.targets.shared.lookups import found_under
+from consumer.targets.shared.lookups import find_under_keys
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.io.mysql_catalog import list_tables, read_table
 from schemas.io.mysql_connection import connect_source
-from schemas.io.server_errors.mysql import error_text, remedy_of
+from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
 from schemas.table.model import Key, Table
-from schemas.wire.debezium import debezium_topic
+from schemas.wire.debezium import format_debezium_topic
 
 
 def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) -> Table:
@@ -36,9 +36,9 @@ def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) ->
             found = [
                 place
                 for place in list_tables(conn, source.tables)
-                if debezium_topic(prefix, name, *place) == topic
+                if format_debezium_topic(prefix, name, *place) == topic
             ]
-            return read_table(conn, *_only(found, source, name, topic))
+            return read_table(conn, *_require_one_table(found, source, name, topic))
     except ServerConnectError as error:
         kind = TransientError if error.transient else TargetConfigError
         raise kind(f"source {name}: {error}") from error
@@ -46,11 +46,13 @@ def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) ->
         raise UnitStoppedError(f"source {name}: {error}") from error
     except (pymysql.MySQLError, OSError) as error:
         raise TransientError(
-            f"source {name}: the definition of {topic}'s table cannot be read: {error_text(error)}: {remedy_of(error)}"
+            f"source {name}: the definition of {topic}'s table cannot be read: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
         ) from error
 
 
-def _only(found: list[tuple[str, str]], source: SourceConfig, name: str, topic: str) -> tuple[str, str]:
+def _require_one_table(
+    found: list[tuple[str, str]], source: SourceConfig, name: str, topic: str
+) -> tuple[str, str]:
     if len(found) == 1:
         return found[0]
     if found:
@@ -65,19 +67,19 @@ def _only(found: list[tuple[str, str]], source: SourceConfig, name: str, topic: 
     )
 
 
-def keys_there(source: SourceConfig, name: str, table: Table, keys: Sequence[Key]) -> list[Key]:
+def find_source_keys(source: SourceConfig, name: str, table: Table, keys: Sequence[Key]) -> list[Key]:
     """Return the keys of those rows of `table` that the source finds under `keys`, as it compares and as it shows them.
 
     Raises TransientError (it cannot be reached just now), TargetConfigError (it refuses the user, or has no such table or column).
     """
-    columns = key_table(TargetTable(table, table.indexes_of(table.key.columns), ()))
+    columns = build_key_table(TargetTable(table, table.find_ordinals(table.key.columns), ()))
     try:
         with contextlib.closing(open_session(as_target(source, table.db), name="rowlock source")) as session:
-            rows = found_under(lambda some: session.fetch_keys(columns, some), keys)
+            rows = find_under_keys(lambda some: session.fetch_keys(columns, some), keys)
     except (TransientError, TargetConfigError) as error:
         kind = TransientError if isinstance(error, TransientError) else TargetConfigError
         raise kind(f"source {name}: {error}") from error
-    return [*map(key_function(columns), rows)]
+    return [*map(make_key_function(columns), rows)]
 
 
 def as_target(source: SourceConfig, database: str) -> TargetConfig:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from consumer.errors import CopyNeededError
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from schemas.table.model import Row, Table
 from schemas.wire.event import Undecodable
 
@@ -19,21 +19,21 @@ _REMEDY = (
 )
 
 
-def without(row: Row, table: Table, columns: Collection[str]) -> Row:
+def clear_undecodable(row: Row, table: Table, columns: Collection[str]) -> Row:
     """Return `row` of `table` with NULL in `columns`; added columns behind the table's own stay."""
     marked = set(columns)
     values = (None if c.name in marked else v for c, v in zip(table.columns, row, strict=False))
     return (*values, *row[len(table.columns) :])
 
 
-def refusal(table: Table, columns: Collection[str]) -> str:
+def explain_undecodable(table: Table, columns: Collection[str]) -> str:
     """Return why a row with undecodable values in `columns` goes to quarantine."""
     name = next(iter(columns))
-    charset = table.column(name).type.charset or "the column's type"
+    charset = table.get_column(name).type.charset or "the column's type"
     return f"column {name}: its bytes at the source are no {charset}: {_REMEDY}"
 
 
-def check_key(in_force: InForce, marked: Undecodable, place: str) -> None:
+def check_key(in_force: ActiveDefinition, marked: Undecodable, place: str) -> None:
     """Raise CopyNeededError if a value of the key is undecodable: no row could be told from another."""
     key = set(in_force.target.table.key.columns)
     if odd := sorted(key.intersection((*marked.before, *marked.after))):

@@ -80,17 +80,17 @@ class DropTable:
     table: Table
 
 
-def altered(change: AlterTable) -> Table:
+def apply_alterations(change: AlterTable) -> Table:
     """Return the table as it is once all steps are done. Renames that follow one another are one: names may change places."""
     table = change.table
-    for renames, steps in turns(change):
-        table = table.renamed(renames)
+    for renames, steps in group_steps(change):
+        table = table.with_renamed_columns(renames)
         for step in steps:
             table = _STEPS[type(step)](table, step)
     return table
 
 
-def turns(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alteration]]]:
+def group_steps(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alteration]]]:
     """Yield the steps in turn: renames that follow one another, as old name → new name, without other steps; or other steps, without renames."""
     for renames, group in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
         steps = list(group)
@@ -100,12 +100,12 @@ def turns(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alteration]
             yield {}, steps
 
 
-def keyed(table: Table) -> frozenset[str]:
+def list_indexed_columns(table: Table) -> frozenset[str]:
     """Return the columns that the key and the unique indexes hold."""
     return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
 
 
-def require_same(table: Table, columns: Iterable[str]) -> None:
+def require_same_columns(table: Table, columns: Iterable[str]) -> None:
     """Raise TableChangedError unless these are the columns that the table had when its change was worked out."""
     if (now := sorted(columns)) != sorted(table.column_names):
         raise TableChangedError(
@@ -114,11 +114,11 @@ def require_same(table: Table, columns: Iterable[str]) -> None:
         )
 
 
-def _added(table: Table, step: AddColumn) -> Table:
+def _add_column(table: Table, step: AddColumn) -> Table:
     return replace(table, columns=(*table.columns, step.column))
 
 
-def _dropped(table: Table, step: DropColumn) -> Table:
+def _drop_column(table: Table, step: DropColumn) -> Table:
     """An index that holds the column goes with it, as far as anybody may rely on it."""
     columns = tuple(column for column in table.columns if column.name != step.name)
     return replace(
@@ -128,7 +128,7 @@ def _dropped(table: Table, step: DropColumn) -> Table:
     )
 
 
-def _changed(table: Table, step: ChangeColumn) -> Table:
+def _change_column(table: Table, step: ChangeColumn) -> Table:
     columns = (step.wanted if column.name == step.wanted.name else column for column in table.columns)
     return replace(table, columns=tuple(columns))
 
@@ -137,7 +137,7 @@ def _with_unique(table: Table, step: AddUnique) -> Table:
     return replace(table, unique=(*table.unique, step.index))
 
 
-def _without_unique(table: Table, step: DropUnique) -> Table:
+def _drop_unique(table: Table, step: DropUnique) -> Table:
     """By name and columns; where no name fits (the source's is another), by columns alone."""
     same = [index for index in table.unique if index.columns == step.index.columns]
     gone = [index for index in same if index.name == step.index.name] or same
@@ -149,10 +149,10 @@ def _with_key(table: Table, step: ChangeKey) -> Table:
 
 
 _STEPS: dict[type[Alteration], Callable[[Table, Any], Table]] = {
-    AddColumn: _added,
-    DropColumn: _dropped,
-    ChangeColumn: _changed,
+    AddColumn: _add_column,
+    DropColumn: _drop_column,
+    ChangeColumn: _change_column,
     AddUnique: _with_unique,
-    DropUnique: _without_unique,
+    DropUnique: _drop_unique,
     ChangeKey: _with_key,
 }

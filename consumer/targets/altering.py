@@ -1,7 +1,7 @@
 """Changing a target table: the same for every dialect, whose `TableAlterer` renders the statements, and whose `ServerLocks` see who is in the way.
 
 Nobody waits long: a statement that waits for the table's lock lets every reader behind it wait, so it gives up after
-LOCK_WAIT_S, says who holds the lock, and is tried again with the unit's next attempt (R36).
+CHANGE_LOCK_WAIT_S, says who holds the lock, and is tried again with the unit's next attempt (R36).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeKey, DropTable
-from consumer.targets.dialect_components import Holders, Link, LockHolder, TableAlterer
+from consumer.targets.dialect_components import Link, LockHolder, LockHolders, TableAlterer
 from schemas.table.model import Table
 
 #: Seconds that a statement waits for the lock of its table.
-LOCK_WAIT_S = 3.0
+CHANGE_LOCK_WAIT_S = 3.0
 #: Seconds after which a statement that is not done is asked about, and how often from then on.
 PATIENCE_S, POLL_S = 0.5, 0.5
 #: Seconds that an ended connection has to take back what it did.
@@ -37,7 +37,7 @@ _BY_HAND = (
 )
 
 
-class Altering:
+class TableChanger:
     """Carries changes out over `link`. `fresh`: makes a second connection, which looks at what the first one waits for."""
 
     def __init__(self, link: Link, alterer: TableAlterer, fresh: Callable[[], Link]) -> None:
@@ -49,13 +49,13 @@ class Altering:
     def transactional(self) -> bool:
         return self._alterer.transactional
 
-    def run(self, change: AlterTable | DropTable) -> None:
+    def apply_change(self, change: AlterTable | DropTable) -> None:
         """Raises LockWaitError (who holds the lock), NotUniqueError, TargetConfigError."""
-        with self._alterer.patient(LOCK_WAIT_S):
+        with self._alterer.extend_lock_wait(CHANGE_LOCK_WAIT_S):
             try:
-                self._watched(change)
+                self._run_watched(change)
             except UniqueViolationError as error:
-                raise _not_unique(self._alterer, change, error) from error
+                raise _explain_not_unique(self._alterer, change, error) from error
             except RefusedError as error:
                 if not isinstance(change, DropTable):
                     raise
@@ -67,44 +67,44 @@ class Altering:
                     raise
                 raise TargetConfigError(str(error).removesuffix(UNDO) + _BY_HAND) from error
 
-    def _watched(self, change: AlterTable | DropTable) -> None:
+    def _run_watched(self, change: AlterTable | DropTable) -> None:
         def work() -> None:
-            for text in self._alterer.statements(change):
+            for text in self._alterer.render_statements(change):
                 self._link.execute(text, [])
 
-        waiting_for = self._link.identity()
+        waiting_for = self._link.get_connection_id()
         with ThreadPoolExecutor(1, "alter") as pool:
             working = pool.submit(work)
-            seen = Holders()
+            seen = LockHolders()
             if not wait([working], PATIENCE_S).done:
-                seen = self._watch(working, waiting_for, change.table)
+                seen = self._watch_holders(working, waiting_for, change.table)
             try:
                 working.result()
             except LockWaitError as error:
-                raise LockWaitError(waits_for(change.table, seen)) from error
+                raise LockWaitError(describe_holders(change.table, seen)) from error
 
-    def _watch(self, working: Future[None], identity: int, table: Table) -> Holders:
+    def _watch_holders(self, working: Future[None], identity: int, table: Table) -> LockHolders:
         """Ask from a second connection who is in the way; return whom it saw last. What cannot be asked does no harm to the work."""
-        seen = Holders()
+        seen = LockHolders()
         second = self._fresh()
         try:
             second.connect()
             while not working.done():
-                seen = second.locks.holders(identity, table) or seen
+                seen = second.locks.find_lock_holders(identity, table) or seen
                 wait([working], POLL_S)
         except ConsumerError as error:
-            return seen or Holders(unseen=str(error))
+            return seen or LockHolders(unseen=str(error))
         finally:
             second.close()
         return seen
 
-    def end(self, connection: int) -> None:
+    def end_connection(self, connection: int) -> None:
         """End a connection, and wait until what it did is taken back. Raises TransientError where that takes long."""
         self._link.connect()
-        if connection == self._link.identity():
+        if connection == self._link.get_connection_id():
             return
         deadline = monotonic() + END_S
-        while self._link.locks.end(connection):
+        while self._link.locks.end_connection(connection):
             if monotonic() > deadline:
                 raise TransientError(
                     f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still takes back what it did "
@@ -113,7 +113,7 @@ class Altering:
             sleep(END_POLL_S)
 
 
-def waits_for(table: Table, seen: Holders) -> str:
+def describe_holders(table: Table, seen: LockHolders) -> str:
     """Return who holds the lock of `table`, for people."""
     place = f"the change of target table {table.db}.{table.name} waits for a lock"
     tried = "nothing was changed, and it is tried again: end what they do if they do not end it themselves"
@@ -121,12 +121,12 @@ def waits_for(table: Table, seen: Holders) -> str:
         reason = f" ({seen.unseen})" if seen.unseen else ""
         return f"{place} whose holder was not seen{reason}; {tried}"
     held = "that may be held" if seen.guessed else "held"
-    listed = ", ".join(map(_said, seen.found))
+    listed = ", ".join(map(_describe_holder, seen.found))
     unseen = f" ({seen.unseen})" if seen.unseen else ""
     return f"{place} {held} by {listed}{unseen}; {tried}"
 
 
-def _said(holder: LockHolder) -> str:
+def _describe_holder(holder: LockHolder) -> str:
     statement = " ".join((holder.statement or "").split())
     facts = [
         holder.user,
@@ -136,7 +136,7 @@ def _said(holder: LockHolder) -> str:
     return f"connection {holder.connection} ({', '.join(fact for fact in facts if fact)})"
 
 
-def _not_unique(
+def _explain_not_unique(
     alterer: TableAlterer, change: AlterTable | DropTable, error: UniqueViolationError
 ) -> UniqueViolationError:
     """Tell which index it is: by its name in the server's message, where several are built."""
@@ -144,7 +144,7 @@ def _not_unique(
     added = [step.index for step in steps if isinstance(step, AddUnique)]
     keys = [step.wanted for step in steps if isinstance(step, ChangeKey)]
     said, table = str(error), change.table
-    named = [index for index in added if alterer.index_name(table, index) in said]
+    named = [index for index in added if alterer.get_index_name(table, index) in said]
     named.sort(key=lambda index: len(index.name), reverse=True)
     guilty = [*named, *keys, *added]
     if not guilty:

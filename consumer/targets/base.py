@@ -14,9 +14,9 @@ from typing import Protocol
 
 from consumer.ordering.model import (
     ApplyUnit,
-    Held,
     LaneProgress,
     NetChange,
+    QuarantineEntry,
     TargetTable,
     TopicOptions,
     UnitState,
@@ -24,13 +24,13 @@ from consumer.ordering.model import (
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Key, Row, Table
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
 
 class ProgressWriter(Protocol):
     """Writes progress and quarantine within an open transaction whose guard has passed."""
 
-    def hold(self, held: Sequence[Held]) -> None:
+    def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
         """Write entries to `rowlock_quarantine`."""
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
@@ -48,14 +48,14 @@ class ProgressWriter(Protocol):
 
     def write_unit(self, state: UnitState) -> None: ...
 
-    def relayout(self, rows: Sequence[LaneProgress]) -> None:
+    def replace_lanes(self, rows: Sequence[LaneProgress]) -> None:
         """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
 
 
 class TargetTransaction(ProgressWriter, Protocol):
     """An open target transaction whose guard has passed. Leaving the `with` block commits; an exception rolls back."""
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
+    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
         """Apply `net` set-based. Returns how many rows were written to `rowlock_displaced`: they count once it commits.
 
         With `displacing` None a needed unique value that a row of another key holds raises UniqueViolationError.
@@ -66,7 +66,7 @@ class TargetTransaction(ProgressWriter, Protocol):
         by leaving the block.
         """
 
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         """Delete all rows (`where`: only those with these values in added columns). Never an implicit commit."""
 
     def write_other(self, topic: str, state: UnitState) -> None:
@@ -75,7 +75,7 @@ class TargetTransaction(ProgressWriter, Protocol):
     def lock_units(self) -> dict[str, UnitState]:
         """Lock the rows in `rowlock_unit` of all units of the pipeline to the end of the transaction. Returns topic → state."""
 
-    def alter(self, change: AlterTable | DropTable) -> None:
+    def alter_table(self, change: AlterTable | DropTable) -> None:
         """Change a table as part of this transaction; only where the target has `transactional_ddl`.
 
         Waits at most 3 s for its lock. Raises TransientError (who holds the lock), TargetConfigError or RefusedError with
@@ -110,14 +110,16 @@ class ProgressStore(Protocol):
         unit was stopped by is in the state that is returned, and no more in the target.
         """
 
-    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin_attempt(
+        self, unit: ApplyUnit, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         """Begin a task attempt: in one transaction lock all lane rows in lane order, compare the epoch (any
         mismatch, either way, or no row: FencedError), add 1 to attempt, read everything. Commits."""
 
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         """Return the quarantine entries of the unit by (offset, part), without locks."""
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
@@ -134,12 +136,12 @@ class ProgressStore(Protocol):
 class TargetTables(Protocol):
     """The tables of a target, as far as putting a definition in force needs them. `column_names`: how the target compares names of columns."""
 
-    column_names: Names
+    column_names: NameRules
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         """Return what is judged of an existing table beside its definition (consumer.targets.checks.table_findings)."""
 
     def create_table(self, table: Table) -> None:
@@ -162,18 +164,18 @@ class EventTables(Protocol):
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would, and make nothing."""
 
-    def outdated(self, unit: ApplyUnit, options: TopicOptions) -> tuple[str, ...]:
+    def find_outdated_options(self, unit: ApplyUnit, options: TopicOptions) -> tuple[str, ...]:
         """Return the options of a route (`columns`, `masks`, `where`) by which rows are in the unit's topic that are as these were before;
         `options`: as they are now."""
 
-    def conflicts(self, unit: ApplyUnit, table: TargetTable, *, create: bool) -> list[str]:
+    def find_write_conflicts(self, unit: ApplyUnit, table: TargetTable, *, create: bool) -> list[str]:
         """Return what would stop the unit at its next change, for its records are written in another way than those that are there. `create`: as of
         `open_topic`. Raises TargetConfigError: the table cannot be written at all."""
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units that have been taken over."""
 
-    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+    def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
         """Return topic → (state, last applied offset) of the other units of the pipeline that have written to `topic` of the target, or may yet.
 
         One that wrote nothing yet counts neither where it is stopped nor where `unit` itself has written there: it will look, too, and find `unit`.
@@ -189,14 +191,14 @@ class UnitTarget(ProgressStore, TargetTables, Protocol):
 
     transactional_ddl: bool
 
-    def surroundings(self, schema: str, name: str) -> object:
+    def read_surroundings(self, schema: str, name: str) -> object:
         """Return all that may keep rowlock from writing an existing table beside its definition: it compares, and has a repr."""
 
 
 class Session(UnitTarget, Protocol):
     """One connection to a target that keeps progress itself."""
 
-    def transaction(
+    def begin_transaction(
         self, unit: ApplyUnit, guards: Sequence[LaneProgress]
     ) -> AbstractContextManager[TargetTransaction]:
         """Begin READ COMMITTED, lock the lane rows of `guards` in lane order as first statement and compare epoch,
@@ -216,13 +218,13 @@ class Session(UnitTarget, Protocol):
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         """Read the rows with exactly these keys."""
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
         """Return topic → state of the pipeline's units, without locks."""
 
-    def connection(self) -> int:
+    def get_connection_id(self) -> int:
         """Return the server's number for the session's connection, connecting where needed: who takes the unit over ends it."""
 
-    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+    def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
         """Change a table, each statement committing by itself; only where the target has no `transactional_ddl`.
 
         `connection`: what `connection()` said when the mark was committed. Where it is another one by now, somebody may have

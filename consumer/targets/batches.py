@@ -11,13 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, Reduced, TargetTable, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    QuarantineEntry,
+    ReducedChanges,
+    TargetTable,
+    UnitState,
+)
 from consumer.targets.base import UnitTarget
 from schemas.table.model import Key, Row, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Clearing:
+class TableCleared:
     """A table is emptied; `where`: only rows with these values in added columns."""
 
     table: TargetTable
@@ -25,7 +32,7 @@ class Clearing:
 
 
 @dataclass(frozen=True, slots=True)
-class Defined:
+class TableDefined:
     """The source's table is `source` from here on, as those who read the events of `table` are told. `anew`: every row comes anew behind it."""
 
     table: TargetTable
@@ -33,7 +40,7 @@ class Defined:
     anew: bool = False
 
 
-RowsChange = Clearing | Defined | Reduced
+RowsChange = TableCleared | TableDefined | ReducedChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class ProgressChange:
     guards: Sequence[LaneProgress]
     rows: Sequence[LaneProgress]
     state: UnitState | None = None
-    held: Sequence[Held] = ()
+    held: Sequence[QuarantineEntry] = ()
     closed_before: int | None = None
     closed: Sequence[tuple[int, int]] = ()
     why: str = ""
@@ -70,13 +77,13 @@ class BatchTarget(UnitTarget, Protocol):
     row that it cannot hold: the batch comes again in halves until that row stands alone). A call that never returned would keep its unit
     from being stopped: it has a time limit of its own."""
 
-    def topics(self, pipeline: str) -> list[str]:
+    def list_unit_topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
 
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
 
-    def keys(
+    def yield_keys(
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
     ) -> Iterable[Sequence[Key]]:
         """Yield the keys of the rows of the unit's table, some at a time and in any order, as the very wire values that were written; `where`: only of
@@ -90,14 +97,14 @@ class BatchTarget(UnitTarget, Protocol):
         shown: `keys()` yields that one, and the row lives by the key that was asked for.
         """
 
-    def apply(
+    def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
         """Write `changes`, in this order, and the progress in one commit. The fence is a compare-and-set inside it: a comparison before
         the commit would let a worker that paused in between overwrite its successor."""
 
 
-class ShownAsWritten:
+class KeysStoredVerbatim:
     """The `look_up` of a target that shows values as they were written."""
 
     def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
@@ -119,14 +126,14 @@ class EventReading(Protocol):
     @property
     def note(self) -> str: ...
 
-    def expected(self, row: Row) -> tuple[Key, Row] | None:
+    def build_expected_row(self, row: Row) -> tuple[Key, Row] | None:
         """Return a row of the routed table as it is to be found under its key; None: the route leaves it out."""
 
-    def follow(self) -> None:
+    def follow_topic(self) -> None:
         """Read what is committed by now."""
 
-    def pages(self, size: int) -> Iterator[Mapping[Key, Row]]:
+    def read_pages(self, size: int) -> Iterator[Mapping[Key, Row]]:
         """Yield all rows, as far as was read."""
 
-    def rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
+    def read_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
         """Return the rows of these keys, as far as was read."""

@@ -13,7 +13,7 @@ from consumer.ordering.model import TargetTable
 from consumer.targets.base import ProgressStore
 from consumer.targets.batches import BatchTarget, EventReading
 from consumer.targets.session import SqlSession
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -42,9 +42,9 @@ class Dialect:
     reading: Reading | None = None
 
 
-def dialect_of(target: TargetConfig) -> Dialect:
+def load_dialect(target: TargetConfig) -> Dialect:
     """Return the dialect of a configured target; its module, and with it the driver, is imported on first use."""
-    kind = target_kind(target.type)
+    kind = find_target_kind(target.type)
     dialect: Dialect = getattr(import_module(kind.module), kind.attribute)
     return dialect
 
@@ -54,12 +54,12 @@ def open_target(target: TargetConfig, *, name: str) -> SqlSession | BatchTarget:
 
     Raises TransientError (not reachable) or TargetConfigError (password, database, grants).
     """
-    return dialect_of(target).open(target, name)
+    return load_dialect(target).open(target, name)
 
 
 def open_session(target: TargetConfig, *, name: str) -> SqlSession:
     """Connect to a `target` that has sessions. Raises what `open_target` raises, and TargetConfigError where it has none."""
-    if target_kind(target.type).batches:
+    if find_target_kind(target.type).batches:
         raise TargetConfigError(
             f"a target of type {target.type!r} takes whole batches and cannot be asked for rows"
         )
@@ -68,7 +68,7 @@ def open_session(target: TargetConfig, *, name: str) -> SqlSession:
 
 def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
     """Connect to where progress of units into `target` is kept. Raises what `open_target` raises."""
-    dialect = dialect_of(target)
+    dialect = load_dialect(target)
     return (dialect.progress or dialect.open)(target, name)
 
 
@@ -76,7 +76,7 @@ def open_reading(
     target: TargetConfig, table: TargetTable, added: tuple[tuple[str, str], ...]
 ) -> AbstractContextManager[EventReading]:
     """Open the topic of a table for who compares it. Raises TargetConfigError: nobody can read such a target; and in the block what reading raises."""
-    reading = dialect_of(target).reading
+    reading = load_dialect(target).reading
     if reading is None:
         raise TargetConfigError(
             f"events of a target of type {target.type!r} cannot be read yet: nothing was compared"

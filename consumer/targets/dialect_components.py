@@ -9,12 +9,12 @@ from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params
 from schemas.table.model import Key, Row, Table, UniqueIndex
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
 Rows = list[tuple[object, ...]]
 
@@ -28,7 +28,7 @@ class Link(Protocol):
     def connect(self) -> None:
         """Connect when there is no usable connection; otherwise do nothing."""
 
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+    def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
@@ -43,10 +43,10 @@ class Link(Protocol):
     def commit(self) -> None:
         """Commit. Raises CommitUnknownError when the connection breaks inside."""
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         """Roll back; never raises: a connection that cannot is closed."""
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         """The server's number for this connection."""
 
     @property
@@ -68,7 +68,7 @@ class LockHolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class LockHolders:
     """`guessed`: the server does not say who has the lock, and `found` are those that may. `unseen`: what this user cannot see,
     with the statement that shows it."""
 
@@ -89,29 +89,29 @@ class ServerLocks(Protocol):
     def end_blockers_of(self, waiting: int) -> list[int]:
         """End the connections that hold a lock for which connection `waiting` waits. Returns their numbers."""
 
-    def holders(self, waiting: int, table: Table) -> Holders:
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         """Return who holds the lock of `table` that connection `waiting` waits for; nobody: it does not wait."""
 
-    def end(self, connection: int) -> bool:
+    def end_connection(self, connection: int) -> bool:
         """End a connection; tell whether it was still there."""
 
 
-class TargetCatalogue(Protocol):
+class TargetCatalog(Protocol):
     """Definitions and plain reads of a dialect's tables, and what checks read of its server. `column_names`: how it compares names of columns."""
 
-    column_names: Names
+    column_names: NameRules
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
-    def name(self, table: TargetTable) -> str:
+    def quote_table_name(self, table: TargetTable) -> str:
         """Return the quoted, qualified name."""
 
-    def facts(self, schema: str, name: str) -> TableFacts: ...
+    def read_table_facts(self, schema: str, name: str) -> TableFacts: ...
 
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
         """Return what the user lacks for `wanted`; only what is certain."""
 
-    def durability(self) -> Remark | None:
+    def find_durability_risk(self) -> Remark | None:
         """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
 
     def create_statements(self, table: Table) -> list[str]: ...
@@ -119,28 +119,30 @@ class TargetCatalogue(Protocol):
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         """Return "SELECT … FROM …" for the columns of `table`, and what makes wire values of a row."""
 
-    def key_params(self, table: TargetTable, key: Key) -> list[object]: ...
+    def build_key_params(self, table: TargetTable, key: Key) -> list[object]: ...
 
-    def key_columns(self, table: TargetTable) -> tuple[str, ...]: ...
+    def list_key_columns(self, table: TargetTable) -> tuple[str, ...]: ...
 
-    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
+    def build_filter(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]: ...
 
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None = None) -> list[Fragment]:
+    def build_page_conditions(
+        self, table: TargetTable, after: Key | None, upto: Key | None = None
+    ) -> list[Fragment]:
         """Return the conditions for the rows behind key `after`, and up to `upto`, in the order of `page_order`."""
 
-    def page_order(self, table: TargetTable) -> str: ...
+    def build_page_order(self, table: TargetTable) -> str: ...
 
 
 class NetChangeApplier(Protocol):
     """Applies net changes in the link's open transaction."""
 
-    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+    def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         """Returns how many rows were written to `rowlock_displaced`."""
 
-    def ended(self, *, committed: bool) -> None:
+    def on_transaction_end(self, *, committed: bool) -> None:
         """The transaction ended: what it created is there, or not."""
 
-    def forget(self, schema: str, name: str) -> None:
+    def forget_table(self, schema: str, name: str) -> None:
         """The table was changed: what was made for its earlier form is of no use."""
 
 
@@ -152,14 +154,14 @@ class TableAlterer(Protocol):
 
     transactional: bool
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         """Yield the statements. Each has been run when the next one is asked for: what a later one must know of the real table is
         read once an earlier one has its lock. Raises TargetConfigError."""
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
         """Return what the server calls a unique index that was added."""
 
-    def patient(self, lock_wait_s: float) -> AbstractContextManager[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> AbstractContextManager[None]:
         """Within, a lock is waited for this long, and a statement may take as long as it takes. All is as before afterwards."""
 
 
@@ -168,8 +170,8 @@ class DialectComponents:
     """The components of one session, put together by its dialect. `fresh` makes a second connection to the same target."""
 
     link: Link
-    books: Books
-    catalogue: TargetCatalogue
+    books: Bookkeeping
+    catalogue: TargetCatalog
     applier: NetChangeApplier
     alterer: TableAlterer
     fresh: Callable[[], Link]

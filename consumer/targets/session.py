@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.altering import Altering
+from consumer.targets.altering import TableChanger
 from consumer.targets.base import TargetTransaction
-from consumer.targets.bookkeeping.units import units_from
-from consumer.targets.checks.rights import MissingRight, Place, Wanted
+from consumer.targets.bookkeeping.units import parse_units_by_topic
+from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.progress.store import SqlProgressStore
-from consumer.targets.running import make
-from consumer.targets.sql import keys_in
+from consumer.targets.running import run_create
+from consumer.targets.sql import render_keys_in
 from consumer.targets.transaction import SqlTransaction, read_page
 from schemas.table.model import Key, Row, Table
 
@@ -31,84 +31,92 @@ class SqlSession(SqlProgressStore):
         self.catalogue = parts.catalogue
         self.column_names = parts.catalogue.column_names
         self._applier = parts.applier
-        self._altering = Altering(parts.link, parts.alterer, parts.fresh)
+        self._altering = TableChanger(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional
 
     @contextmanager
-    def transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[TargetTransaction]:
+    def begin_transaction(
+        self, unit: ApplyUnit, guards: Sequence[LaneProgress]
+    ) -> Iterator[TargetTransaction]:
         committed = False
         try:
-            with self.guarded(unit, guards):
+            with self.begin_guarded(unit, guards):
                 yield SqlTransaction(
                     unit, self._link, self._books, self.catalogue, self._applier, altering=self._altering
                 )
             committed = True
         finally:
-            self._applier.ended(committed=committed)
+            self._applier.on_transaction_end(committed=committed)
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return self.catalogue.read_table(schema, name)
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         """Return what `findings` judges beside the definition of an existing table."""
-        return self.catalogue.facts(schema, name)
+        return self.catalogue.read_table_facts(schema, name)
 
-    def surroundings(self, schema: str, name: str) -> object:
+    def read_surroundings(self, schema: str, name: str) -> object:
         mine = [(schema, name)]
-        return self.facts(schema, name), self.missing_rights(mine, create=False, alter=mine, drop=mine)
+        return self.read_table_facts(schema, name), self.find_missing_rights(
+            mine, create=False, alter=mine, drop=mine
+        )
 
-    def missing_rights(
+    def find_missing_rights(
         self,
-        tables: Sequence[Place],
+        tables: Sequence[TablePlace],
         *,
         create: bool,
-        alter: Collection[Place] = (),
-        drop: Collection[Place] = (),
+        alter: Collection[TablePlace] = (),
+        drop: Collection[TablePlace] = (),
     ) -> list[MissingRight]:
         """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
         are dropped."""
         self._link.connect()
         books = self._books.tables
-        return self.catalogue.missing_rights(
-            Wanted(books.schema, books.rights(), tuple(tables), create, frozenset(alter), frozenset(drop))
+        return self.catalogue.find_missing_rights(
+            RequiredRights(
+                books.schema, books.list_rights(), tuple(tables), create, frozenset(alter), frozenset(drop)
+            )
         )
 
     def probe_blockers(self) -> None:
         """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
         self._link.connect()
-        self._link.locks.end_blockers_of(self._link.identity())
+        self._link.locks.end_blockers_of(self._link.get_connection_id())
 
     def probe_durability(self) -> Remark | None:
         """Say why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
-        return self.catalogue.durability()
+        return self.catalogue.find_durability_risk()
 
     def create_table(self, table: Table) -> None:
         for text in self.catalogue.create_statements(table):
-            make(self._link, text)
+            run_create(self._link, text)
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
-        return self._alone(lambda: units_from(self._run(self._books.units.select_all(pipeline))))
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+        return self._run_unguarded(
+            lambda: parse_units_by_topic(self._run_fragment(self._books.units.select_all(pipeline)))
+        )
 
-    def connection(self) -> int:
+    def get_connection_id(self) -> int:
         self._link.connect()
-        return self._link.identity()
+        return self._link.get_connection_id()
 
-    def alter(self, change: AlterTable | DropTable, *, connection: int) -> None:
+    def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
         if self.transactional_ddl:
             raise ValueError("this target changes tables within a transaction")
-        if (mine := self._link.identity()) != connection:
+        if (mine := self._link.get_connection_id()) != connection:
             raise TransientError(
                 f"connection {connection}, over which a table was to be changed, is lost and may have been ended by somebody who owns "
                 f"the unit now (this is {mine}): nothing was changed, and it is tried again"
             )
         try:
-            self._altering.run(change)
+            self._altering.apply_change(change)
         finally:
-            self._applier.forget(change.table.db, change.table.name)
+            self._applier.forget_table(change.table.db, change.table.name)
 
     def end_connection(self, connection: int) -> None:
-        self._altering.end(connection)
+        self._altering.end_connection(connection)
 
     def fetch_rows(
         self,
@@ -120,7 +128,7 @@ class SqlSession(SqlProgressStore):
         upto: Key | None = None,
     ) -> list[Row]:
         link, catalogue, syntax = self._link, self.catalogue, self._books.syntax
-        return self._alone(
+        return self._run_unguarded(
             lambda: read_page(link, catalogue, syntax, table, after, where=where, limit=limit, upto=upto)
         )
 
@@ -129,9 +137,11 @@ class SqlSession(SqlProgressStore):
             select, decode = self.catalogue.select_rows(table)
             found: list[Row] = []
             for at in range(0, len(keys), KEYS_PER_STATEMENT):
-                chunk = [self.catalogue.key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]]
-                text, params = keys_in(self.catalogue.key_columns(table), chunk)
-                found += [decode(row) for row in self._run((f"{select} WHERE {text}", params))]
+                chunk = [
+                    self.catalogue.build_key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]
+                ]
+                text, params = render_keys_in(self.catalogue.list_key_columns(table), chunk)
+                found += [decode(row) for row in self._run_fragment((f"{select} WHERE {text}", params))]
             return found
 
-        return self._alone(run)
+        return self._run_unguarded(run)

@@ -54,62 +54,62 @@ def quote_with(mark: str, *, formatted: bool = True) -> Quote:
     return quote
 
 
-def qualified(quote: Quote, schema: str, name: str) -> str:
+def qualify_table(quote: Quote, schema: str, name: str) -> str:
     return f"{quote(schema)}.{quote(name)}"
 
 
-def placeholders(count: int) -> str:
+def render_placeholders(count: int) -> str:
     return "(" + ", ".join(["%s"] * count) + ")"
 
 
-def rows_placeholders(columns: int, rows: int) -> str:
+def render_row_placeholders(columns: int, rows: int) -> str:
     """Return "(%s, …), (%s, …)": the body of a VALUES list."""
-    return ", ".join([placeholders(columns)] * rows)
+    return ", ".join([render_placeholders(columns)] * rows)
 
 
-def after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
+def render_after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     """Return the predicate "key > given", column by column.
 
     Spelt out instead of a row comparison, which not every optimizer uses an index for; the redundant
     `first >= value` is what those use.
     """
     params: Params = []
-    text = _beyond(columns, key, params)
+    text = _render_after(columns, key, params)
     if len(columns) == 1:
         return text, params
     return f"({columns[0]} >= %s AND {text})", [key[0], *params]
 
 
-def up_to_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
+def render_up_to_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     """Return the predicate "key <= given", column by column, in the form that optimizers turn into the end of an index range."""
     params: Params = []
-    text = _within(columns, key, params)
+    text = _render_up_to(columns, key, params)
     if len(columns) == 1:
         return text, params
     return f"({columns[0]} <= %s AND {text})", [key[0], *params]
 
 
-def _within(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
+def _render_up_to(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
     """Render "(a < x OR (a = x AND (b < y OR … b <= y)))", putting parameters into `params`."""
     if len(columns) == 1:
         params.append(key[0])
         return f"{columns[0]} <= %s"
     params.extend((key[0], key[0]))
-    rest = _within(columns[1:], key[1:], params)
+    rest = _render_up_to(columns[1:], key[1:], params)
     return f"({columns[0]} < %s OR ({columns[0]} = %s AND {rest}))"
 
 
-def _beyond(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
+def _render_after(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
     """Render "(a > x OR (a = x AND (b > y …)))", putting parameters into `params`."""
     if len(columns) == 1:
         params.append(key[0])
         return f"{columns[0]} > %s"
     params.extend((key[0], key[0]))
-    rest = _beyond(columns[1:], key[1:], params)
+    rest = _render_after(columns[1:], key[1:], params)
     return f"({columns[0]} > %s OR ({columns[0]} = %s AND {rest}))"
 
 
-def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragment:
+def render_keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragment:
     """Return the predicate "key is one of `keys`" in the form that every optimizer turns into index ranges.
 
     Columns with one value in all keys (an added column, say) become `c = v`; one column left gives an IN list,
@@ -121,7 +121,7 @@ def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragmen
     params: Params = [keys[0][at] for at in constant]
     if len(varying) == 1:
         at = varying[0]
-        parts.append(f"{columns[at]} IN {placeholders(len(keys))}")
+        parts.append(f"{columns[at]} IN {render_placeholders(len(keys))}")
         params.extend(key[at] for key in keys)
     elif varying:
         one = "(" + " AND ".join(f"{columns[at]} = %s" for at in varying) + ")"
@@ -130,12 +130,12 @@ def keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragmen
     return " AND ".join(parts), params
 
 
-def forms_of_key(table: Table) -> list[str]:
+def list_multiform_key_columns(table: Table) -> list[str]:
     """Return the columns of the key of which a database may hold two values equal that are not the same (a case, an accent, a scale)."""
-    return [name for name in table.key.columns if table.column(name).type.kind is not Kind.INT]
+    return [name for name in table.key.columns if table.get_column(name).type.kind is not Kind.INT]
 
 
-def conjunction(fragments: Sequence[Fragment]) -> Fragment:
+def join_conditions(fragments: Sequence[Fragment]) -> Fragment:
     """Return " WHERE a AND b" with all parameters, or "" for no fragment."""
     if not fragments:
         return "", []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.altering import Altering
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.bookkeeping.units import units_from
-from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalogue
+from consumer.targets.altering import TableChanger
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping.units import parse_units_by_topic
+from consumer.targets.dialect_components import Link, NetChangeApplier, TargetCatalog
 from consumer.targets.progress.writer import SqlProgressWriter
-from consumer.targets.sql import Syntax, conjunction
+from consumer.targets.sql import Syntax, join_conditions
 from schemas.table.model import Key, Row
 
 
@@ -20,41 +20,43 @@ class SqlTransaction(SqlProgressWriter):
         self,
         unit: ApplyUnit,
         link: Link,
-        books: Books,
-        catalogue: TargetCatalogue,
+        books: Bookkeeping,
+        catalogue: TargetCatalog,
         applier: NetChangeApplier,
         *,
-        altering: Altering,
+        altering: TableChanger,
     ) -> None:
         super().__init__(unit, link, books)
         self._catalogue = catalogue
         self._applier = applier
         self._altering = altering
 
-    def apply(self, net: NetChange, *, displacing: str | None = None) -> int:
-        return self._applier.apply(self._unit, net, displacing) if net.size else 0
+    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
+        return self._applier.apply_net_change(self._unit, net, displacing) if net.size else 0
 
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        text, params = conjunction(self._catalogue.where(table, where))
-        self._link.execute(f"DELETE FROM {self._catalogue.name(table)}{text}", params)
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        text, params = join_conditions(self._catalogue.build_filter(table, where))
+        self._link.execute(f"DELETE FROM {self._catalogue.quote_table_name(table)}{text}", params)
 
     def lock_units(self) -> dict[str, UnitState]:
-        return units_from(self._link.execute(*self._books.units.select_all(self._unit.pipeline, lock=True)))
+        return parse_units_by_topic(
+            self._link.execute(*self._books.units.select_all(self._unit.pipeline, lock=True))
+        )
 
     def write_other(self, topic: str, state: UnitState) -> None:
         other = ApplyUnit(self._unit.pipeline, topic)
-        self._link.execute(*self._books.units.update(other, state))
+        self._link.execute(*self._books.units.build_update(other, state))
 
-    def alter(self, change: AlterTable | DropTable) -> None:
+    def alter_table(self, change: AlterTable | DropTable) -> None:
         if not self._altering.transactional:
             raise ValueError("a change of a table would commit this transaction")
-        self._altering.run(change)
-        self._applier.forget(change.table.db, change.table.name)
+        self._altering.apply_change(change)
+        self._applier.forget_table(change.table.db, change.table.name)
 
 
 def read_page(
     link: Link,
-    catalogue: TargetCatalogue,
+    catalogue: TargetCatalog,
     syntax: Syntax,
     table: TargetTable,
     after: Key | None,
@@ -65,6 +67,8 @@ def read_page(
 ) -> list[Row]:
     """Read up to `limit` rows with key above `after`, and up to `upto`, in the order of the server's own key index."""
     select, decode = catalogue.select_rows(table)
-    text, params = conjunction([*catalogue.where(table, where), *catalogue.page(table, after, upto)])
-    page = syntax.page(f"{select}{text}", catalogue.page_order(table), limit)
+    text, params = join_conditions(
+        [*catalogue.build_filter(table, where), *catalogue.build_page_conditions(table, after, upto)]
+    )
+    page = syntax.page(f"{select}{text}", catalogue.build_page_order(table), limit)
     return [decode(row) for row in link.execute(page, params)]

@@ -11,53 +11,53 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.units.looks import SMALL, arrived, left_behind
+from consumer.units.looks import MAX_LIVE_BACKLOG, has_caught_up, has_skipped_records
 from consumer.units.messages import (
-    Abort,
+    AbortOperation,
+    ApplyRange,
     AttemptsReported,
-    Check,
-    Checked,
-    Effect,
-    Event,
-    Examine,
-    Examined,
-    Failed,
+    CheckTable,
     FenceUnit,
-    Follow,
-    Followed,
-    Looked,
+    LogWaiting,
+    OperationFailed,
+    PipelineEffect,
+    PipelineEvent,
+    PrepareTarget,
     PrepareUnit,
+    ProbeStopped,
     QueryFailed,
     QueryLost,
+    QueryProgress,
     QueryUp,
+    RangeApplied,
     RemoveUnit,
-    Say,
+    ReportEvent,
     SparkUp,
     StartUnit,
-    Take,
-    Took,
+    StoppedProbed,
+    TableChecked,
+    TakeOver,
+    TargetPrepared,
     UnitFenced,
-    Waits,
-    Warm,
-    Warmed,
+    UnitTakenOver,
 )
-from consumer.units.queries import Queries, QueryHere, plan
-from consumer.units.supervision import FIGURES, reported
-from consumer.units.unit import ApplyPhase, QueryKind, UnitHere
-from schemas.units import Ended, Prepared
+from consumer.units.queries import LocalQuery, QueryStates, plan_queries
+from consumer.units.supervision import FIGURES, apply_report
+from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind
+from schemas.units import Prepared, WorkerEnded
 
-LOOK_S = 10.0
+PROBE_INTERVAL_S = 10.0
 """How often it is looked whether something has changed for a unit that waits for a person."""
-LOOKS = 30
+MAX_FAST_PROBES = 30
 """Units that are looked at so often; more of them are looked at less often, for a look costs a target a few questions."""
-AGAIN_S = 300.0
+STOPPED_RETRY_S = 300.0
 """After which time it is tried again though nothing was seen to change."""
 CHECK_S, CHECK_PAUSE_S = 60.0, 1.0
 """How often it is looked whether the target table of a unit that runs still fits, and the least time between two such looks:
 triggers, rules and the like change rows, or keep them away, without any error."""
-FOLLOW_S = 0.1
+RANGE_INTERVAL_S = 0.1
 """How often a hand looks whether something has come to a unit that no query applies yet."""
-FOLLOWED = 10
+MAX_FAST_RANGES = 10
 """Units that are followed so often; more of them are less often, for each look is two questions to Kafka."""
 
 
@@ -66,39 +66,48 @@ class PipelineState:
     """`units`: by topic. `check_at`: when the next running unit may be looked at; `checking`: a hand looks at one. `pace`: seconds from
     one commit of a unit to the next, at least (0: as changes come)."""
 
-    units: dict[str, UnitHere] = field(default_factory=dict)
-    queries: Queries = field(default_factory=Queries)
+    units: dict[str, LocalUnit] = field(default_factory=dict)
+    queries: QueryStates = field(default_factory=QueryStates)
     check_at: float = 0.0
     checking: bool = False
-    pace: float = 0.0
+    commit_interval_s: float = 0.0
 
 
-def step(state: PipelineState, event: Event, now: float) -> tuple[PipelineState, list[Effect]]:
+def step_pipeline(
+    state: PipelineState, event: PipelineEvent, now: float
+) -> tuple[PipelineState, list[PipelineEffect]]:
     """Return the state after `event` at `now`, and what is to be done, in order."""
-    out: list[Effect] = []
+    out: list[PipelineEffect] = []
     match event:
         case PrepareUnit() | StartUnit() | RemoveUnit():
-            _asked(state, event, out)
-        case Warmed() | Took() | Followed() | UnitFenced() | Failed() | Examined():
-            _answered(state, event, now, out)
-        case Checked():
-            _checked(state, event, now, out)
+            _handle_request(state, event, out)
+        case (
+            TargetPrepared()
+            | UnitTakenOver()
+            | RangeApplied()
+            | UnitFenced()
+            | OperationFailed()
+            | StoppedProbed()
+        ):
+            _handle_result(state, event, now, out)
+        case TableChecked():
+            _handle_table_check(state, event, now, out)
         case AttemptsReported(reports):
             for query, report in reports:
-                _reported(state, query, report, now, out)
+                _handle_report(state, query, report, now, out)
         case SparkUp():
             state.queries.spark = True
         case QueryUp():
-            _query_up(state, event)
+            _handle_query_up(state, event)
         case QueryFailed(kind):
-            state.queries.failed(kind, now)
+            state.queries.record_failed_start(kind, now)
         case QueryLost(number):
             _query_lost(state, number, now, out)
-        case Looked():
-            _looked(state, event, now)
+        case QueryProgress():
+            _handle_progress(state, event, now)
     # Plan first: a unit is off its board before anybody raises its epoch.
-    plan(state.queries, state.units, now, out)
-    _continue(state, now, out)
+    plan_queries(state.queries, state.units, now, out)
+    _start_operations(state, now, out)
     _check_one(state, now, out)
     return state, out
 
@@ -106,94 +115,96 @@ def step(state: PipelineState, event: Event, now: float) -> tuple[PipelineState,
 # what the agent says
 
 
-def _asked(state: PipelineState, event: PrepareUnit | StartUnit | RemoveUnit, out: list[Effect]) -> None:
+def _handle_request(
+    state: PipelineState, event: PrepareUnit | StartUnit | RemoveUnit, out: list[PipelineEffect]
+) -> None:
     held = state.units.get(event.topic)
     unit = held if held is not None and held.assignment == event.assignment else None
     match event:
         case PrepareUnit():
-            _prepare(state, event, out)
+            _prepare_unit(state, event, out)
         case StartUnit() if unit is not None:
             unit.start_asked = True
         case StartUnit():
             why = "the unit is not open here"
-            out.append(Say(event.topic, "", event.assignment, Ended, error=why))
+            out.append(ReportEvent(event.topic, "", event.assignment, WorkerEnded, error=why))
         case RemoveUnit() if unit is not None:
-            _close(state, unit, None, out)
+            _close_unit(state, unit, None, out)
         case RemoveUnit():  # it never was here, or has ended: nothing of that assignment writes
-            out.append(Say(event.topic, "", event.assignment, Ended))
+            out.append(ReportEvent(event.topic, "", event.assignment, WorkerEnded))
 
 
-def _prepare(state: PipelineState, event: PrepareUnit, out: list[Effect]) -> None:
+def _prepare_unit(state: PipelineState, event: PrepareUnit, out: list[PipelineEffect]) -> None:
     held = state.units.get(event.topic)
     if held is not None:
         if held.assignment != event.assignment:
             why = f"the unit is still here under the assignment {held.assignment}"
-            out.append(Say(event.topic, event.source, event.assignment, Ended, error=why))
+            out.append(ReportEvent(event.topic, event.source, event.assignment, WorkerEnded, error=why))
         return
-    unit = UnitHere(event.topic, event.source, event.assignment)
+    unit = LocalUnit(event.topic, event.source, event.assignment)
     state.units[event.topic] = unit
 
 
-def _close(state: PipelineState, unit: UnitHere, error: str | None, out: list[Effect]) -> None:
+def _close_unit(state: PipelineState, unit: LocalUnit, error: str | None, out: list[PipelineEffect]) -> None:
     """End a unit: off the board first, then the epoch, unless it never had one."""
     if unit.phase is ApplyPhase.STOPPING:
         return
     unit.error = unit.error or error
-    unit.home = None
+    unit.query_number = None
     if unit.phase in {ApplyPhase.PREPARING, ApplyPhase.PREPARED}:
-        _gone(state, unit, out)
+        _remove_unit(state, unit, out)
         return
     unit.stop_asked = True
     if unit.busy:
-        out.append(Abort(unit.topic, unit.assignment))
+        out.append(AbortOperation(unit.topic, unit.assignment))
 
 
-def _gone(
+def _remove_unit(
     state: PipelineState,
-    unit: UnitHere,
-    out: list[Effect],
+    unit: LocalUnit,
+    out: list[PipelineEffect],
     offset: int | None = None,
     position: object = None,
 ) -> None:
     del state.units[unit.topic]
     known = position if isinstance(position, tuple) else None
     error = None if unit.waits else unit.error  # a unit that waits ends because somebody said so
-    out.append(Say(unit.topic, unit.source, unit.assignment, Ended, offset, known, error))
+    out.append(ReportEvent(unit.topic, unit.source, unit.assignment, WorkerEnded, offset, known, error))
 
 
 # what hands say
 
 
-def _answered(
+def _handle_result(
     state: PipelineState,
-    event: Warmed | Took | Followed | UnitFenced | Failed | Examined,
+    event: TargetPrepared | UnitTakenOver | RangeApplied | UnitFenced | OperationFailed | StoppedProbed,
     now: float,
-    out: list[Effect],
+    out: list[PipelineEffect],
 ) -> None:
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment:
         return  # of an assignment that is over
-    if isinstance(event, Examined):
+    if isinstance(event, StoppedProbed):
         unit.looking = False
     else:
         unit.busy = False
     match event:
-        case Warmed():
+        case TargetPrepared():
             unit.topic_id, unit.real = event.topic_id, event.real
-        case Took():
-            _took(unit, event, now)
-        case Followed():
-            _followed(state, unit, event, now)
+        case UnitTakenOver():
+            _record_takeover(unit, event, now)
+        case RangeApplied():
+            _record_applied_range(state, unit, event, now)
         case UnitFenced():
-            _gone(state, unit, out, event.offset, event.position)
-        case Failed():
-            _failed(state, unit, event, now, out)
-        case Examined() if unit.phase is ApplyPhase.WAITING:
+            _remove_unit(state, unit, out, event.offset, event.position)
+        case OperationFailed():
+            _handle_failure(state, unit, event, now, out)
+        case StoppedProbed() if unit.phase is ApplyPhase.WAITING:
             waiting = sum(each.phase is ApplyPhase.WAITING for each in state.units.values())
-            _examined(unit, event, now, LOOK_S * max(1.0, waiting / LOOKS))
+            _handle_probe(unit, event, now, PROBE_INTERVAL_S * max(1.0, waiting / MAX_FAST_PROBES))
 
 
-def _took(unit: UnitHere, event: Took, now: float) -> None:
+def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
     unit.epoch, unit.position, unit.looked_at = event.epoch, event.position, now
     watched = unit.watched
     unit.watched = replace(
@@ -206,58 +217,69 @@ def _took(unit: UnitHere, event: Took, now: float) -> None:
         displaced=watched.displaced + event.displaced,
     )
     if not unit.stop_asked:
-        unit.phase, unit.home, unit.behind, unit.near = ApplyPhase.APPLYING, None, event.behind, 0
-        unit.waits, unit.error, unit.copy, unit.long = False, None, None, False
-        unit.told = unit.told if event.behind else None  # else the same trouble is told anew
+        unit.phase, unit.query_number, unit.behind, unit.polls_near_end = (
+            ApplyPhase.APPLYING,
+            None,
+            event.behind,
+            0,
+        )
+        unit.waits, unit.error, unit.copy, unit.needs_long_run = False, None, None, False
+        unit.last_reported_error = (
+            unit.last_reported_error if event.behind else None
+        )  # else the same trouble is told anew
 
 
-def _followed(state: PipelineState, unit: UnitHere, event: Followed, now: float) -> None:
+def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApplied, now: float) -> None:
     """Note what a hand has applied; it looks again at once where there is more, else after a while."""
     if event.report is not None:
-        _noted(unit, event.report, "ok")
+        _record_figures(unit, event.report, "ok")
     if unit.phase is ApplyPhase.APPLYING:
-        unit.behind = event.left > SMALL
+        unit.behind = event.left > MAX_LIVE_BACKLOG
         followed = sum(
-            each.phase is ApplyPhase.APPLYING and each.home is None for each in state.units.values()
+            each.phase is ApplyPhase.APPLYING and each.query_number is None for each in state.units.values()
         )
-        pause = max(state.pace, FOLLOW_S * max(1.0, followed / FOLLOWED))
+        pause = max(state.commit_interval_s, RANGE_INTERVAL_S * max(1.0, followed / MAX_FAST_RANGES))
         unit.try_at = now if event.left else now + pause
 
 
-def _failed(state: PipelineState, unit: UnitHere, event: Failed, now: float, out: list[Effect]) -> None:
+def _handle_failure(
+    state: PipelineState, unit: LocalUnit, event: OperationFailed, now: float, out: list[PipelineEffect]
+) -> None:
     unit.epoch = max(unit.epoch, event.epoch)
     if event.again:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
         if unit.phase is ApplyPhase.APPLYING:  # a hand followed it
             unit.phase = ApplyPhase.TAKING_OVER
-        unit.backoff = unit.backoff.failed(now)
+        unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
     elif event.waits:
-        _wait(unit, event.error, now, out, event.copy)
+        _stop_unit(unit, event.error, now, out, event.copy)
     else:
         unit.waits = False
-        _close(state, unit, event.error, out)
+        _close_unit(state, unit, event.error, out)
 
 
-def _wait(unit: UnitHere, why: str, now: float, out: list[Effect], copy: CopyNeed | None = None) -> None:
+def _stop_unit(
+    unit: LocalUnit, why: str, now: float, out: list[PipelineEffect], copy: CopyNeed | None = None
+) -> None:
     """Keep the unit here, off all boards, until a person has done something: nobody else could do better with it."""
-    unit.waits, unit.error, unit.copy, unit.home = True, why, copy, None
+    unit.waits, unit.error, unit.copy, unit.query_number = True, why, copy, None
     unit.watched = replace(unit.watched, state="stopped", message=why)
-    if unit.told != why:
-        unit.told = why
-        out.append(Waits(unit.topic, unit.source, why))
+    if unit.last_reported_error != why:
+        unit.last_reported_error = why
+        out.append(LogWaiting(unit.topic, unit.source, why))
     if unit.phase is ApplyPhase.APPLYING:  # else it was tried, in front of what was seen
-        unit.seen, unit.blind, unit.tried = None, False, False
+        unit.seen, unit.unobservable, unit.tried = None, False, False
     if not unit.stop_asked:
-        unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + AGAIN_S
+        unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + STOPPED_RETRY_S
 
 
-def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None:
+def _handle_probe(unit: LocalUnit, event: StoppedProbed, now: float, pause: float) -> None:
     """Try the unit again when what it waits in front of has changed, or after a long while; once when it can be seen again, and
     once in any case, for it may have changed before the first look."""
     unit.try_at = now + pause
     if event.seen is None:
-        unit.blind = True
+        unit.unobservable = True
         return
     before = unit.seen
     unit.seen = event.seen
@@ -265,117 +287,131 @@ def _examined(unit: UnitHere, event: Examined, now: float, pause: float) -> None
         unit.watched = replace(unit.watched, message=event.said)
     untried = before is not None and not unit.tried
     begun = event.begun and before is None
-    if begun or untried or unit.blind or before not in (None, event.seen) or now >= unit.again_at:
-        unit.phase, unit.try_at, unit.tried, unit.blind = ApplyPhase.TAKING_OVER, now, True, False
+    if begun or untried or unit.unobservable or before not in (None, event.seen) or now >= unit.again_at:
+        unit.phase, unit.try_at, unit.tried, unit.unobservable = ApplyPhase.TAKING_OVER, now, True, False
         unit.topic_id, unit.real = event.topic_id, event.real
 
 
-def _checked(state: PipelineState, event: Checked, now: float, out: list[Effect]) -> None:
+def _handle_table_check(
+    state: PipelineState, event: TableChecked, now: float, out: list[PipelineEffect]
+) -> None:
     """A running unit whose target table does not fit any more waits for a person."""
     state.checking = False
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment or unit.epoch != event.epoch:
         return
     if event.why is not None and unit.phase is ApplyPhase.APPLYING:
-        _wait(unit, event.why, now, out)
+        _stop_unit(unit, event.why, now, out)
 
 
 # what workers say
 
 
-def _reported(state: PipelineState, query: int, report: Report, now: float, out: list[Effect]) -> None:
+def _handle_report(
+    state: PipelineState, query: int, report: Report, now: float, out: list[PipelineEffect]
+) -> None:
     """Note figures and trouble. What another query's attempts say of a unit that has gone on is no trouble."""
     unit = state.units.get(report.topic)
     if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
-    said = report.state if query == unit.home or report.state == "stopped" else "ok"
-    _noted(unit, report, said)
+    said = report.state if query == unit.query_number or report.state == "stopped" else "ok"
+    _record_figures(unit, report, said)
     if said == "ok":
         return
     if said == "stopped":
-        _wait(unit, report.message, now, out, report.copy)
+        _stop_unit(unit, report.message, now, out, report.copy)
     else:
-        unit.long = report.long
-        _again(unit, now)
+        unit.needs_long_run = report.long
+        _retry_takeover(unit, now)
 
 
-def _noted(unit: UnitHere, report: Report, said: str) -> None:
+def _record_figures(unit: LocalUnit, report: Report, said: str) -> None:
     facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
     if report.offset >= unit.watched.offset and report.position is not None:
         unit.position = report.position
-    unit.watched = reported(unit.watched, **facts)
+    unit.watched = apply_report(unit.watched, **facts)
     if said == "ok" and report.applied:
-        unit.told = None
+        unit.last_reported_error = None
 
 
-def _again(unit: UnitHere, now: float) -> None:
+def _retry_takeover(unit: LocalUnit, now: float) -> None:
     """Have the unit taken over anew: its attempts ended in trouble, or its query did."""
     if unit.phase is ApplyPhase.APPLYING:
-        unit.phase, unit.home = ApplyPhase.TAKING_OVER, None
-        unit.backoff = unit.backoff.failed(now)
+        unit.phase, unit.query_number = ApplyPhase.TAKING_OVER, None
+        unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
 
 
 # what Spark says
 
 
-def _query_up(state: PipelineState, event: QueryUp) -> None:
-    old = state.queries.up(QueryHere(event.number, event.kind, dict(event.topics)))
+def _handle_query_up(state: PipelineState, event: QueryUp) -> None:
+    old = state.queries.record_start(LocalQuery(event.number, event.kind, dict(event.topics)))
     for unit in state.units.values():
-        if old is not None and unit.home == old:
-            unit.home = event.number if event.topics.get(unit.topic) == unit.version else None
-            unit.moved()
+        if old is not None and unit.query_number == old:
+            unit.query_number = event.number if event.topics.get(unit.topic) == unit.version else None
+            unit.forget_query_progress()
 
 
-def _query_lost(state: PipelineState, number: int, now: float, out: list[Effect]) -> None:
-    state.queries.lost(number, now, out)
+def _query_lost(state: PipelineState, number: int, now: float, out: list[PipelineEffect]) -> None:
+    state.queries.record_loss(number, now, out)
     for unit in state.units.values():
-        if unit.home == number:
-            _again(unit, now)
+        if unit.query_number == number:
+            _retry_takeover(unit, now)
 
 
-def _looked(state: PipelineState, event: Looked, now: float) -> None:
+def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> None:
     query = state.queries.here.get(event.number)
     if query is None:
         return
     for unit in state.units.values():
         if unit.phase is not ApplyPhase.APPLYING:
             continue
-        if query.kind is QueryKind.LIVE and unit.behind and unit.topic in event.ends and arrived(unit, event):
-            unit.behind, unit.home = False, None  # from the catching-up query's board to the live one's
-        if unit.home == event.number and left_behind(unit, event):
+        if (
+            query.kind is QueryKind.LIVE
+            and unit.behind
+            and unit.topic in event.ends
+            and has_caught_up(unit, event)
+        ):
+            unit.behind, unit.query_number = (
+                False,
+                None,
+            )  # from the catching-up query's board to the live one's
+        if unit.query_number == event.number and has_skipped_records(unit, event):
             unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
-            _again(unit, now)
+            _retry_takeover(unit, now)
 
 
 # what follows
 
 
-def _continue(state: PipelineState, now: float, out: list[Effect]) -> None:
+def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
     """Give every unit that waits for a hand one, and say what has become true."""
     for unit in list(state.units.values()):
         if unit.busy or (now < unit.try_at and not unit.stop_asked):
             continue
         if unit.stop_asked:
             unit.phase, unit.busy = ApplyPhase.STOPPING, True
-            out.append(_fence(unit))
+            out.append(_build_fence(unit))
         elif unit.phase is ApplyPhase.PREPARING:
             _get_ready(state, unit, out)
         if unit.phase is ApplyPhase.PREPARED and unit.start_asked:
             unit.phase = ApplyPhase.TAKING_OVER
         if unit.phase is ApplyPhase.TAKING_OVER and not unit.busy:
             unit.busy = True
-            out.append(Take(unit.about, unit.epoch, look=unit.waits, here=unit.waits or unit.long))
-        elif unit.homeless and (not unit.behind or not state.queries.spark):
+            out.append(
+                TakeOver(unit.ref, unit.epoch, look=unit.waits, here=unit.waits or unit.needs_long_run)
+            )
+        elif unit.needs_direct_apply and (not unit.behind or not state.queries.spark):
             # What is behind while Spark is up belongs to the catching-up query from the moment on that it is asked for.
             unit.busy = True
-            out.append(Follow(unit.about, unit.epoch, unit.watched.offset))
+            out.append(ApplyRange(unit.ref, unit.epoch, unit.watched.offset))
         elif unit.phase is ApplyPhase.WAITING and not unit.looking:
             unit.looking = True
-            out.append(Examine(unit.about, unit.copy, unit.error or ""))
+            out.append(ProbeStopped(unit.ref, unit.copy, unit.error or ""))
 
 
-def _check_one(state: PipelineState, now: float, out: list[Effect]) -> None:
+def _check_one(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
     """Have the running unit looked at that was not for the longest time, if that is long."""
     if state.checking or now < state.check_at:
         return
@@ -384,19 +420,19 @@ def _check_one(state: PipelineState, now: float, out: list[Effect]) -> None:
     unit = min(running, key=lambda each: each.looked_at, default=None)
     if unit is not None and now >= unit.looked_at + CHECK_S:
         unit.looked_at, state.checking = now, True
-        out.append(Check(unit.about, unit.epoch))
+        out.append(CheckTable(unit.ref, unit.epoch))
 
 
-def _fence(unit: UnitHere) -> FenceUnit:
+def _build_fence(unit: LocalUnit) -> FenceUnit:
     stopped = unit.error if unit.waits else None
-    return FenceUnit(unit.about, unit.epoch, stopped)
+    return FenceUnit(unit.ref, unit.epoch, stopped)
 
 
-def _get_ready(state: PipelineState, unit: UnitHere, out: list[Effect]) -> None:
+def _get_ready(state: PipelineState, unit: LocalUnit, out: list[PipelineEffect]) -> None:
     if not unit.topic_id:
         unit.busy = True
-        out.append(Warm(unit.about))
-    elif state.queries.reads(QueryKind.LIVE, unit) or QueryKind.LIVE not in state.queries.current:
+        out.append(PrepareTarget(unit.ref))
+    elif state.queries.is_read(QueryKind.LIVE, unit) or QueryKind.LIVE not in state.queries.current:
         # Without a live query hands apply what is started, so nobody needs to wait for Spark's first one, which takes its time.
         unit.phase = ApplyPhase.PREPARED
-        out.append(Say(unit.topic, unit.source, unit.assignment, Prepared))
+        out.append(ReportEvent(unit.topic, unit.source, unit.assignment, Prepared))

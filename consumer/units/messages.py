@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.units.unit import About, QueryKind, Version
-from schemas.units import Ended, Prepared
+from consumer.units.unit import QueryKind, UnitRef, UnitVersion
+from schemas.units import Prepared, WorkerEnded
 from schemas.wire.position import Position
 
 # what happens
@@ -33,7 +33,7 @@ class RemoveUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Warmed:
+class TargetPrepared:
     """A hand has looked at topic and target."""
 
     topic: str
@@ -43,7 +43,7 @@ class Warmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class UnitTakenOver:
     """A hand has raised the epoch and applied what was missing, if it was little; else the unit is `behind`."""
 
     topic: str
@@ -58,7 +58,7 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class RangeApplied:
     """A hand has applied a stretch of what came, and does nothing for the unit any more. `report`: what came of it; None: there was nothing.
     `left`: events that were there behind it."""
 
@@ -79,7 +79,7 @@ class UnitFenced:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class OperationFailed:
     """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
 
     `epoch`: the highest one written, if any. `waits`: the unit waits for a person; `copy`: or for a copy of its table.
@@ -95,7 +95,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class StoppedProbed:
     """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now.
 
     `said`: what the unit says it waits for, instead of what stopped it; `begun`: a copy begins where it can go on.
@@ -111,7 +111,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class TableChecked:
     """A hand has looked at the target table of a unit that runs. `why`: it does not fit any more, and `epoch` may not write."""
 
     topic: str
@@ -138,7 +138,7 @@ class QueryUp:
 
     number: int
     kind: QueryKind
-    topics: Mapping[str, Version]
+    topics: Mapping[str, UnitVersion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class QueryLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class QueryProgress:
     """Spark's progress of a query. `finished`: its last batch, `ends`: next offsets behind it, `idle`: none under way."""
 
     number: int
@@ -172,23 +172,23 @@ class PipelineTick:
     """Time has passed."""
 
 
-Event = (
+PipelineEvent = (
     PrepareUnit
     | StartUnit
     | RemoveUnit
-    | Warmed
-    | Took
-    | Followed
+    | TargetPrepared
+    | UnitTakenOver
+    | RangeApplied
     | UnitFenced
-    | Failed
-    | Examined
-    | Checked
+    | OperationFailed
+    | StoppedProbed
+    | TableChecked
     | AttemptsReported
     | SparkUp
     | QueryUp
     | QueryFailed
     | QueryLost
-    | Looked
+    | QueryProgress
     | PipelineTick
 )
 
@@ -197,57 +197,57 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
+class PrepareTarget:
     """Ask a hand to look at topic and target, writing nothing; then Warmed or Failed."""
 
-    unit: About
+    unit: UnitRef
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeOver:
     """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed.
 
     `look`: it waited for a person, so that the target table is judged before anything is written. `here`: what comes next is applied
     by the hand, even if much is missing: a query could not.
     """
 
-    unit: About
+    unit: UnitRef
     above: int
     look: bool = False
     here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Follow:
-    """Ask a hand to apply, under `epoch`, a stretch of what has come behind `offset` to a unit without a home; then Followed or Failed."""
+class ApplyRange:
+    """Ask a hand to apply, under `epoch`, a stretch of what has come behind `offset` to a unit without a home; then RangeApplied or Failed."""
 
-    unit: About
+    unit: UnitRef
     epoch: int
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Examine:
-    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping, copy), writing nothing; then Examined.
+class ProbeStopped:
+    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping, copy), writing nothing; then StoppedProbed.
 
     `copy`: what it needs, because of `why`, where a copy heals it: the hand asks for one.
     """
 
-    unit: About
+    unit: UnitRef
     copy: CopyNeed | None = None
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """Ask a hand whether the target table of a unit that runs still fits; then Checked. If not, it stops what `epoch` may write."""
+class CheckTable:
+    """Ask a hand whether the target table of a unit that runs still fits; then TableChecked. If not, it stops what `epoch` may write."""
 
-    unit: About
+    unit: UnitRef
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class LogWaiting:
     """Tell people, once, that the unit waits for one of them, and why."""
 
     topic: str
@@ -256,7 +256,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
+class AbortOperation:
     """Whatever a hand does for the unit is of no use any more: end soon."""
 
     topic: str
@@ -270,7 +270,7 @@ class FenceUnit:
     `stopped`: what the target is to say the unit waits for.
     """
 
-    unit: About
+    unit: UnitRef
     above: int
     stopped: str | None = None
 
@@ -282,7 +282,7 @@ class StartQuery:
     number: int
     kind: QueryKind
     starting: Mapping[str, int]
-    units: Sequence[About]
+    units: Sequence[UnitRef]
     epochs: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -292,7 +292,7 @@ class StopQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class PostActiveUnits:
     """The board of a query is to be this: topic → epoch."""
 
     number: int
@@ -300,18 +300,29 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class ReportEvent:
     """Tell the agent that the unit is prepared, or has ended; with `offset` and `position` where the unit stood, as far as known."""
 
     topic: str
     source: str
     assignment: int
-    event: type[Prepared | Ended]
+    event: type[Prepared | WorkerEnded]
     offset: int | None = None
     position: Position | None = None
     error: str | None = None
 
 
-Effect = (
-    Warm | Take | Follow | Examine | Check | Waits | Abort | FenceUnit | StartQuery | StopQuery | Post | Say
+PipelineEffect = (
+    PrepareTarget
+    | TakeOver
+    | ApplyRange
+    | ProbeStopped
+    | CheckTable
+    | LogWaiting
+    | AbortOperation
+    | FenceUnit
+    | StartQuery
+    | StopQuery
+    | PostActiveUnits
+    | ReportEvent
 )

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from schemas.backoff import Backoff
 
-TROUBLE = Backoff(first=0.5, longest=20.0, quiet=60.0)
+TROUBLE_BACKOFF = Backoff(first=0.5, longest=20.0, quiet=60.0)
 """Of a unit, and of a pipeline's queries: a target that is down costs a line every 20 seconds and no more."""
 
 
-class Watched(msgspec.Struct, frozen=True):
+class WatchedUnit(msgspec.Struct, frozen=True):
     """A unit as the apply process sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
 
     offset: int = msgspec.field(name="offset")
@@ -28,8 +28,8 @@ FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit
 """What `reported` takes of a report."""
 
 
-def reported(
-    unit: Watched,
+def apply_report(
+    unit: WatchedUnit,
     *,
     state: str,
     offset: int,
@@ -39,7 +39,7 @@ def reported(
     displaced: int,
     commit_ts_ms: int,
     message: str,
-) -> Watched:
+) -> WatchedUnit:
     """Return the unit after a report; figures add up, a state other than ok stays until the next start."""
     sticky = unit.state in ("stopped", "fenced")
     return replace(
@@ -55,7 +55,7 @@ def reported(
     )
 
 
-def drift(topic: str, displaced: int) -> tuple[str, str]:
+def describe_drift(topic: str, displaced: int) -> tuple[str, str]:
     """Return (what, why) of the problem that `displaced` rows of other keys had to make room."""
     return f"unit {topic} displaced rows", (
         f"{displaced} rows of the target held unique values that events needed: somebody else writes to the table. "

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from consumer.attempt.reports import CopyNeed
-from consumer.units.supervision import TROUBLE, Watched
+from consumer.units.supervision import TROUBLE_BACKOFF, WatchedUnit
 from schemas.backoff import Backoff
 from schemas.wire.position import Position
 
-Version = tuple[str, bytes]
+UnitVersion = tuple[str, bytes]
 """(topic id, target table): a query that knows another one of a topic does not read it, for our purposes."""
 
 
@@ -49,7 +49,7 @@ class QueryKind(Enum):
 
 
 @dataclass(slots=True)
-class UnitHere:
+class LocalUnit:
     """`assignment`: the coordinator's epoch. `epoch`: the highest that this process had in the row, 0 before the first.
 
     `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
@@ -72,48 +72,48 @@ class UnitHere:
     error: str | None = None
     waits: bool = False
     copy: CopyNeed | None = None
-    long: bool = False
+    needs_long_run: bool = False
     looking: bool = False
-    told: str | None = None
+    last_reported_error: str | None = None
     seen: str | None = None
-    blind: bool = False
+    unobservable: bool = False
     tried: bool = False
     again_at: float = 0.0
     looked_at: float = 0.0
     epoch: int = 0
-    watched: Watched = field(default_factory=lambda: Watched(offset=-1))
+    watched: WatchedUnit = field(default_factory=lambda: WatchedUnit(offset=-1))
     position: Position | None = None
-    home: int | None = None
+    query_number: int | None = None
     behind: bool = False
-    near: int = 0
+    polls_near_end: int = 0
     since: int | None = None
-    suspect: int | None = None
+    expected_offset: int | None = None
     checked: bool = False
     try_at: float = 0.0
-    backoff: Backoff = TROUBLE
+    backoff: Backoff = TROUBLE_BACKOFF
 
     @property
-    def homeless(self) -> bool:
+    def needs_direct_apply(self) -> bool:
         """Tell whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
-        free = self.home is None and not self.busy and not self.stop_asked
+        free = self.query_number is None and not self.busy and not self.stop_asked
         return self.phase is ApplyPhase.APPLYING and free
 
-    def moved(self) -> None:
+    def forget_query_progress(self) -> None:
         """Note that it is on another board now, or on none."""
-        self.since, self.suspect, self.checked = None, None, False
+        self.since, self.expected_offset, self.checked = None, None, False
 
     @property
-    def version(self) -> Version:
+    def version(self) -> UnitVersion:
         """The topic id and target table as read: the version of the unit that a query applies."""
         return self.topic_id, self.real
 
     @property
-    def about(self) -> About:
-        return About(self.topic, self.source, self.assignment, self.topic_id, self.real)
+    def ref(self) -> UnitRef:
+        return UnitRef(self.topic, self.source, self.assignment, self.topic_id, self.real)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class UnitRef:
     """A unit's topic, assignment and table, as operations and queries need them."""
 
     topic: str

@@ -20,7 +20,7 @@ from coordinator.core import agent as core
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.transport.client import HeartbeatClient, Security
-from schemas.units import Ended, Mark, UnitPhase, WorkerEvent
+from schemas.units import UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
 
 _log = structlog.get_logger(__name__)
 
@@ -47,21 +47,21 @@ class Workers(Protocol):
     """The workers that run an agent's units. Calls come one after the other from one thread, and should return soon.
 
     For each (unit, assignment): `prepare`, then perhaps `start`, then perhaps `remove`. The workers say `Prepared`, `Progressed`
-    now and then, `Ended` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
-    that raises counts as `Ended` with that error.
+    now and then, `WorkerEnded` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
+    that raises counts as `WorkerEnded` with that error.
     """
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
         """Called once, first. `on_event(unit, event)` may be called from any thread and never blocks."""
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Get ready, write nothing. `mark`: how far the unit was, as far as the owner knows."""
 
-    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Take over the progress row with `assignment`, then write."""
 
     def remove(self, unit: str, assignment: int) -> None:
-        """Stop writing at once, close, say `Ended`."""
+        """Stop writing at once, close, say `WorkerEnded`."""
 
     def close(self) -> None:
         """Stop everything; when this returns nothing runs any more."""
@@ -74,10 +74,10 @@ class FileOf(Protocol):
     def digest(self) -> str:
         """The digest of the configuration that is held; every other configuration has another one."""
 
-    def read(self) -> tuple[str, tuple[str, ...]]:
+    def read_file(self) -> tuple[str, tuple[str, ...]]:
         """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
 
-    def take(self, digest: str) -> bool:
+    def adopt_config(self, digest: str) -> bool:
         """Read the file; if it holds this, have the workers run what is prepared from now on under it. False: it does not."""
 
 
@@ -245,7 +245,7 @@ class AgentShell:
             )
             self._workers.close()
             for held in left:
-                self._worker_said(held.unit, Ended(held.assignment, None, "closed with the agent"))
+                self._worker_said(held.unit, WorkerEnded(held.assignment, None, "closed with the agent"))
 
     def _worker_said(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
@@ -256,14 +256,14 @@ def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.F
     """Do what is asked of the configuration's file; whatever goes wrong, who asked is told."""
     if isinstance(asked, core.ReadFile):
         try:
-            answer = FileAnswer(asked.asked, *file.read())
+            answer = FileAnswer(asked.asked, *file.read_file())
         except Exception as error:  # noqa: BLE001  # who asked is told
             _log.exception("the configuration cannot be read")
             why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
             answer = FileAnswer(asked.asked, "", (why,))
         return core.FileRead(answer)
     try:
-        taken = file.take(asked.version.digest)
+        taken = file.adopt_config(asked.version.digest)
     except Exception:  # noqa: BLE001  # it is asked again
         _log.exception("the configuration cannot be taken")
         taken = False
@@ -317,6 +317,6 @@ class _CalledWorkers:
                 call()
             except Exception as error:  # noqa: BLE001  # the owner is told
                 _log.exception("worker failed", unit=unit, assignment=assignment)
-                self._on_event(unit, Ended(assignment, None, f"{type(error).__name__}: {error}"))
+                self._on_event(unit, WorkerEnded(assignment, None, f"{type(error).__name__}: {error}"))
             if (seconds := time.monotonic() - begun) > _SLOW:
                 _log.warning("worker call was slow: others waited", unit=unit, seconds=round(seconds, 1))

@@ -51,7 +51,7 @@ class PollHandler(Protocol[F, M]):
     def light_end(self, batch: list[F]) -> None:
         """After all are handled, before the early releases."""
 
-    def end(self, batch: list[F]) -> None:
+    def end_connection(self, batch: list[F]) -> None:
         """The I/O of the round, once for all machines still held."""
 
     def pause(self) -> None:
@@ -107,7 +107,7 @@ class Poller(Generic[F, M]):
         self._fetch(limit)
         self._handler.light_end([held.fsm for held in self._batch])
         self._release(early=True)
-        self._handler.end([held.fsm for held in self._batch])
+        self._handler.end_connection([held.fsm for held in self._batch])
         self._release(early=False)
 
     def _hand_all_back(self) -> None:

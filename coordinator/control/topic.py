@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from schemas.config.model import KafkaConfig
-from schemas.io.kafka_clients import ClientLog, client_settings, open_admin, reads_by_offset
+from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin, reads_by_offset
 
 #: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
 TOPIC_CONFIG = {
@@ -45,7 +45,7 @@ def topic_name(kafka: KafkaConfig) -> str:
 
 
 def admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    return client_settings(kafka.bootstrap, kafka.options, {"reconnect.backoff.max.ms": 500})
+    return build_client_settings(kafka.bootstrap, kafka.options, {"reconnect.backoff.max.ms": 500})
 
 
 def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:

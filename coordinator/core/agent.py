@@ -32,7 +32,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from schemas.units import Op, UnitPhase, WorkerEvent
+from schemas.units import UnitOperation, UnitPhase, WorkerEvent
 
 TAKE_AGAIN = 5.0
 """Seconds after which an agent whose file did not hold what is in force looks again."""
@@ -246,7 +246,7 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
     told = Instruction(message.op, message.header.assignment, message.mark, message.echo + message.lease)
     held = state.units.get(message.unit, AgentUnit(message.unit))
-    if state.ending is None or message.op in {Op.REMOVE, Op.FORGET}:
+    if state.ending is None or message.op in {UnitOperation.REMOVE, UnitOperation.FORGET}:
         held = _unit(state, message.unit, told, now, out)
     header = _header(state, held.assignment)
     out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))

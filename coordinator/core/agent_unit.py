@@ -14,7 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from coordinator.core.messages import UnitStatus
-from schemas.units import Ended, GettingOn, Mark, Op, Prepared, Progressed, UnitPhase, WorkerEvent
+from schemas.units import (
+    Prepared,
+    PrepareProgress,
+    UnitOperation,
+    UnitPhase,
+    UnitProgress,
+    UnitProgressed,
+    WorkerEnded,
+    WorkerEvent,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,7 @@ class AgentUnit:
     state: UnitPhase = UnitPhase.ABSENT
     closed: int = 0
     deadline: float = 0.0
-    mark: Mark | None = None
+    mark: UnitProgress | None = None
     rows_per_s: int = 0
     error: str | None = None
     steps: int = 0
@@ -42,9 +51,9 @@ class AgentUnit:
 class Instruction:
     """An instruction that the agent has found valid. `deadline`: of the lease that comes with a start."""
 
-    op: Op
+    op: UnitOperation
     assignment: int
-    mark: Mark | None = None
+    mark: UnitProgress | None = None
     deadline: float = 0.0
 
 
@@ -75,7 +84,7 @@ class PrepareWorker:
 
     unit: str
     assignment: int
-    mark: Mark | None
+    mark: UnitProgress | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +93,12 @@ class StartWorker:
 
     unit: str
     assignment: int
-    mark: Mark | None
+    mark: UnitProgress | None
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveWorker:
-    """Stop writing at once, close; then `Ended`."""
+    """Stop writing at once, close; then `WorkerEnded`."""
 
     unit: str
     assignment: int
@@ -109,13 +118,17 @@ def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tupl
     match event:
         case Instruction():
             return _told(held, event, now)
-        case Ended(assignment, mark, error) if assignment == held.assignment and held.state not in _EMPTY:
+        case WorkerEnded(assignment, mark, error) if (
+            assignment == held.assignment and held.state not in _EMPTY
+        ):
             return _ended(held, mark, error), ()
         case Prepared(assignment) if assignment == held.assignment and held.state is UnitPhase.PREPARING:
             return replace(held, state=UnitPhase.PREPARED), ()
-        case GettingOn(assignment) if assignment == held.assignment and held.state is UnitPhase.PREPARING:
+        case PrepareProgress(assignment) if (
+            assignment == held.assignment and held.state is UnitPhase.PREPARING
+        ):
             return replace(held, steps=held.steps + 1), ()
-        case Progressed(assignment, mark, rows, error) if (
+        case UnitProgressed(assignment, mark, rows, error) if (
             assignment == held.assignment and held.state not in _EMPTY
         ):
             return replace(held, mark=mark, rows_per_s=rows, error=error), ()
@@ -129,12 +142,12 @@ def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tupl
 
 
 def _told(held: AgentUnit, told: Instruction, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    if told.op is Op.REMOVE:
+    if told.op is UnitOperation.REMOVE:
         return _remove(held, told.assignment)
-    if told.op is Op.FORGET:
+    if told.op is UnitOperation.FORGET:
         noted = held.state is UnitPhase.STOPPED and held.assignment <= told.assignment
         return AgentUnit(held.unit, closed=held.closed) if noted else held, ()
-    if told.op is Op.PREPARE:
+    if told.op is UnitOperation.PREPARE:
         return _prepare(held, told)
     startable = (
         held.assignment == told.assignment and held.state is UnitPhase.PREPARED and told.deadline > now
@@ -172,7 +185,7 @@ def _expire(held: AgentUnit, now: float) -> tuple[AgentUnit, tuple[UnitEffect, .
     return _halt(held) if over else (held, ())
 
 
-def _ended(held: AgentUnit, mark: Mark | None, error: str | None) -> AgentUnit:
+def _ended(held: AgentUnit, mark: UnitProgress | None, error: str | None) -> AgentUnit:
     return replace(
         held,
         state=UnitPhase.STOPPED,

@@ -19,7 +19,7 @@ from typing import Annotated
 
 import msgspec
 
-from schemas.units import Int64, Mark, Op, UnitPhase
+from schemas.units import Int64, UnitOperation, UnitPhase, UnitProgress
 
 #: Version of the protocol. Both sides refuse another one; a change that older readers can ignore does not raise it.
 VERSION = 2
@@ -56,7 +56,7 @@ class UnitStatus(WirePart, frozen=True):
     unit: str
     assignment: Int64
     state: UnitPhase
-    mark: Mark | None = None
+    mark: UnitProgress | None = None
     rows_per_s: Int64 = 0
     error: str | None = None
     steps: UInt32 = 0
@@ -151,8 +151,8 @@ class Dispatch(WireMessage, frozen=True):
 
     header: Header
     unit: str
-    op: Op
-    mark: Mark | None = None
+    op: UnitOperation
+    mark: UnitProgress | None = None
     echo: float = 0.0
     lease: float = 0.0
 
@@ -165,7 +165,7 @@ class DispatchResponse(WireMessage, frozen=True):
     agent: str
     answers: Int64
     status: UnitStatus
-    op: Op | None = None
+    op: UnitOperation | None = None
 
 
 class Checkpoint(WireMessage, frozen=True):
@@ -173,7 +173,7 @@ class Checkpoint(WireMessage, frozen=True):
 
     header: Header
     agent: str
-    marks: tuple[tuple[str, Int64, Mark], ...]
+    marks: tuple[tuple[str, Int64, UnitProgress], ...]
 
 
 class Rejected(WireMessage, frozen=True):

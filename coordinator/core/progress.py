@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 
-def forward(known: Mark | None, reported: Mark | None) -> Mark | None:
+def forward(known: UnitProgress | None, reported: UnitProgress | None) -> UnitProgress | None:
     """Return the mark after a report: each part is the greater of both, so a late report changes nothing.
 
     A unit cannot have applied what has not been captured: resolved is at least the checkpoint.
@@ -24,14 +24,14 @@ def forward(known: Mark | None, reported: Mark | None) -> Mark | None:
         return reported
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [p for p in (known.position, reported.position) if p is not None]
-    return Mark(
+    return UnitProgress(
         checkpoint,
         max(known.resolved_ts, reported.resolved_ts, checkpoint),
         max(positions) if positions else None,
     )
 
 
-def _ahead(mark: Mark, other: Mark) -> bool:
+def _ahead(mark: UnitProgress, other: UnitProgress) -> bool:
     """Tell whether each part of the mark is at least the other's."""
     if mark.position is None or not other.checkpoint_ts <= mark.checkpoint_ts <= mark.resolved_ts:
         return False
@@ -66,7 +66,7 @@ class PipelineProgress(msgspec.Struct, frozen=True):
 
 
 def advance(
-    before: PipelineProgress, units: PipelineUnits, marks: Mapping[str, Mark | None]
+    before: PipelineProgress, units: PipelineUnits, marks: Mapping[str, UnitProgress | None]
 ) -> PipelineProgress:
     """Return the pipeline's progress after `marks` (of all its units; None or no entry: not known).
 

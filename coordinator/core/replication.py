@@ -22,7 +22,7 @@ from coordinator.core.replication_table import (
     Seen,
     SetState,
 )
-from schemas.units import Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ Input = Assign | ReplicaPersisted | ReplicaReport | AgentGone | Remove | Cancel
 
 @dataclass(frozen=True, slots=True)
 class Instruct:
-    op: Op
+    op: UnitOperation
     agent: str
     agent_epoch: int
     assignment: int
@@ -246,7 +246,7 @@ def _report(current: ReplicationSet, event: ReplicaReport, out: list[Output]) ->
     about = _about(current, event)
     known = any(r.agent_epoch == event.agent_epoch and r.assignment == event.assignment for r, _ in about)
     if not known and event.state is not UnitPhase.ABSENT:
-        op = Op.FORGET if event.state is UnitPhase.STOPPED else Op.REMOVE
+        op = UnitOperation.FORGET if event.state is UnitPhase.STOPPED else UnitOperation.REMOVE
         out.append(Instruct(op, event.agent, event.agent_epoch, event.assignment))
     for replica, seen in about:
         current = _apply_cell(current, replica, seen, out)
@@ -272,11 +272,11 @@ def _apply_cell(current: ReplicationSet, old: Replica, seen: Seen, out: list[Out
             case Act.PREPARE if old.seen not in {None, Seen.ABSENT}:
                 replica = None
             case Act.PREPARE:
-                _instruct(old, Op.PREPARE, out)
+                _instruct(old, UnitOperation.PREPARE, out)
             case Act.STOP:
-                _instruct(old, Op.REMOVE, out)
+                _instruct(old, UnitOperation.REMOVE, out)
             case Act.FORGET:
-                _instruct(old, Op.FORGET, out)
+                _instruct(old, UnitOperation.FORGET, out)
             case Act.LEAVE:
                 replica = replace(old, seen=seen, role=Role.UNDETERMINED)
             case Act.DROP:
@@ -291,7 +291,7 @@ def _with(current: ReplicationSet, old: Replica, new: Replica | None) -> Replica
     return replace(current, replicas=tuple(r for r in changed if r is not None))
 
 
-def _instruct(replica: Replica, op: Op, out: list[Output]) -> None:
+def _instruct(replica: Replica, op: UnitOperation, out: list[Output]) -> None:
     if replica.durable:
         out.append(Instruct(op, replica.agent, replica.agent_epoch, replica.assignment))
 
@@ -317,9 +317,9 @@ def _settle(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
         elif rule.act is Act.PROMOTE:
             current = _promote(current)
         elif rule.act is Act.START and current.primary is not None:
-            _instruct(current.primary, Op.START, out)
+            _instruct(current.primary, UnitOperation.START, out)
         elif rule.act is Act.STOP_PRIMARY and current.primary is not None:
-            _instruct(current.primary, Op.REMOVE, out)
+            _instruct(current.primary, UnitOperation.REMOVE, out)
         if current == before:
             return current
 
@@ -357,7 +357,7 @@ def _persisted(current: ReplicationSet, assignment: int, out: list[Output]) -> R
     for replica in current.replicas:
         if replica.assignment == assignment and not replica.durable:
             durable = replace(replica, durable=True)
-            _instruct(durable, Op.PREPARE, out)
+            _instruct(durable, UnitOperation.PREPARE, out)
             return _with(current, replica, durable)
     return current
 
@@ -378,7 +378,7 @@ def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> Replic
 def _remove(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
     told = tuple(replace(r, role=Role.UNDETERMINED) for r in current.replicas if r.durable)
     for replica in told:
-        _instruct(replica, Op.REMOVE, out)
+        _instruct(replica, UnitOperation.REMOVE, out)
     return replace(current, state=SetState.REMOVING if told else SetState.ABSENT, replicas=told)
 
 
@@ -386,6 +386,6 @@ def _cancel(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
     secondary = current.secondary
     if current.state is not SetState.PREPARE or secondary is None:
         raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not prepare")
-    _instruct(secondary, Op.REMOVE, out)
+    _instruct(secondary, UnitOperation.REMOVE, out)
     left = replace(secondary, role=Role.UNDETERMINED) if secondary.durable else None
     return _settle(_with(current, secondary, left), out)

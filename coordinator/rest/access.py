@@ -15,7 +15,7 @@ from fastapi import Depends, Header, HTTPException, Request
 from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 
-from schemas.config.addresses import ASKED_BY, SYSTEM, is_loopback, other_system
+from schemas.config.addresses import ASKED_BY, SYSTEM, explain_other_system, is_loopback
 
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 
@@ -73,7 +73,7 @@ def same_system(prefix: str) -> Callable[..., None]:
     """Return the dependency that raises HTTPException 421 for a request that names another system's Kafka prefix."""
 
     def check(request: Request) -> None:
-        why = other_system(prefix, request.headers.get(SYSTEM, ""))
+        why = explain_other_system(prefix, request.headers.get(SYSTEM, ""))
         if why is not None:
             raise HTTPException(421, why)
 

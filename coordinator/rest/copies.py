@@ -132,7 +132,7 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
     def given(asked: CopyAsked, by: str) -> CopyAccepted:
         leading()
         try:
-            taken = desk.ask(asked, by=by)
+            taken = desk.request_copy(asked, by=by)
         except CopyRefusedError as refused:
             raise CommandRefusedError(str(refused)) from refused
         what = (
@@ -165,6 +165,6 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
         """Show how far copies are."""
         leading()
         try:
-            return CopyList(copies=[Copy.model_validate(row) for row in desk.rows()])
+            return CopyList(copies=[Copy.model_validate(row) for row in desk.list_copies()])
         except CopyRefusedError as refused:
             raise CommandRefusedError(str(refused)) from refused

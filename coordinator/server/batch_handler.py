@@ -95,7 +95,7 @@ class BatchHandler:
 
     def light_end(self, batch: list[AgentMachine]) -> None: ...
 
-    def end(self, batch: list[AgentMachine]) -> None:
+    def end_connection(self, batch: list[AgentMachine]) -> None:
         if self._owner is not None:
             self._owner.end()
             self._owner = None

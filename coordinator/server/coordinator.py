@@ -102,7 +102,7 @@ class Coordinator:
                 config.fences,
             ),
             lambda: {**self._agents.counts, "owner.mailbox": len(self._system.router.control)},
-            lambda digest: configuration.take(digest) if configuration is not None else None,
+            lambda digest: configuration.adopt_config(digest) if configuration is not None else None,
         )
         self._machine = OwnerMachine(lambda: self._candidate, config.owner, self._parts)
         self._system: BatchSystem[AgentMachine, Up] = BatchSystem(
@@ -149,7 +149,7 @@ class Coordinator:
         if self._closed:
             return
         self._closed = True
-        self._parts.close()
+        self._parts.stop_applying()
         self._system.close()
 
     # Control
@@ -194,7 +194,7 @@ class Coordinator:
             raise CommandRefusedError("this coordinator has no file to read: restart it")
         with self._reloading:  # what was read is taken before anything else is
             try:
-                found = self._configuration.read()
+                found = self._configuration.read_file()
             except ConfigurationRefusedError as refused:
                 about = {"command": "reload", "by": by or "unknown", "why": str(refused)}
                 if not dry_run:

@@ -30,7 +30,7 @@ class Parts:
         for part in (self.ticker, self.catalogue, self.fences):
             part.start()
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         """Resign, so that another takes over at once; end streams and threads."""
         self.ticker.close()
         self.catalogue.close()

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.config.addresses import SYSTEM, other_system
+from schemas.config.addresses import SYSTEM, explain_other_system
 
 AUTHORIZATION = "authorization"
 _BEARER = "Bearer "
@@ -20,7 +20,7 @@ def metadata(system: str, token: str) -> tuple[tuple[str, str], ...]:
 
 def other_than(system: str, said: Iterable[Any]) -> str | None:
     """Return why a caller of another system is refused; None: it is of this one, or does not say."""
-    return other_system(system, _of(said, SYSTEM))
+    return explain_other_system(system, _of(said, SYSTEM))
 
 
 def stranger(token: str, said: Iterable[Any]) -> str | None:

@@ -8,11 +8,19 @@ import signal
 import sys
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import spark_kafka_jars
-from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack, terminate_cleanly
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+from deploy.embedded.services import (
+    Kafka,
+    MariaDB,
+    MySQL,
+    PostgreSQL,
+    Service,
+    combine_services,
+    terminate_cleanly,
+)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deploy.embedded", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("fetch", help="download everything that is missing")
@@ -24,17 +32,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _fetch() -> None:
+def _fetch_services() -> None:
     for kind in (Kafka, MariaDB, PostgreSQL):
         kind.fetch()
-    spark_kafka_jars()
+    fetch_spark_kafka_jars()
     try:
         MySQL.fetch()
     except EmbeddedError as error:  # only tests on MySQL need it, and they are skipped then
         print(f"MySQL is left out: {error.seen}", file=sys.stderr)
 
 
-def _wanted(arguments: argparse.Namespace) -> dict[str, Service]:
+def _select_services(arguments: argparse.Namespace) -> dict[str, Service]:
     wanted: dict[str, Service] = {}
     if arguments.kafka:
         wanted["kafka"] = Kafka()
@@ -47,7 +55,7 @@ def _wanted(arguments: argparse.Namespace) -> dict[str, Service]:
     return wanted
 
 
-def _describe(service: Service) -> dict[str, str | int]:
+def _describe_service(service: Service) -> dict[str, str | int]:
     user = {"user": service.user} if isinstance(service, MariaDB | MySQL | PostgreSQL) else {}
     return {
         "host": service.host,
@@ -58,19 +66,21 @@ def _describe(service: Service) -> dict[str, str | int]:
     }
 
 
-def _up(wanted: dict[str, Service]) -> None:
-    with terminate_cleanly(), stack(*wanted.values()):
-        print(json.dumps({name: _describe(each) for name, each in wanted.items()}, indent=2), flush=True)
+def _run_services(wanted: dict[str, Service]) -> None:
+    with terminate_cleanly(), combine_services(*wanted.values()):
+        print(
+            json.dumps({name: _describe_service(each) for name, each in wanted.items()}, indent=2), flush=True
+        )
         signal.pause()
 
 
 def main() -> int:
-    arguments = _arguments()
+    arguments = _parse_arguments()
     try:
         if arguments.command == "fetch":
-            _fetch()
+            _fetch_services()
         else:
-            _up(_wanted(arguments))
+            _run_services(_select_services(arguments))
     except EmbeddedError as error:
         print(error, file=sys.stderr)
         return 2

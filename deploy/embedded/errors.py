@@ -16,6 +16,6 @@ class EmbeddedError(Exception):
         self.remedy = remedy
 
 
-def closed(kind: str) -> EmbeddedError:
+def build_closed_error(kind: str) -> EmbeddedError:
     """The error of a service that is started after it was closed."""
     return EmbeddedError(kind, "it has been closed", "make a new one")

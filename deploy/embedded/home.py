@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.embedded.errors import closed
-from deploy.embedded.guard.processes import kept
+from deploy.embedded.errors import build_closed_error
+from deploy.embedded.guard.processes import unregister_folder
 
 
-class Home:
+class ServiceHome:
     """A folder that is `given` and stays, or is `made` when it is needed first, and goes with `close`.
 
     `log_elsewhere`: the file of the log where it is not in the folder.
@@ -30,8 +30,8 @@ class Home:
         """Raises EmbeddedError where it is closed."""
         if self._folder is None:
             if self._closed:
-                raise closed(self._kind)
-            self._folder = self._made() if self.given is None else _existing(self.given)
+                raise build_closed_error(self._kind)
+            self._folder = self._made() if self.given is None else _find_existing_parent(self.given)
         return self._folder
 
     @property
@@ -56,10 +56,10 @@ class Home:
         self._closed = True
         if self._folder is not None and self.given is None:
             shutil.rmtree(self._folder, ignore_errors=True)
-            kept(self._folder)
+            unregister_folder(self._folder)
             self._folder = None
 
 
-def _existing(folder: Path) -> Path:
+def _find_existing_parent(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder.absolute()

@@ -11,11 +11,11 @@ from uuid import uuid4
 from confluent_kafka.admin import AdminClient
 
 from deploy.embedded.fetch.cache import MB
-from deploy.embedded.fetch.downloads import KAFKA, kafka_home
-from deploy.embedded.fetch.ivy import pyspark_jars
+from deploy.embedded.fetch.downloads import KAFKA_RELEASE, fetch_kafka_home
+from deploy.embedded.fetch.ivy import find_pyspark_jars
 from deploy.embedded.fetch.java import find_java
-from deploy.embedded.ports import pick
-from deploy.embedded.server_process import Command
+from deploy.embedded.ports import pick_port
+from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service
 
 _LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/>
@@ -38,37 +38,39 @@ class Kafka(Service):
         min_free: int = 512 * MB,
     ) -> None:
         super().__init__(port=port, home=home, extra=extra, min_free=min_free)
-        self.controller_port = pick()
+        self.controller_port = pick_port()
 
     @classmethod
     def fetch(cls) -> None:
-        kafka_home()
+        fetch_kafka_home()
 
     @classmethod
-    def version(cls) -> str:
-        return KAFKA.partition("-")[2]
+    def read_version(cls) -> str:
+        return KAFKA_RELEASE.partition("-")[2]
 
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def _prepare(self) -> Command:
-        return self._java("kafka.tools.StorageTool", "format", "-t", uuid4().hex[:22], "-c", self._settings())
+    def _prepare_data(self) -> ServerCommand:
+        return self._build_java_command(
+            "kafka.tools.StorageTool", "format", "-t", uuid4().hex[:22], "-c", self._write_settings()
+        )
 
-    def _command(self) -> list[str | Path]:
-        return self._java("kafka.Kafka", self._settings())
+    def _build_command(self) -> list[str | Path]:
+        return self._build_java_command("kafka.Kafka", self._write_settings())
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         socket.create_connection((self.host, self.port), timeout=1).close()
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         if not admin.list_topics(timeout=5).brokers:
             raise ConnectionError("the broker is not registered yet")
 
-    def _java(self, main: str, *arguments: str | Path) -> list[str | Path]:
+    def _build_java_command(self, main: str, *arguments: str | Path) -> list[str | Path]:
         """Kafka's jars come without a logging back end: PySpark's is put in front of them."""
-        jars = pyspark_jars()
+        jars = find_pyspark_jars()
         logging = [str(jar) for jar in jars.glob("*.jar") if jar.name.startswith(("log4j-", "slf4j-api-"))]
-        classpath = os.pathsep.join([*logging, f"{kafka_home()}/*"])
+        classpath = os.pathsep.join([*logging, f"{fetch_kafka_home()}/*"])
         small = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
         log4j = self.home.folder / "log4j2.xml"
         log4j.write_text(_LOG4J, encoding="utf-8")
@@ -82,12 +84,12 @@ class Kafka(Service):
             *arguments,
         ]
 
-    def _settings(self) -> Path:
+    def _write_settings(self) -> Path:
         file = self.home.folder / "server.properties"
-        file.write_text("\n".join([*self._defaults(), *self.extra, ""]), encoding="utf-8")
+        file.write_text("\n".join([*self._list_default_settings(), *self.extra, ""]), encoding="utf-8")
         return file
 
-    def _defaults(self) -> list[str]:
+    def _list_default_settings(self) -> list[str]:
         return [
             "process.roles=broker,controller",
             "node.id=1",

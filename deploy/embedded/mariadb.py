@@ -11,8 +11,8 @@ import pymysql
 from pymysql.connections import Connection
 
 from deploy.embedded.fetch.cache import MB
-from deploy.embedded.fetch.downloads import MARIADB, mariadb_home
-from deploy.embedded.server_process import Command
+from deploy.embedded.fetch.downloads import MARIADB_RELEASE, fetch_mariadb_home
+from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service, as_root
 
 
@@ -64,10 +64,10 @@ class MySQLFamily(Service):
         ) as connection:
             connection.cursor().execute(f"DROP DATABASE IF EXISTS `{name}`")
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         self.connect(connect_timeout=5).close()
 
-    def _common_options(self) -> list[str]:
+    def _list_common_options(self) -> list[str]:
         return [
             f"--port={self.port}",
             f"--bind-address={self.host}",
@@ -91,33 +91,33 @@ class MariaDB(MySQLFamily):
 
     @classmethod
     def fetch(cls) -> None:
-        mariadb_home()
+        fetch_mariadb_home()
 
     @classmethod
-    def version(cls) -> str:
-        return MARIADB.partition("-")[2]
+    def read_version(cls) -> str:
+        return MARIADB_RELEASE.partition("-")[2]
 
-    def shell(self, database: str) -> list[str]:
+    def build_shell_command(self, database: str) -> list[str]:
         """The command with which a person looks at a database; the client is one of the binaries."""
-        client = str(mariadb_home() / "bin" / "mariadb")
+        client = str(fetch_mariadb_home() / "bin" / "mariadb")
         # --skip-ssl: this client would insist on TLS, which the server has not (below).
         options = ["--no-defaults", "--skip-ssl", "--default-character-set=utf8mb4"]
         return [client, *options, "-h", self.host, "-P", str(self.port), "-u", self.user, database]
 
-    def _prepare(self) -> Command:
+    def _prepare_data(self) -> ServerCommand:
         """The default's anonymous users would win over `user@'%'` on localhost: none are made.
 
         A tmpdir of its own: a starting mariadbd removes all temporary tables that it finds there, also those of another
         one that is just being installed.
         """
-        base = mariadb_home()
+        base = fetch_mariadb_home()
         options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
         script = base / "scripts" / "mariadb-install-db"
         places = (f"--basedir={base}", f"--datadir={self.home.data}", f"--tmpdir={self.home.folder}")
-        return [script, "--no-defaults", *places, *options, *_user()]
+        return [script, "--no-defaults", *places, *options, *_build_user_option()]
 
-    def _command(self) -> list[str | Path]:
-        base = mariadb_home()
+    def _build_command(self) -> list[str | Path]:
+        base = fetch_mariadb_home()
         places = [
             f"--basedir={base}",
             f"--lc-messages-dir={base}/share",
@@ -129,9 +129,9 @@ class MariaDB(MySQLFamily):
         ]
         # Without --skip-ssl each start makes a new RSA key: 1 to 12 s of work.
         small = ["--skip-ssl", "--table-open-cache=400", "--open-files-limit=4096", "--key-buffer-size=1M"]
-        common = [*self._common_options(), *small, *self.extra]
-        return [base / "bin" / "mariadbd", "--no-defaults", *_user(), *places, *common]
+        common = [*self._list_common_options(), *small, *self.extra]
+        return [base / "bin" / "mariadbd", "--no-defaults", *_build_user_option(), *places, *common]
 
 
-def _user() -> list[str]:
+def _build_user_option() -> list[str]:
     return ["--user=root"] if as_root() else []

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, cache_dir, cached
-from deploy.embedded.fetch.progress import folder_size, watch
+from deploy.embedded.fetch.cache import MB, cache_dir, ensure_cached
+from deploy.embedded.fetch.progress import measure_folder_size, watch_process
 from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import NOBODY, release, spawn, temporary
+from deploy.embedded.guard.processes import NOBODY_UID, make_temporary_folder, release_process, spawn_process
 from deploy.embedded.mariadb import MySQLFamily
-from deploy.embedded.server_process import Command
+from deploy.embedded.server_process import ServerCommand
 
 ROOT = "mysql-9"
 _SIZE = 660 * MB
@@ -47,7 +47,7 @@ class MySQL(MySQLFamily):
         self.gtid_mode = gtid_mode
 
     @classmethod
-    def available(cls) -> str | None:
+    def explain_unavailable(cls) -> str | None:
         """None, or the reason why this machine cannot have it."""
         if sys.platform != "linux" or os.geteuid() != 0:
             return "MySQL needs root on Linux: it is installed with debootstrap and run in a chroot"
@@ -55,80 +55,87 @@ class MySQL(MySQLFamily):
             return None
         if shutil.which("debootstrap") is None:
             return "MySQL needs debootstrap, which is not installed (apt-get install debootstrap)"
-        return None if _mirror() else "MySQL needs a Debian mirror in apt's settings, and there is none"
+        return None if _find_mirror() else "MySQL needs a Debian mirror in apt's settings, and there is none"
 
     @classmethod
     def fetch(cls) -> None:
-        mysql_root()
+        ensure_mysql_root()
 
     @classmethod
-    def version(cls) -> str:
+    def read_version(cls) -> str:
         root = cache_dir() / ROOT
-        return _version(root) if root.is_dir() and os.geteuid() == 0 else ""
+        return _read_version(root) if root.is_dir() and os.geteuid() == 0 else ""
 
-    def _temporary_home(self) -> Path:
-        home = temporary("rowlock-mysql-", mysql_root() / _INSIDE)
-        os.chown(home, NOBODY, NOBODY)
+    def _make_temporary_home(self) -> Path:
+        home = make_temporary_folder("rowlock-mysql-", ensure_mysql_root() / _INSIDE)
+        os.chown(home, NOBODY_UID, NOBODY_UID)
         return home
 
-    def _prepare(self) -> Command:
-        return self._server("--initialize-insecure")
+    def _prepare_data(self) -> ServerCommand:
+        return self._build_server_command("--initialize-insecure")
 
-    def _command(self) -> list[str | Path]:
+    def _build_command(self) -> list[str | Path]:
         gtid = [f"--gtid-mode={self.gtid_mode}", f"--enforce-gtid-consistency={self.gtid_mode != 'OFF'}"]
         small = ["--table-open-cache=400", "--table-definition-cache=600", "--innodb-redo-log-capacity=128M"]
         inside = f"/{_INSIDE}/{self.home.folder.name}"
         places = ["--mysqlx=OFF", f"--socket={inside}/socket", f"--pid-file={inside}/pid"]
-        return self._server(*places, *self._common_options(), *gtid, *small, *self.extra)
+        return self._build_server_command(*places, *self._list_common_options(), *gtid, *small, *self.extra)
 
-    def _server(self, *options: str) -> list[str | Path]:
+    def _build_server_command(self, *options: str) -> list[str | Path]:
         inside = f"/{_INSIDE}/{self.home.folder.name}"
-        chroot: list[str | Path] = ["chroot", f"--userspec={NOBODY}:{NOBODY}", mysql_root()]
+        chroot: list[str | Path] = ["chroot", f"--userspec={NOBODY_UID}:{NOBODY_UID}", ensure_mysql_root()]
         places = (f"--datadir={inside}/data", f"--tmpdir={inside}", "--secure-file-priv=")
         return [*chroot, "/usr/sbin/mysqld", "--no-defaults", *places, *options]
 
 
-def mysql_root() -> Path:
+def ensure_mysql_root() -> Path:
     """The root file system with MySQL in it."""
     root = cache_dir() / ROOT
     if root.is_dir():
         return root
-    reason = MySQL.available()
+    reason = MySQL.explain_unavailable()
     if reason is not None:
         raise EmbeddedError("this machine", reason, "use MariaDB, or a MySQL server of your own")
-    return cached(ROOT, _debootstrap, 2 * _SIZE)
+    return ensure_cached(ROOT, _run_debootstrap, 2 * _SIZE)
 
 
-def _debootstrap(staging: Path) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "sid", str(staging), _mirror()]
+def _run_debootstrap(staging: Path) -> None:
+    command = [
+        "debootstrap",
+        "--variant=minbase",
+        f"--include={_PACKAGES}",
+        "sid",
+        str(staging),
+        _find_mirror(),
+    ]
     with tempfile.NamedTemporaryFile(prefix="rowlock-debootstrap-", suffix=".log") as log:
-        process = spawn([*_private_mounts(), *command], output=log.file)
+        process = spawn_process([*_build_unshare_command(), *command], output=log.file)
         try:
-            watch("installing MySQL 9", process, _SIZE, lambda: folder_size(staging))
+            watch_process("installing MySQL 9", process, _SIZE, lambda: measure_folder_size(staging))
         finally:
             kill_tree(process.pid)
             process.wait()
-            release(process)
+            release_process(process)
         if process.returncode != 0:
-            raise _failed(Path(log.name))
+            raise _build_error(Path(log.name))
     shutil.rmtree(staging / "var" / "cache" / "apt", ignore_errors=True)
     _require_version_9(staging)
 
 
-def _private_mounts() -> list[str]:
+def _build_unshare_command() -> list[str]:
     """debootstrap mounts /proc inside: in a mount namespace of its own, so that no mount outlives a killed run."""
     probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return ["unshare", "--mount"] if probe.returncode == 0 else []
 
 
-def _failed(log: Path) -> EmbeddedError:
+def _build_error(log: Path) -> EmbeddedError:
     lines = log.read_text(errors="replace").splitlines()
     telling = [line for line in lines if line.startswith(("E:", "W:"))] or lines
     seen = "debootstrap failed:" + "".join(f"\n    {line}" for line in telling[-8:])
     return EmbeddedError("installing MySQL", seen, "check the network and apt's mirror, then run it again")
 
 
-def _version(root: Path) -> str:
+def _read_version(root: Path) -> str:
     """The word after `Ver`, say 9.7.4; empty when the server does not run in there."""
     command = ["chroot", str(root), "/usr/sbin/mysqld", "--version"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -136,7 +143,7 @@ def _version(root: Path) -> str:
 
 
 def _require_version_9(root: Path) -> None:
-    version = _version(root)
+    version = _read_version(root)
     if not version.startswith("9."):
         raise EmbeddedError(
             "Debian unstable",
@@ -145,7 +152,7 @@ def _require_version_9(root: Path) -> None:
         )
 
 
-def _mirror() -> str:
+def _find_mirror() -> str:
     """The archive that apt itself uses for Debian; empty when it uses none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
     try:

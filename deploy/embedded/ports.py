@@ -28,7 +28,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def pick() -> int:
+def pick_port() -> int:
     """A port that nobody uses and that this process has not picked before."""
     while True:
         port = _chance.randrange(*_RANGE)

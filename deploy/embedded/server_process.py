@@ -12,13 +12,13 @@ from typing import NoReturn
 
 import psutil
 
-from deploy.embedded.errors import EmbeddedError, closed
+from deploy.embedded.errors import EmbeddedError, build_closed_error
 from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import release, spawn
-from deploy.embedded.home import Home
-from deploy.embedded.patience import Patience
+from deploy.embedded.guard.processes import release_process, spawn_process
+from deploy.embedded.home import ServiceHome
+from deploy.embedded.patience import AdaptiveTimeout
 
-Command = Sequence[str | Path]
+ServerCommand = Sequence[str | Path]
 
 
 class ServerProcess:
@@ -27,7 +27,7 @@ class ServerProcess:
     `environment`: what it gets beside this process's own; `as_nobody`: it gives up the rights of root.
     """
 
-    def __init__(self, kind: str, home: Home, *, as_nobody: bool) -> None:
+    def __init__(self, kind: str, home: ServiceHome, *, as_nobody: bool) -> None:
         self.environment = {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
         self._kind = kind
         self._home = home
@@ -46,34 +46,34 @@ class ServerProcess:
             raise EmbeddedError(self._kind, "it is not running", "call start() first")
         return self._process.pid
 
-    def run(self, command: Command, within: float) -> None:
+    def run_command(self, command: ServerCommand, within: float) -> None:
         """Run a command that prepares the service, to its end, in `within` seconds at most."""
-        process = self._spawn(command)
+        process = self._spawn_command(command)
         try:
-            ended = _in_time(process, within)
+            ended = _has_ended_in_time(process, within)
         finally:
-            _end(process)
+            _end_process(process)
         if not ended:
-            raise self._failure(f"`{Path(command[0]).name}` did not end within {within:.0f} s")
+            raise self._build_error(f"`{Path(command[0]).name}` did not end within {within:.0f} s")
         if process.returncode != 0:
-            raise self._failure(f"`{Path(command[0]).name}` ended with code {process.returncode}")
+            raise self._build_error(f"`{Path(command[0]).name}` ended with code {process.returncode}")
 
-    def start(self, command: Command) -> None:
+    def start(self, command: ServerCommand) -> None:
         with self._gate:
             if self._closed:
-                raise closed(self._kind)
-            self._process = self._spawn(command)
+                raise build_closed_error(self._kind)
+            self._process = self._spawn_command(command)
 
     def await_answer(self, probe: Callable[[], None], port: int, within: float) -> None:
         """Return once `probe` raises nothing any more. A server that does not answer in `within` seconds is killed."""
         process = self._process
         if process is None:
-            raise closed(self._kind)
-        patience = Patience(within)
-        while (reason := _refusal(probe)) is not None:
-            if _ended(process, 0.05):
+            raise build_closed_error(self._kind)
+        patience = AdaptiveTimeout(within)
+        while (reason := _find_probe_error(probe)) is not None:
+            if _has_ended_within(process, 0.05):
                 self._give_up(f"it ended with code {process.returncode} while starting")
-            if patience.over():
+            if patience.is_over():
                 self._give_up(f"no answer on port {port} within {patience.waited:.0f} s ({reason})")
 
     def stop(self, number: signal.Signals, within: float) -> None:
@@ -83,14 +83,14 @@ class ServerProcess:
             return
         self.resume()
         process.send_signal(number)
-        _in_time(process, within)
+        _has_ended_in_time(process, within)
         self.kill()
 
     def kill(self) -> None:
         """As kill -9 or a crash."""
         process, self._process = self._process, None
         if process is not None:
-            _end(process)
+            _end_process(process)
 
     def close(self) -> None:
         """Let nothing start it any more; what runs goes on."""
@@ -99,19 +99,19 @@ class ServerProcess:
 
     def pause(self) -> None:
         """Stop every process of the service in its tracks: to others it looks like a hung machine."""
-        self._signal(signal.SIGSTOP)
+        self._send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        self._send_signal(signal.SIGCONT)
 
-    def _spawn(self, command: Command) -> subprocess.Popen[bytes]:
+    def _spawn_command(self, command: ServerCommand) -> subprocess.Popen[bytes]:
         home = self._home
         with home.log.open("ab") as log:
-            return spawn(
+            return spawn_process(
                 command, output=log, env=self.environment, cwd=home.folder, unprivileged=self._as_nobody
             )
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _send_signal(self, number: signal.Signals) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -122,11 +122,11 @@ class ServerProcess:
                     each.send_signal(number)
 
     def _give_up(self, seen: str) -> NoReturn:
-        failure = self._failure(seen)
+        failure = self._build_error(seen)
         self.kill()
         raise failure
 
-    def _failure(self, seen: str) -> EmbeddedError:
+    def _build_error(self, seen: str) -> EmbeddedError:
         log = self._home.log
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         # What went wrong is often said long before the end (mariadb-install-db ends with advice).
@@ -137,7 +137,7 @@ class ServerProcess:
         return EmbeddedError(self._kind, f"{seen}; its log ends:{tail}", remedy)
 
 
-def _refusal(probe: Callable[[], None]) -> str | None:
+def _find_probe_error(probe: Callable[[], None]) -> str | None:
     try:
         probe()
     except Exception as error:  # noqa: BLE001 - each driver has exceptions of its own for "not yet"
@@ -145,24 +145,24 @@ def _refusal(probe: Callable[[], None]) -> str | None:
     return None
 
 
-def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+def _has_ended_within(process: subprocess.Popen[bytes], within: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=within)
     return process.returncode is not None
 
 
-def _in_time(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _has_ended_in_time(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Tell whether it ends within `seconds` of a machine with time to spare."""
-    patience = Patience(seconds)
-    while not _ended(process, 0.2):
-        if patience.over():
+    patience = AdaptiveTimeout(seconds)
+    while not _has_ended_within(process, 0.2):
+        if patience.is_over():
             return False
     return True
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     """Kills what still runs, waits for it and takes it off the guardian's list."""
     if process.poll() is None:
         kill_tree(process.pid)
     process.wait()
-    release(process)
+    release_process(process)

@@ -11,10 +11,10 @@ from typing import ClassVar, Self
 
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.fetch.cache import MB, require_space
-from deploy.embedded.guard.processes import temporary
-from deploy.embedded.home import Home
-from deploy.embedded.ports import HOST, pick, require_free
-from deploy.embedded.server_process import Command, ServerProcess
+from deploy.embedded.guard.processes import make_temporary_folder
+from deploy.embedded.home import ServiceHome
+from deploy.embedded.ports import HOST, pick_port, require_free
+from deploy.embedded.server_process import ServerCommand, ServerProcess
 
 
 class Service:
@@ -39,9 +39,9 @@ class Service:
         extra: Sequence[str] = (),
         min_free: int = 512 * MB,
     ) -> None:
-        self.port = port or pick()
+        self.port = port or pick_port()
         self.extra = list(extra)
-        self.home = Home(self.kind, home, self._temporary_home)
+        self.home = ServiceHome(self.kind, home, self._make_temporary_home)
         self.process = ServerProcess(self.kind, self.home, as_nobody=self.refuses_root and as_root())
         self._min_free = min_free
 
@@ -52,21 +52,21 @@ class Service:
         """Downloads what is missing; start does so, too."""
 
     @classmethod
-    def version(cls) -> str:
+    def read_version(cls) -> str:
         """The version, without a download or a start; empty when it is not known yet."""
         raise NotImplementedError
 
-    def _temporary_home(self) -> Path:
-        return temporary(f"rowlock-{self.kind.lower()}-")
+    def _make_temporary_home(self) -> Path:
+        return make_temporary_folder(f"rowlock-{self.kind.lower()}-")
 
-    def _prepare(self) -> Command | None:
+    def _prepare_data(self) -> ServerCommand | None:
         """Creates the data directory, or returns the command that does; called once, and not when it is there already."""
         raise NotImplementedError
 
-    def _command(self) -> Command:
+    def _build_command(self) -> ServerCommand:
         raise NotImplementedError
 
-    def _probe(self) -> None:
+    def _probe_server(self) -> None:
         """Raises as long as the service cannot be used."""
         raise NotImplementedError
 
@@ -87,10 +87,10 @@ class Service:
         require_free(self.port, self.kind)
         if not self.home.data.exists():
             with self.home.data_made_whole():
-                if (command := self._prepare()) is not None:
-                    self.process.run(command, self.ready_within)
-        self.process.start(self._command())
-        self.process.await_answer(self._probe, self.port, self.ready_within)
+                if (command := self._prepare_data()) is not None:
+                    self.process.run_command(command, self.ready_within)
+        self.process.start(self._build_command())
+        self.process.await_answer(self._probe_server, self.port, self.ready_within)
         return self
 
     def stop(self) -> None:

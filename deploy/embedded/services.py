@@ -25,7 +25,7 @@ __all__ = [
     "PostgreSQL",
     "Service",
     "ServiceSet",
-    "stack",
+    "combine_services",
     "terminate_cleanly",
 ]
 
@@ -41,7 +41,7 @@ class ServiceSet:
             kind.fetch()  # one after the other: each shows its progress
         pool = ThreadPoolExecutor(max_workers=max(1, len(self.services)))
         try:
-            _await([pool.submit(each.start) for each in self.services])
+            _await_all([pool.submit(each.start) for each in self.services])
         except BaseException:
             self.close()
             raise
@@ -64,12 +64,12 @@ class ServiceSet:
         self.close()
 
 
-def stack(*services: Service) -> ServiceSet:
+def combine_services(*services: Service) -> ServiceSet:
     """`with stack(Kafka(), MariaDB()):` — both run inside, none afterwards."""
     return ServiceSet(*services)
 
 
-def _await(futures: list[Future[Service]]) -> None:
+def _await_all(futures: list[Future[Service]]) -> None:
     """Waits for all, but not beyond the first failure."""
     for future in as_completed(futures):
         future.result()

@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from producer.barriers.new_tables import NewTables
-from producer.barriers.unconverted import doubt_of_statement, require_unconverted
+from producer.barriers.new_tables import NewTableCapture
+from producer.barriers.unconverted import find_statement_doubt, require_unconverted
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import Unproven, place_of
+from producer.definitions.places import UnprovenDefinition, build_definition_place
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
 from producer.ports import EventWriter
 from producer.resume.repeats import send_definition
-from producer.resume.started import Started
-from producer.resume.startup import unproven
+from producer.resume.started import StartedCapture
+from producer.resume.startup import explain_unproven
 from producer.source import DefinitionProver
 from producer.sources.changes import Barrier
-from producer.statements.columns import changes, said
-from producer.statements.conversions import doubt_of_swap
+from producer.statements.columns import compute_column_changes, parse_column_actions
+from producer.statements.conversions import find_swap_doubt
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
-from producer.statements.shadows import Executed, ShadowTables
-from producer.stops import by_statement, by_swap
-from producer.tables import Captured, TableName, TableState, dotted
-from schemas.findings import copy_again
-from schemas.table.model import Table, same_definition
+from producer.statements.shadows import ExecutedStatement, ShadowTables
+from producer.stops import build_statement_stop, build_swap_stop
+from producer.tables import CapturedTables, TableName, TableState, format_table_name
+from schemas.findings import format_copy_remedy
+from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
@@ -40,32 +40,36 @@ _log = structlog.get_logger("capture")
 
 
 @dataclass(slots=True)
-class Barriers:
+class BarrierHandler:
     """Deals with `Barrier`s. `selected`: the source's patterns; `changed` is told of every captured table whose rows or form change.
 
     `made_again` is told of a table that stopped as dropped, and that a statement has made again: only a copy brings its rows.
     """
 
-    started: Started
+    started: StartedCapture
     writer: EventWriter
     definitions: DefinitionProver
     selected: Callable[[str, str], bool]
     changed: Callable[[TableState, TransactionContext], None]
-    new_tables: NewTables
+    new_tables: NewTableCapture
     made_again: Callable[[TableName, Barrier], None] = lambda name, barrier: None
     shadows: ShadowTables = field(default_factory=lambda: ShadowTables(NO_TOOLS))
 
     @property
-    def captured(self) -> Captured:
+    def captured(self) -> CapturedTables:
         return self.started.captured
 
-    def note(self, barrier: Barrier) -> None:
+    def note_barrier(self, barrier: Barrier) -> None:
         """Learn of a statement before anything is asked about it."""
         if barrier.verdicts is None:
-            done = Executed(
-                barrier.statement, barrier.sql, barrier.db, place_of(barrier).point, barrier.escapes
+            done = ExecutedStatement(
+                barrier.statement,
+                barrier.sql,
+                barrier.db,
+                build_definition_place(barrier).point,
+                barrier.escapes,
             )
-            self.shadows.note(done, self.captured.tables)
+            self.shadows.note_statement(done, self.captured.tables)
 
     def carry_out(
         self, barrier: Barrier, verdicts: Iterable[StatementVerdict], transaction: TransactionContext
@@ -74,26 +78,26 @@ class Barriers:
         row, stops = barrier.row, []
         for verdict in verdicts:
             if verdict.table in self.captured.stopped:
-                self._behind_stop(barrier, verdict)
+                self._handle_stopped_table(barrier, verdict)
                 continue
             try:
-                row += self._one(barrier, verdict, transaction, row)
+                row += self._apply_verdict(barrier, verdict, transaction, row)
             except TableStoppedError as error:
                 stops.append(error)
-        return row - barrier.row, TableStoppedError.of(stops)
+        return row - barrier.row, TableStoppedError.merge_errors(stops)
 
     # --- one table
 
-    def _behind_stop(self, barrier: Barrier, verdict: StatementVerdict) -> None:
+    def _handle_stopped_table(self, barrier: Barrier, verdict: StatementVerdict) -> None:
         """Nothing of a stopped table is sent; but one that was dropped may be there again."""
         statement, name = barrier.statement, verdict.table
         makes = isinstance(statement, TableDdl) and statement.action in ("create", "rename")
         dropped = self.captured.stopped[name].stop.cause == "dropped"
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
-            _log.info("table is there again", source=self.captured.source, table=dotted(name))
+            _log.info("table is there again", source=self.captured.source, table=format_table_name(name))
             self.made_again(name, barrier)
 
-    def _one(
+    def _apply_verdict(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, row: int
     ) -> int:
         statement, name = barrier.statement, verdict.table
@@ -104,28 +108,32 @@ class Barriers:
             return 1 if position == begins and verdict.rows != "gone" else 0
         action = statement.action if isinstance(statement, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
-            return self._truncate(state, barrier, transaction, row)
+            return self._send_truncate(state, barrier, transaction, row)
         if state is not None and isinstance(statement, TableDdl):
-            moved = self._by_tool(state, barrier, statement, transaction, position)
+            moved = self._handle_tool_swap(state, barrier, statement, transaction, position)
             if moved is not None:
                 return moved
-        if verdict.rows != "kept" and name in self.captured.known and verdict.stops(same_definition=False):
-            raise by_statement(barrier, verdict)
+        if (
+            verdict.rows != "kept"
+            and name in self.captured.known
+            and verdict.must_stop(same_definition=False)
+        ):
+            raise build_statement_stop(barrier, verdict)
         if state is None:
-            return self.new_tables.appeared(barrier, verdict, transaction, position)
+            return self.new_tables.take_up_named_table(barrier, verdict, transaction, position)
         if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it does
             return 0
         # Of a table that was there when capture began, and is made later in the log, the start has the definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
-            raise by_statement(barrier, StatementVerdict(name, "replaced", "changed"))
+            raise build_statement_stop(barrier, StatementVerdict(name, "replaced", "changed"))
         if (
             verdict.needs == "no list"
-            and self.definitions.partitioning(place_of(barrier), name) not in NOT_LIST
+            and self.definitions.find_partitioning(build_definition_place(barrier), name) not in NOT_LIST
         ):
-            raise by_statement(barrier, StatementVerdict(name, "unknown"))
-        return self._alter(state, barrier, verdict, transaction, position)
+            raise build_statement_stop(barrier, StatementVerdict(name, "unknown"))
+        return self._send_definition(state, barrier, verdict, transaction, position)
 
-    def _truncate(
+    def _send_truncate(
         self, state: TableState | None, barrier: Barrier, transaction: TransactionContext, row: int
     ) -> int:
         if state is None:
@@ -138,7 +146,7 @@ class Barriers:
         self.changed(state, transaction)
         return 1
 
-    def _alter(
+    def _send_definition(
         self,
         state: TableState,
         barrier: Barrier,
@@ -147,22 +155,24 @@ class Barriers:
         position: Position,
     ) -> int:
         """The table is there already: send its definition, with what happened to rows as far as it is known."""
-        table = state.table if verdict.keeps_definition else self._definition(state, position, barrier)
-        same = same_definition(state.table, table)
-        if verdict.stops(same_definition=same):
-            raise by_statement(barrier, verdict)
-        columns = _columns(barrier, state.table, table)
-        doubt = doubt_of_statement(barrier, state.table, table)
+        table = (
+            state.table if verdict.keeps_definition else self._resolve_definition(state, position, barrier)
+        )
+        same = is_same_definition(state.table, table)
+        if verdict.must_stop(same_definition=same):
+            raise build_statement_stop(barrier, verdict)
+        columns = _find_column_changes(barrier, state.table, table)
+        doubt = find_statement_doubt(barrier, state.table, table)
         require_unconverted(self.definitions, state.name, barrier, doubt)
-        state.define(table, position)
-        effect = verdict.effect(same_definition=same)
+        state.set_definition(table, position)
+        effect = verdict.get_effect(same_definition=same)
         send_definition(
             self.writer, self.started.context, state, transaction, barrier.sql, effect=effect, columns=columns
         )
         self.changed(state, transaction)
         return 1
 
-    def _by_tool(
+    def _handle_tool_swap(
         self,
         state: TableState,
         barrier: Barrier,
@@ -171,34 +181,42 @@ class Barriers:
         position: Position,
     ) -> int | None:
         """Deal with what gh-ost or pt-online-schema-change does to a captured table in the end; None: it is nothing of that."""
-        place = place_of(barrier)
+        place = build_definition_place(barrier)
         if statement.action == "create" and self.shadows.is_away(state.name):
-            raise by_statement(barrier, StatementVerdict(state.name, "replaced", "changed"))
+            raise build_statement_stop(barrier, StatementVerdict(state.name, "replaced", "changed"))
         if statement.action != "rename":
             return None
-        move, shadow = self.shadows.move(state.name, statement, place.point)
+        move, shadow = self.shadows.classify_move(state.name, statement, place.point)
         if move == "half":
             _log.warning(
-                "half a swap", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+                "half a swap",
+                source=self.captured.source,
+                table=format_table_name(state.name),
+                sql=barrier.sql[:500],
             )
-            raise by_swap(
+            raise build_swap_stop(
                 state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
             )
         if move == "away":
             _log.info(
-                "table is away", source=self.captured.source, table=dotted(state.name), sql=barrier.sql[:500]
+                "table is away",
+                source=self.captured.source,
+                table=format_table_name(state.name),
+                sql=barrier.sql[:500],
             )
             return 0
         if shadow is None:
             return None
-        table = self._definition(state, position, barrier)
-        swapped = self.shadows.swapped(shadow, place.point, state.table, table)
+        table = self._resolve_definition(state, position, barrier)
+        swapped = self.shadows.judge_swap(shadow, place.point, state.table, table)
         if swapped.refused:
-            raise by_swap(
-                state.name, barrier, f"of {dotted(shadow)}, which took its place, {swapped.refused}"
+            raise build_swap_stop(
+                state.name,
+                barrier,
+                f"of {format_table_name(shadow)}, which took its place, {swapped.refused}",
             )
-        require_unconverted(self.definitions, state.name, barrier, doubt_of_swap(state.table, table))
-        state.define(table, position)
+        require_unconverted(self.definitions, state.name, barrier, find_swap_doubt(state.table, table))
+        state.set_definition(table, position)
         send_definition(
             self.writer,
             self.started.context,
@@ -211,36 +229,38 @@ class Barriers:
         self.changed(state, transaction)
         return 1
 
-    def _definition(self, state: TableState, position: Position, barrier: Barrier) -> Table:
+    def _resolve_definition(self, state: TableState, position: Position, barrier: Barrier) -> Table:
         """Return the table from `position` on: from the topic if it is there already, else what the catalogue proves of it.
 
         Raises TableStoppedError where nothing is proven, where the statement made it unfit, and where it was dropped behind it.
         """
         if position in state.ahead:
             return state.ahead[position]
-        name, place = state.name, place_of(barrier)
-        proof = self.definitions.at(place, name)
-        if isinstance(proof, Unproven):
-            reason = unproven(name, place.file, place.pos, proof)
-            raise TableStoppedError(frozenset([name]), "definition", reason, copy_again(*name))
-        table = self.new_tables.learn(name, proof)
+        name, place = state.name, build_definition_place(barrier)
+        proof = self.definitions.prove_definition(place, name)
+        if isinstance(proof, UnprovenDefinition):
+            reason = explain_unproven(name, place.file, place.pos, proof)
+            raise TableStoppedError(frozenset([name]), "definition", reason, format_copy_remedy(*name))
+        table = self.new_tables.learn_definition(name, proof)
         if table is None:
-            raise self._lost(name, barrier)
+            raise self._build_unfit_stop(name, barrier)
         return table
 
-    def _lost(self, name: TableName, barrier: Barrier) -> TableStoppedError:
+    def _build_unfit_stop(self, name: TableName, barrier: Barrier) -> TableStoppedError:
         """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
         seen, colon, remedy = self.started.errors.pop(name, "").rpartition(": ")
         if not colon:
-            return by_statement(barrier, StatementVerdict(name, "gone"))
-        reason = f"{dotted(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
-        return TableStoppedError(frozenset([name]), "unfit", reason, f"{remedy}, then {copy_again(*name)}")
+            return build_statement_stop(barrier, StatementVerdict(name, "gone"))
+        reason = f"{format_table_name(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
+        return TableStoppedError(
+            frozenset([name]), "unfit", reason, f"{remedy}, then {format_copy_remedy(*name)}"
+        )
 
 
-def _columns(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
+def _find_column_changes(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
     """Return what the statement says of columns, as far as it is of columns alone and all of it is known."""
-    actions = said(barrier.sql, barrier.db, escapes=barrier.escapes)
-    return None if actions is None else changes([actions], before, after)
+    actions = parse_column_actions(barrier.sql, barrier.db, escapes=barrier.escapes)
+    return None if actions is None else compute_column_changes([actions], before, after)
 
 
 #: Kinds of partitioning under which maintenance keeps every row; "": none.

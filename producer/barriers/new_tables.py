@@ -8,19 +8,24 @@ from dataclasses import dataclass
 import structlog
 
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import Place, Proven, Unproven, place_of
+from producer.definitions.places import (
+    DefinitionPlace,
+    ProvenDefinition,
+    UnprovenDefinition,
+    build_definition_place,
+)
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.resume.repeats import send_definition
-from producer.resume.started import Started
-from producer.resume.startup import WAITS, unproven
+from producer.resume.started import StartedCapture
+from producer.resume.startup import WAITS, explain_unproven
 from producer.resume.table_topics import TableTopics
 from producer.source import DefinitionProver
 from producer.sources.changes import Barrier
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
-from producer.tables import TableName, TableState, dotted
-from schemas.findings import copy_again
+from producer.tables import TableName, TableState, format_table_name
+from schemas.findings import format_copy_remedy
 from schemas.table.model import Table
 from schemas.wire.position import LogPoint, Position
 
@@ -28,13 +33,13 @@ _log = structlog.get_logger("capture")
 
 
 @dataclass(slots=True)
-class NewTables:
+class NewTableCapture:
     """Takes tables up. `selected`: the source's patterns; `changed` is told of every table that is taken up.
 
     `snapshots`: whether the source's tables are snapshotted, so that a table can be taken up late.
     """
 
-    started: Started
+    started: StartedCapture
     writer: EventWriter
     topics: TableTopics
     selected: Callable[[str, str], bool]
@@ -42,7 +47,7 @@ class NewTables:
     definitions: DefinitionProver
     snapshots: bool
 
-    def appeared(
+    def take_up_named_table(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, position: Position
     ) -> int:
         """Take up a table that a statement names, if it is there and fit now; returns how many positions that took."""
@@ -50,34 +55,34 @@ class NewTables:
             self.started.errors.pop(verdict.table, None)
         if verdict.rows == "gone" or not self.selected(*verdict.table):
             return 0
-        place = place_of(barrier)
-        if _moves(barrier.statement) and not self.snapshots:
-            reason = f"{dotted(verdict.table)} came with rows that capture has not seen: {barrier.sql[:200]}"
+        place = build_definition_place(barrier)
+        if _is_table_move(barrier.statement) and not self.snapshots:
+            reason = f"{format_table_name(verdict.table)} came with rows that capture has not seen: {barrier.sql[:200]}"
             self._pass_over(verdict.table, place.point, reason, "rows-replaced")
             return 0
-        table = self._definition(verdict.table, place, rows=False)
+        table = self._prove_definition(verdict.table, place, rows=False)
         if table is None:
             return 0
         self._take_up(verdict.table, table, position, transaction, barrier.sql)
         return 1
 
-    def first_sight(self, name: TableName, transaction: TransactionContext) -> TableState | None:
+    def take_up_unknown_table(self, name: TableName, transaction: TransactionContext) -> TableState | None:
         """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
-        topic = self.started.captured.topic(name)
+        topic = self.started.captured.get_topic(name)
         at = (self.started.context.epoch, transaction.file_number, transaction.pos)
-        position = (*at, topic.definition_row(at))
+        position = (*at, topic.compute_definition_row(at))
         if topic.tail.last is not None and position <= topic.tail.last:
             self._pass_over(
                 name, at[1:],
-                f"rows of {dotted(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
+                f"rows of {format_table_name(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
                 "where its definition would be too late for readers",
             )  # fmt: skip
             return None
-        place = Place(transaction.file, transaction.pos, transaction.gtid)
-        table = self._definition(name, place, rows=True)
+        place = DefinitionPlace(transaction.file, transaction.pos, transaction.gtid)
+        table = self._prove_definition(name, place, rows=True)
         return None if table is None else self._take_up(name, table, position, transaction, None)
 
-    def learn(self, name: TableName, proof: Proven) -> Table | None:
+    def learn_definition(self, name: TableName, proof: ProvenDefinition) -> Table | None:
         """Return the definition that is proven, and keep why there is none that can be captured."""
         errors = self.started.errors
         if proof.table is not None:
@@ -85,32 +90,35 @@ class NewTables:
         elif proof.reason is not None:
             errors[name] = proof.reason
             _log.error(
-                "table left out", source=self.started.captured.source, table=dotted(name), reason=proof.reason
+                "table left out",
+                source=self.started.captured.source,
+                table=format_table_name(name),
+                reason=proof.reason,
             )
         return proof.table
 
-    def _definition(self, name: TableName, place: Place, *, rows: bool) -> Table | None:
+    def _prove_definition(self, name: TableName, place: DefinitionPlace, *, rows: bool) -> Table | None:
         """Return what the catalogue proves of a table at `place`; None: there is none that can be captured, or it has to wait.
 
         `rows`: of the table stand there. Raises TableStoppedError where they would be lost.
         """
-        proof = self.definitions.at(place, name)
-        if not isinstance(proof, Unproven):
-            return self.learn(name, proof)
+        proof = self.definitions.prove_definition(place, name)
+        if not isinstance(proof, UnprovenDefinition):
+            return self.learn_definition(name, proof)
         if rows or self.snapshots:
-            self._pass_over(name, proof.last, unproven(name, place.file, place.pos, proof))
+            self._pass_over(name, proof.last, explain_unproven(name, place.file, place.pos, proof))
         return None
 
     def _pass_over(self, name: TableName, until: LogPoint, reason: str, cause: str = "definition") -> None:
         """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
         captured, errors = self.started.captured, self.started.errors
         if not self.snapshots:
-            self.topics.open(name)
+            self.topics.open_topic(name)
             captured.known.add(name)
-            raise TableStoppedError(frozenset([name]), cause, reason, copy_again(*name))
+            raise TableStoppedError(frozenset([name]), cause, reason, format_copy_remedy(*name))
         self.started.late[name] = until
         errors[name] = f"{reason}: {WAITS}"
-        _log.warning("table waits", source=captured.source, table=dotted(name), reason=reason)
+        _log.warning("table waits", source=captured.source, table=format_table_name(name), reason=reason)
 
     def _take_up(
         self,
@@ -121,32 +129,32 @@ class NewTables:
         sql: str | None,
     ) -> TableState:
         captured = self.started.captured
-        state = TableState(name, self.topics.open(name), table, position)
+        state = TableState(name, self.topics.open_topic(name), table, position)
         captured.tables[name] = state
         captured.known.add(name)
         self.started.errors.pop(name, None)
         passed_over = self.started.late.pop(name, None) is not None or sql is None
         self.writer.drain()
         end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
-        again = self.started.again(name)
+        again = self.started.get_copy_mark(name)
         send_definition(self.writer, self.started.context, state, transaction, sql, copy=again)
         self.writer.drain()
         if passed_over and state.definition_offset != end:
-            raise _taken_up_twice(state)
+            raise _build_taken_up_twice_stop(state)
         self.changed(state, transaction)
-        _log.info("table added", source=captured.source, table=dotted(name))
+        _log.info("table added", source=captured.source, table=format_table_name(name))
         return state
 
 
-def _taken_up_twice(state: TableState) -> TableStoppedError:
+def _build_taken_up_twice_stop(state: TableState) -> TableStoppedError:
     """Return the stop of a table that a predecessor, which has not ended, took up at an earlier place after our start had
     read the topic. What it published counts for readers; what followed we have passed over."""
     reason = (
-        f"{dotted(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
+        f"{format_table_name(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
         "successor: changes between them may be missing"
     )
-    return TableStoppedError(frozenset([state.name]), "definition", reason, copy_again(*state.name))
+    return TableStoppedError(frozenset([state.name]), "definition", reason, format_copy_remedy(*state.name))
 
 
-def _moves(statement: object) -> bool:
+def _is_table_move(statement: object) -> bool:
     return isinstance(statement, TableDdl) and statement.action == "rename"

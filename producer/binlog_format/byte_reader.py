@@ -14,22 +14,22 @@ class ByteReader:
     def rest(self) -> int:
         return len(self._data) - self._at
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         if size > self.rest:
             raise IndexError(f"{size} bytes expected at {self._at} of {len(self._data)}")
         self._at += size
         return self._data[self._at - size : self._at]
 
-    def uint(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "little")
+    def read_uint(self, size: int) -> int:
+        return int.from_bytes(self.read_bytes(size), "little")
 
-    def lenenc(self) -> int:
+    def read_lenenc(self) -> int:
         """Read a length-encoded integer of the client protocol."""
-        first = self.uint(1)
+        first = self.read_uint(1)
         if first < 251:
             return first
-        return self.uint({252: 2, 253: 3, 254: 8}[first])
+        return self.read_uint({252: 2, 253: 3, 254: 8}[first])
 
-    def text(self) -> bytes:
+    def read_text(self) -> bytes:
         """Read a length-encoded string."""
-        return self.take(self.lenenc())
+        return self.read_bytes(self.read_lenenc())

@@ -59,7 +59,7 @@ _DIFFERENCES = {
 _LATIN1 = "".join(bytes([i]).decode("cp1252", "ignore") or chr(i) for i in range(256))
 
 
-def decoder_of(charset: str | None) -> Callable[[bytes], str] | None:
+def find_decoder(charset: str | None) -> Callable[[bytes], str] | None:
     """Return the decoder of `charset`; None when its bytes are UTF-8 already.
 
     Raises LookupError for a charset that Python cannot decode as MySQL does.
@@ -67,19 +67,19 @@ def decoder_of(charset: str | None) -> Callable[[bytes], str] | None:
     if charset is None or charset in UTF8:
         return None
     if charset == "latin1":
-        return _latin1
+        return _decode_latin1
     name = _CODECS.get(charset)
     if name is None:
         raise LookupError(f"text in character set {charset!r} cannot be decoded")
     decode = codecs.lookup(name).decode
     differences = _DIFFERENCES.get(charset)
     if differences is None:
-        return lambda data: utf8_in_latin1(decode(data)[0])
+        return lambda data: encode_utf8_in_latin1(decode(data)[0])
     table = str.maketrans(differences)
-    return lambda data: utf8_in_latin1(decode(data)[0].translate(table))
+    return lambda data: encode_utf8_in_latin1(decode(data)[0].translate(table))
 
 
-def utf8_in_latin1(text: str) -> str:
+def encode_utf8_in_latin1(text: str) -> str:
     """Return the UTF-8 bytes of `text` as a string of their byte values."""
     return text if text.isascii() else text.encode().decode("latin-1")
 
@@ -89,5 +89,5 @@ def prove_utf8(text: str) -> None:
     text.encode("latin-1").decode()
 
 
-def _latin1(data: bytes) -> str:
-    return utf8_in_latin1(codecs.charmap_decode(data, "strict", _LATIN1)[0])
+def _decode_latin1(data: bytes) -> str:
+    return encode_utf8_in_latin1(codecs.charmap_decode(data, "strict", _LATIN1)[0])

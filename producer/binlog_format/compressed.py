@@ -7,7 +7,7 @@ import zlib
 from producer.binlog_format.errors import UndecodableRow
 
 
-def unpacked(packed: bytes, what: str) -> bytes:
+def unpack_compressed(packed: bytes, what: str) -> bytes:
     """Unpack a byte (bits 4–6 algorithm, 0–2 size of the length), the length big-endian, and the data.
 
     No more is unpacked than the length says. Raises UndecodableRow, which names the event as `what`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from producer.binlog_format import types as t
-from producer.binlog_format.charsets import decoder_of, utf8_in_latin1
+from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
 from producer.binlog_format.metadata import LoggedMetadata, TableMapForm
 from producer.binlog_format.table_map import ColumnMap, TableMap
 from schemas.table.model import Column, Kind, Table, UniqueIndex
@@ -24,26 +24,28 @@ _LONG = frozenset({Kind.TEXT, Kind.BLOB})
 _HASH = ColumnMap(type=t.LONGLONG, metadata=0, nullable=True)
 
 
-def refutation(table: Table, logged: TableMap, charsets: Mapping[int, str], form: TableMapForm) -> str | None:
+def explain_mismatch(
+    table: Table, logged: TableMap, charsets: Mapping[int, str], form: TableMapForm
+) -> str | None:
     """Return what in the TABLE_MAP contradicts `table`; None: nothing does.
 
     `charsets`: collation id → character set, of the server. An id that is not in it is not compared. Forms of columns
     (integer sizes, lengths of fractions, …) are for producer/decoders/columns.py. Raises UndecodableRow for metadata that
     cannot be read.
     """
-    found = logged.metadata(form)
-    shown = len(logged.columns) - _hidden(table, logged, found, form)
+    found = logged.parse_metadata(form)
+    shown = len(logged.columns) - _count_hidden_columns(table, logged, found, form)
     if len(table.columns) != shown:
         return f"{shown} columns in the log, {len(table.columns)} in the table definition"
     if found.names and found.names[:shown] != table.column_names:
         return f"columns {found.names} in the log, {table.column_names} in the table definition"
     for i, column in enumerate(table.columns):
-        for logs, defines in _differences(i, column, logged, found, charsets):
+        for logs, defines in _list_differences(i, column, logged, found, charsets):
             return f"column {column.name} is {logs} in the log, {defines} in the table definition"
-    return _other_key(table, found)
+    return _explain_other_key(table, found)
 
 
-def _hidden(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMapForm) -> int:
+def _count_hidden_columns(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMapForm) -> int:
     """Return how many columns at the end the server (MariaDB) added by itself: a hash for each unique index over long texts.
 
     No catalogue shows them. Without their names in the log they are told by their form, and by an index that needs one.
@@ -63,51 +65,59 @@ def _hidden(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMa
 
 
 def _is_long(table: Table, index: UniqueIndex) -> bool:
-    return any(part.prefix is None and table.column(part.column).type.kind in _LONG for part in index.parts)
+    return any(
+        part.prefix is None and table.get_column(part.column).type.kind in _LONG for part in index.parts
+    )
 
 
-def _differences(
+def _list_differences(
     i: int, column: Column, logged: TableMap, found: LoggedMetadata, charsets: Mapping[int, str]
 ) -> Iterator[tuple[str, str]]:
     """Yield (in the log, in the definition) of what differs in a column."""
     type_ = column.type
     if logged.columns[i].nullable != column.nullable:
-        yield _null(logged.columns[i].nullable), _null(column.nullable)
+        yield _describe_nullability(logged.columns[i].nullable), _describe_nullability(column.nullable)
     unsigned = found.unsigned.get(i)
     if type_.kind in _SIGNED and unsigned is not None and unsigned != type_.unsigned:
-        yield _sign(unsigned), _sign(type_.unsigned)
+        yield _describe_sign(unsigned), _describe_sign(type_.unsigned)
     charset = charsets.get(found.charsets.get(i, -1))
     defined = type_.charset if type_.kind in _TEXT else "binary" if type_.kind in _BINARY else None
-    if charset is not None and defined is not None and _same_name(charset) != _same_name(defined):
+    if (
+        charset is not None
+        and defined is not None
+        and _normalize_charset_name(charset) != _normalize_charset_name(defined)
+    ):
         yield f"of character set {charset}", defined
     labels = found.members.get(i)
-    if labels is not None and _labels(labels, type_.charset) != tuple(map(utf8_in_latin1, type_.members)):
+    if labels is not None and _decode_labels(labels, type_.charset) != tuple(
+        map(encode_utf8_in_latin1, type_.members)
+    ):
         shown = ",".join(label.decode("utf-8", "replace") for label in labels)
         yield f"one of ({shown})", f"one of ({','.join(type_.members)})"
 
 
-def _null(nullable: bool) -> str:
+def _describe_nullability(nullable: bool) -> str:
     return "NULL" if nullable else "NOT NULL"
 
 
-def _sign(unsigned: bool) -> str:
+def _describe_sign(unsigned: bool) -> str:
     return "unsigned" if unsigned else "signed"
 
 
-def _same_name(charset: str) -> str:
+def _normalize_charset_name(charset: str) -> str:
     return "utf8mb3" if charset == "utf8" else charset
 
 
-def _labels(labels: tuple[bytes, ...], charset: str | None) -> tuple[str, ...] | None:
+def _decode_labels(labels: tuple[bytes, ...], charset: str | None) -> tuple[str, ...] | None:
     """Return the labels as UTF-8 in latin-1; None: they are not text of `charset`."""
-    decode = decoder_of(charset)
+    decode = find_decoder(charset)
     try:
         return tuple(decode(label) if decode else label.decode("latin-1") for label in labels)
     except UnicodeDecodeError:
         return None
 
 
-def _other_key(table: Table, found: LoggedMetadata) -> str | None:
+def _explain_other_key(table: Table, found: LoggedMetadata) -> str | None:
     """Without a primary key the server logs a unique index over NOT NULL columns in its place, by a choice of its own."""
     if not found.names:
         return None

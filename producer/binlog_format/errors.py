@@ -11,7 +11,7 @@ class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong
     """The TABLE_MAP in the log does not fit the table definition at hand."""
 
 
-class ImageNotFull(DecodeError):  # noqa: N818 - named for what is wrong
+class IncompleteRowImage(DecodeError):  # noqa: N818 - named for what is wrong
     """A row image lacks columns (binlog_row_image MINIMAL or NOBLOB), or holds only what changed in a JSON document."""
 
 

@@ -12,9 +12,9 @@ import uuid
 from typing import Literal, NamedTuple
 from zlib import crc32
 
-from producer.binlog_format.compressed import unpacked
+from producer.binlog_format.compressed import unpack_compressed
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.statement_text import statement_text
+from producer.binlog_format.statement_text import decode_statement_text
 
 QUERY, STOP, ROTATE = 2, 3, 4
 FORMAT_DESCRIPTION, XID, EXECUTE_LOAD_QUERY, TABLE_MAP = 15, 16, 18, 19
@@ -23,9 +23,9 @@ GTID, ANONYMOUS_GTID = 33, 34
 XA_PREPARE, PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 38, 39, 40, 41, 42
 MARIADB_GTID, QUERY_COMPRESSED = 162, 165
 
-ROW_EVENTS = frozenset({23, 24, 25, 30, 31, 32, 166, 167, 168, 169, 170, 171})
+DECODABLE_ROW_EVENTS = frozenset({23, 24, 25, 30, 31, 32, 166, 167, 168, 169, 170, 171})
 #: All that carry rows, those whose rows cannot be read included.
-ANY_ROWS = ROW_EVENTS | {PARTIAL_UPDATE_ROWS}
+ANY_ROWS = DECODABLE_ROW_EVENTS | {PARTIAL_UPDATE_ROWS}
 #: Events that carry nothing for capture: variables of statements, annotations, checkpoints, lists of GTIDs.
 IGNORED = frozenset({1, 3, 5, 13, 14, 17, 9, 10, 11, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164})
 
@@ -47,7 +47,7 @@ _INVALID_DATES, _PADDED = 1 << 25, 1 << 31
 _THREAD_SPECIFIC = 4  # in an event's flags: the statement depends on its session, by a temporary table mostly
 
 
-class LogEvent(NamedTuple):
+class BinlogEvent(NamedTuple):
     """`start`, `end`: offsets in the log file; `file` the file they belong to; `body` without header and checksum."""
 
     type: int
@@ -60,7 +60,7 @@ class LogEvent(NamedTuple):
     body: bytes
 
 
-def whole_offset(end: int, near: int) -> int:
+def widen_offset(end: int, near: int) -> int:
     """Return the offset behind an event from the 32 bits that its header has of it: the one nearest to `near`; 0 stays 0.
 
     A file grows beyond 2^32 by one large transaction.
@@ -80,7 +80,7 @@ class SessionSettings(NamedTuple):
     zone: str = ""
 
 
-class Query(NamedTuple):
+class LoggedStatement(NamedTuple):
     """A statement. `escapes`: whether a backslash escapes in its strings (sql_mode NO_BACKSLASH_ESCAPES is off).
 
     `temporary`: its table may be a temporary one of its session, which hides another of the same name.
@@ -98,19 +98,19 @@ def parse_header(packet: bytes) -> tuple[int, int, int, int, int, int]:
     return _HEADER.unpack_from(packet, 1)
 
 
-def parse_query(body: bytes, extra: int = 0, flags: int = 0) -> Query:
+def parse_query(body: bytes, extra: int = 0, flags: int = 0) -> LoggedStatement:
     """Parse a QUERY body; `extra` bytes follow its fixed part (EXECUTE_LOAD_QUERY: 13); `flags`: of the event's header."""
     _, _, db_length, _, status_length = _QUERY.unpack_from(body)
     at = _QUERY.size + extra + status_length
     db = body[at : at + db_length].decode("utf-8", "replace")
-    found, whole = status_variables(body[at - status_length : at])
+    found, whole = parse_status_variables(body[at - status_length : at])
     mode = int.from_bytes(found.get(_SQL_MODE, b""), "little")
     client = int.from_bytes(found[_CHARSET][:2], "little") if _CHARSET in found else None
-    text = statement_text(body[at + db_length + 1 :], client)
-    temporary = bool(flags & _THREAD_SPECIFIC) and not _of_base_table(found, whole)
+    text = decode_statement_text(body[at + db_length + 1 :], client)
+    temporary = bool(flags & _THREAD_SPECIFIC) and not _is_on_base_table(found, whole)
     zone = found.get(_TIME_ZONE, b"\0")[1:].decode("utf-8", "replace")
     settings = SessionSettings(bool(mode & _PADDED), not mode & _STRICT and not _takes_any_date(mode), zone)
-    return Query(db, text, not mode & _NO_BACKSLASH_ESCAPES, temporary, settings)
+    return LoggedStatement(db, text, not mode & _NO_BACKSLASH_ESCAPES, temporary, settings)
 
 
 def _takes_any_date(mode: int) -> bool:
@@ -140,20 +140,20 @@ _SIZES = {
 _TOO_MANY_DBS = 254
 
 
-def status_variables(data: bytes) -> tuple[dict[int, bytes], bool]:
+def parse_status_variables(data: bytes) -> tuple[dict[int, bytes], bool]:
     """Return the status variables of a QUERY event, and whether these are all: behind one that is not known nothing is read."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):
         code, at = data[at], at + 1
-        end = _status_end(code, data, at)
+        end = _find_status_end(code, data, at)
         if end is None or end > len(data):
             return found, False
         found[code], at = data[at:end], end
     return found, True
 
 
-def _status_end(code: int, data: bytes, at: int) -> int | None:
+def _find_status_end(code: int, data: bytes, at: int) -> int | None:
     """Return where the variable `code` ends that begins at `at`; None: it is not known, or cut off."""
     if code in _SIZES:
         return at + _SIZES[code]
@@ -176,7 +176,7 @@ def _status_end(code: int, data: bytes, at: int) -> int | None:
     return None
 
 
-def _of_base_table(found: dict[int, bytes], whole: bool) -> bool:
+def _is_on_base_table(found: dict[int, bytes], whole: bool) -> bool:
     """Tell whether a statement is on a base table although it is marked as one of a session with temporary tables.
 
     MySQL marks whatever follows in a routine that used one. It names the databases of the tables that a statement opened, which
@@ -185,21 +185,21 @@ def _of_base_table(found: dict[int, bytes], whole: bool) -> bool:
     return whole and _DDL_XID in found and _UPDATED_DBS not in found
 
 
-def query_of(event: LogEvent) -> Query:
+def parse_statement_event(event: BinlogEvent) -> LoggedStatement:
     """Return the statement of a QUERY event, MariaDB's QUERY_COMPRESSED or EXECUTE_LOAD_QUERY (LOAD DATA).
 
     Raises DecodeError for one that cannot be unpacked.
     """
     if event.type == QUERY_COMPRESSED:
-        return parse_query(_unpacked_query(event.body), flags=event.flags)
+        return parse_query(_unpack_query_body(event.body), flags=event.flags)
     return parse_query(event.body, _LOAD_EXTRA if event.type == EXECUTE_LOAD_QUERY else 0, event.flags)
 
 
-def _unpacked_query(body: bytes) -> bytes:
+def _unpack_query_body(body: bytes) -> bytes:
     """Return the body of a QUERY_COMPRESSED event as that of a QUERY event: only the statement's text is packed."""
     _, _, db_length, _, status_length = _QUERY.unpack_from(body)
     text = _QUERY.size + status_length + db_length + 1
-    return body[:text] + unpacked(body[text:], "a compressed statement")
+    return body[:text] + unpack_compressed(body[text:], "a compressed statement")
 
 
 def parse_gtid(body: bytes) -> str:
@@ -207,7 +207,7 @@ def parse_gtid(body: bytes) -> str:
     return f"{uuid.UUID(bytes=body[1:17])}:{int.from_bytes(body[17:25], 'little')}"
 
 
-def commit_ms(body: bytes) -> int | None:
+def read_gtid_commit_ms(body: bytes) -> int | None:
     """Return the commit time in ms since 1970 of a MySQL (also anonymous) GTID event; None before MySQL 8."""
     at = 42  # behind flags, uuid, number, kind of logical clock, last_committed, sequence_number
     if len(body) < at + 7:

@@ -45,8 +45,8 @@ def parse_metadata(data: bytes, types: list[int], parsers: Mapping[int, Parser])
     reader, found = ByteReader(data), LoggedMetadata()
     try:
         while reader.rest:
-            number = reader.uint(1)
-            field = ByteReader(reader.take(reader.lenenc()))
+            number = reader.read_uint(1)
+            field = ByteReader(reader.read_bytes(reader.read_lenenc()))
             parser = parsers.get(number)
             if parser:
                 parser(field, types, found)
@@ -55,68 +55,70 @@ def parse_metadata(data: bytes, types: list[int], parsers: Mapping[int, Parser])
     return found
 
 
-def _of(types: list[int], kinds: Iterable[int]) -> list[int]:
+def _select_columns_of_kinds(types: list[int], kinds: Iterable[int]) -> list[int]:
     wanted = frozenset(kinds)
     return [i for i, kind in enumerate(types) if kind in wanted]
 
 
-def _signedness(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-    bits = field.take(field.rest)
-    for n, i in enumerate(_of(types, t.NUMERIC)):
+def _parse_signedness(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
+    bits = field.read_bytes(field.rest)
+    for n, i in enumerate(_select_columns_of_kinds(types, t.NUMERIC)):
         if n >> 3 < len(bits):
             found.unsigned[i] = bool(bits[n >> 3] & 0x80 >> (n & 7))
 
 
-def _charset_of(kinds: Iterable[int]) -> tuple[Parser, Parser]:
+def _make_charset_parsers(kinds: Iterable[int]) -> tuple[Parser, Parser]:
     """Return the parsers of a default charset with exceptions, and of a charset for each column."""
 
     def default(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-        columns = _of(types, kinds)
-        found.charsets.update(dict.fromkeys(columns, field.lenenc()))
+        columns = _select_columns_of_kinds(types, kinds)
+        found.charsets.update(dict.fromkeys(columns, field.read_lenenc()))
         while field.rest:
-            column = columns[field.lenenc()]  # first: Python evaluates the right side of an assignment first
-            found.charsets[column] = field.lenenc()
+            column = columns[
+                field.read_lenenc()
+            ]  # first: Python evaluates the right side of an assignment first
+            found.charsets[column] = field.read_lenenc()
 
     def each(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-        found.charsets.update({i: field.lenenc() for i in _of(types, kinds)})
+        found.charsets.update({i: field.read_lenenc() for i in _select_columns_of_kinds(types, kinds)})
         if field.rest:
             raise ValueError("charsets for more columns than the table has")
 
     return default, each
 
 
-def _names(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-    found.names = tuple(field.text().decode() for _ in types)
+def _parse_column_names(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
+    found.names = tuple(field.read_text().decode() for _ in types)
 
 
-def _members_of(kind: int) -> Parser:
+def _make_members_parser(kind: int) -> Parser:
     def parse(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-        for i in _of(types, {kind}):
-            found.members[i] = tuple(field.text() for _ in range(field.lenenc()))
+        for i in _select_columns_of_kinds(types, {kind}):
+            found.members[i] = tuple(field.read_text() for _ in range(field.read_lenenc()))
 
     return parse
 
 
-def _primary(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
+def _parse_primary_key(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
     while field.rest:
-        found.primary += (field.lenenc(),)
+        found.primary += (field.read_lenenc(),)
 
 
-def _primary_with_prefix(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
+def _parse_prefixed_primary_key(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
     while field.rest:
-        found.primary += (field.lenenc(),)
-        field.lenenc()
+        found.primary += (field.read_lenenc(),)
+        field.read_lenenc()
 
 
-def parsers(character: Iterable[int]) -> dict[int, Parser]:
+def make_metadata_parsers(character: Iterable[int]) -> dict[int, Parser]:
     """`character`: the types that the server counts among those with a charset (ENUM and SET have fields of their own)."""
     return {
-        1: _signedness,
-        **dict(zip((2, 3), _charset_of(character), strict=True)),
-        4: _names,
-        5: _members_of(t.SET),
-        6: _members_of(t.ENUM),
-        8: _primary,
-        9: _primary_with_prefix,
-        **dict(zip((10, 11), _charset_of({t.ENUM, t.SET}), strict=True)),
+        1: _parse_signedness,
+        **dict(zip((2, 3), _make_charset_parsers(character), strict=True)),
+        4: _parse_column_names,
+        5: _make_members_parser(t.SET),
+        6: _make_members_parser(t.ENUM),
+        8: _parse_primary_key,
+        9: _parse_prefixed_primary_key,
+        **dict(zip((10, 11), _make_charset_parsers({t.ENUM, t.SET}), strict=True)),
     }

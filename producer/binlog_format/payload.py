@@ -17,7 +17,7 @@ import zstandard
 from producer.binlog_format import log_event as log
 from producer.binlog_format.byte_reader import ByteReader
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 
 _END, _SIZE, _COMPRESSION, _UNPACKED_SIZE = 0, 1, 2, 3
 _ZSTD, _NONE = 0, 255
@@ -25,24 +25,24 @@ _WINDOW = 1 << 28  # zstd's largest level asks for 2^27
 _AHEAD = 1 << 17
 
 
-def inner_events(event: LogEvent) -> Iterator[LogEvent]:
+def yield_payload_events(event: BinlogEvent) -> Iterator[BinlogEvent]:
     """Yield the events of a TRANSACTION_PAYLOAD event; `file`, `start` and `end` of each are the payload's.
 
     Raises DecodeError, also between events: what came before the damage has been yielded by then.
     """
     try:
-        compression, payload = _payload(event.body)
+        compression, payload = _parse_payload_header(event.body)
     except (IndexError, KeyError, ValueError) as error:
         raise DecodeError(f"the head of a compressed transaction cannot be parsed: {error}") from error
-    stream = _opened(compression, payload)
+    stream = _open_payload(compression, payload)
     try:
         while head := stream.read(log.HEADER_SIZE):
-            yield _event(event, head, stream)
+            yield _read_payload_event(event, head, stream)
     except zstandard.ZstdError as error:
         raise DecodeError(f"a compressed transaction cannot be unpacked: {error}") from error
 
 
-def _event(outer: LogEvent, head: bytes, stream: IO[bytes]) -> LogEvent:
+def _read_payload_event(outer: BinlogEvent, head: bytes, stream: IO[bytes]) -> BinlogEvent:
     if len(head) < log.HEADER_SIZE:
         raise DecodeError("a compressed transaction ends inside of an event")
     timestamp, kind, server_id, size, _, flags = log.parse_header(b"\0" + head)
@@ -51,26 +51,26 @@ def _event(outer: LogEvent, head: bytes, stream: IO[bytes]) -> LogEvent:
     body = stream.read(size - log.HEADER_SIZE)
     if len(body) != size - log.HEADER_SIZE:
         raise DecodeError("a compressed transaction ends inside of an event")
-    return LogEvent(kind, timestamp, server_id, flags, outer.file, outer.start, outer.end, body)
+    return BinlogEvent(kind, timestamp, server_id, flags, outer.file, outer.start, outer.end, body)
 
 
-def _payload(body: bytes) -> tuple[int, memoryview]:
+def _parse_payload_header(body: bytes) -> tuple[int, memoryview]:
     """Return the kind of compression, and the packed bytes."""
     reader, compression = ByteReader(body), _NONE
     size = -1
-    while (field := reader.lenenc()) != _END:
-        value = ByteReader(reader.take(reader.lenenc()))
+    while (field := reader.read_lenenc()) != _END:
+        value = ByteReader(reader.read_bytes(reader.read_lenenc()))
         if field == _COMPRESSION:
-            compression = value.lenenc()
+            compression = value.read_lenenc()
         elif field == _SIZE:
-            size = value.lenenc()
+            size = value.read_lenenc()
     rest = memoryview(body)[len(body) - reader.rest :]
     if size not in (-1, len(rest)):
         raise ValueError(f"it says {size} bytes, there are {len(rest)}")
     return compression, rest
 
 
-def _opened(compression: int, payload: memoryview) -> IO[bytes]:
+def _open_payload(compression: int, payload: memoryview) -> IO[bytes]:
     if compression == _NONE:
         return io.BytesIO(payload)
     if compression != _ZSTD:

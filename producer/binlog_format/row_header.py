@@ -7,8 +7,8 @@ behind the bitmaps (sql/log_event.cc, row_log_event_uncompress).
 from __future__ import annotations
 
 from producer.binlog_format import types as t
-from producer.binlog_format.compressed import unpacked
-from producer.binlog_format.errors import ImageNotFull, UndecodableRow
+from producer.binlog_format.compressed import unpack_compressed
+from producer.binlog_format.errors import IncompleteRowImage, UndecodableRow
 
 
 def is_row_event(event_type: int) -> bool:
@@ -16,45 +16,45 @@ def is_row_event(event_type: int) -> bool:
     return event_type in t.ROW_EVENTS
 
 
-def table_id_of(body: bytes) -> int:
+def read_table_id(body: bytes) -> int:
     """Return the table id of a row event: that of the TABLE_MAP it belongs to."""
     return int.from_bytes(body[:6], "little")
 
 
-def plain_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
+def unpack_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
     """Return type and body of a row event, unpacked if it is one of MariaDB's compressed ones (log_bin_compress)."""
     plain = t.COMPRESSED.get(event_type)
     if plain is None:
         return event_type, body
-    start = _bitmaps_at(plain, body)
-    columns, start = _lenenc(body, start)
+    start = _find_bitmaps(plain, body)
+    columns, start = _read_lenenc(body, start)
     start += (columns + 7) // 8 * (2 if plain in t.UPDATES else 1)
-    return plain, body[:start] + unpacked(body[start:], "a compressed row event")
+    return plain, body[:start] + unpack_compressed(body[start:], "a compressed row event")
 
 
-def rows_start(event_type: int, body: bytes, columns: int) -> int:
+def find_rows_start(event_type: int, body: bytes, columns: int) -> int:
     """Return the offset of the first row image.
 
-    Raises UndecodableRow when the number of columns is not `columns`, ImageNotFull.
+    Raises UndecodableRow when the number of columns is not `columns`, IncompleteRowImage.
     """
     if event_type == t.PARTIAL_UPDATE_ROWS_EVENT:
-        raise ImageNotFull("partial JSON update in the log: SET GLOBAL binlog_row_value_options=''")
-    found, start = _lenenc(body, _bitmaps_at(event_type, body))
+        raise IncompleteRowImage("partial JSON update in the log: SET GLOBAL binlog_row_value_options=''")
+    found, start = _read_lenenc(body, _find_bitmaps(event_type, body))
     if found != columns:
         raise UndecodableRow(f"row event has {found} columns where its TABLE_MAP has {columns}")
     size = (columns + 7) // 8
     full = (1 << columns) - 1
     for _ in range(2 if event_type in t.UPDATES else 1):
         if int.from_bytes(body[start : start + size], "little") & full != full:
-            raise ImageNotFull("row image is not full: SET GLOBAL binlog_row_image=FULL")
+            raise IncompleteRowImage("row image is not full: SET GLOBAL binlog_row_image=FULL")
         start += size
     return start
 
 
-def _bitmaps_at(event_type: int, body: bytes) -> int:
+def _find_bitmaps(event_type: int, body: bytes) -> int:
     return 8 + (int.from_bytes(body[8:10], "little") if event_type in t.V2 else 0)
 
 
-def _lenenc(body: bytes, at: int) -> tuple[int, int]:
+def _read_lenenc(body: bytes, at: int) -> tuple[int, int]:
     first = body[at]
     return (first, at + 1) if first < 251 else (int.from_bytes(body[at + 1 : at + 3], "little"), at + 3)

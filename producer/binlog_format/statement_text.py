@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from producer.binlog_format.charsets import decoder_of
+from producer.binlog_format.charsets import find_decoder
 
 UNDECODED = "\ufffd"
 
@@ -42,7 +42,7 @@ _CHARACTERS: dict[str, re.Pattern[bytes]] = {
 _BYTES = re.compile(rb"[\x00-\x7f]+|.", re.DOTALL)
 
 
-def statement_text(data: bytes, client: int | None) -> str:
+def decode_statement_text(data: bytes, client: int | None) -> str:
     """Return the text of a statement; `client`: the collation id of its client's character set, None: it is not known."""
     if data.isascii():
         return data.decode("ascii")
@@ -50,14 +50,16 @@ def statement_text(data: bytes, client: int | None) -> str:
     charset = _CHARSETS.get(number - _NOPAD if _NOPAD <= number < 2 * _NOPAD else number)
     if charset is None:
         return data.decode("utf-8", "replace")
-    return "".join(_character(each, charset) for each in _CHARACTERS.get(charset, _BYTES).findall(data))
+    return "".join(
+        _decode_character(each, charset) for each in _CHARACTERS.get(charset, _BYTES).findall(data)
+    )
 
 
-def _character(data: bytes, charset: str) -> str:
+def _decode_character(data: bytes, charset: str) -> str:
     if data.isascii():
         return data.decode("ascii")
     try:
-        decode = decoder_of(charset)
+        decode = find_decoder(charset)
         text = UNDECODED if decode is None else decode(data).encode("latin-1").decode()
     except (UnicodeError, LookupError):
         return UNDECODED

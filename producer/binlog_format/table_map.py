@@ -44,7 +44,7 @@ class TableMap:
         """The columns. Raises UndecodableRow for a body that is no TABLE_MAP and for a type that is not known."""
         return self._parsed[0]
 
-    def metadata(self, form: TableMapForm) -> LoggedMetadata:
+    def parse_metadata(self, form: TableMapForm) -> LoggedMetadata:
         """Return what the log says beyond the columns' forms. Raises UndecodableRow."""
         columns, rest = self._parsed
         return parse_metadata(rest, [column.type for column in columns], form.parsers)
@@ -52,7 +52,7 @@ class TableMap:
     @cached_property
     def _parsed(self) -> tuple[tuple[ColumnMap, ...], bytes]:
         try:
-            return _columns(self.layout)
+            return _parse_columns(self.layout)
         except (IndexError, KeyError, ValueError) as error:
             raise UndecodableRow(
                 f"TABLE_MAP event of {self.db}.{self.name} cannot be parsed: {error}"
@@ -66,7 +66,7 @@ class TableMapCache:
         self._parsed: dict[bytes, TableMap] = {}
         self._limit = limit
 
-    def get(self, body: bytes) -> TableMap:
+    def get_table_map(self, body: bytes) -> TableMap:
         """Return the parsed `body`. Raises UndecodableRow."""
         found = self._parsed.get(body)
         if found is None:
@@ -80,50 +80,50 @@ def parse_table_map(body: bytes) -> TableMap:
     """Parse the names in the body of a TABLE_MAP event. Raises UndecodableRow."""
     try:
         reader = ByteReader(body)
-        table_id = reader.uint(6)
-        reader.uint(2)
-        return TableMap(table_id, _name(reader), _name(reader), body[8:])
+        table_id = reader.read_uint(6)
+        reader.read_uint(2)
+        return TableMap(table_id, _read_name(reader), _read_name(reader), body[8:])
     except (IndexError, ValueError) as error:
         raise UndecodableRow(f"TABLE_MAP event of {len(body)} bytes cannot be parsed: {error}") from error
 
 
-def _columns(layout: bytes) -> tuple[tuple[ColumnMap, ...], bytes]:
+def _parse_columns(layout: bytes) -> tuple[tuple[ColumnMap, ...], bytes]:
     """Return the columns, and the optional metadata behind them."""
     reader = ByteReader(layout)
-    _name(reader), _name(reader)
-    count = reader.lenenc()
-    types = reader.take(count)
-    metadata = ByteReader(reader.take(reader.lenenc()))
-    forms = [_real_type(kind, metadata) for kind in types]
-    nullable = reader.take((count + 7) // 8)
+    _read_name(reader), _read_name(reader)
+    count = reader.read_lenenc()
+    types = reader.read_bytes(count)
+    metadata = ByteReader(reader.read_bytes(reader.read_lenenc()))
+    forms = [_read_real_type(kind, metadata) for kind in types]
+    nullable = reader.read_bytes((count + 7) // 8)
     columns = tuple(
         ColumnMap(type=kind, metadata=size, nullable=bool(nullable[i >> 3] >> (i & 7) & 1))
         for i, (kind, size) in enumerate(forms)
     )
-    return columns, reader.take(reader.rest)
+    return columns, reader.read_bytes(reader.rest)
 
 
-def _name(reader: ByteReader) -> str:
-    text = reader.take(reader.uint(1)).decode()
-    reader.uint(1)
+def _read_name(reader: ByteReader) -> str:
+    text = reader.read_bytes(reader.read_uint(1)).decode()
+    reader.read_uint(1)
     return text
 
 
-def _real_type(kind: int, metadata: ByteReader) -> tuple[int, int]:
+def _read_real_type(kind: int, metadata: ByteReader) -> tuple[int, int]:
     """Read the metadata of one column; STRING's holds the real type and the high bits of the length."""
     if kind in (t.STRING, t.VAR_STRING, t.ENUM, t.SET):
-        high, low = metadata.uint(1), metadata.uint(1)
+        high, low = metadata.read_uint(1), metadata.read_uint(1)
         if high & 0x30 != 0x30:
             return high | 0x30, low | ((high & 0x30) ^ 0x30) << 4
         return high, low
     if kind == t.NEWDECIMAL:
-        return kind, metadata.uint(1) << 8 | metadata.uint(1)
+        return kind, metadata.read_uint(1) << 8 | metadata.read_uint(1)
     if kind == t.BIT:
-        return kind, metadata.uint(1) + 8 * metadata.uint(1)
+        return kind, metadata.read_uint(1) + 8 * metadata.read_uint(1)
     if kind in t.TWO_BYTES_OF_METADATA:
-        return kind, metadata.uint(2)
+        return kind, metadata.read_uint(2)
     if kind in t.ONE_BYTE_OF_METADATA:
-        return kind, metadata.uint(1)
+        return kind, metadata.read_uint(1)
     if kind in t.NO_METADATA:
         return kind, 0
     raise UndecodableRow(

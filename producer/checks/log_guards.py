@@ -46,18 +46,18 @@ class LogFacts:
 
 def log_findings(facts: LogFacts, place: str) -> Iterator[Finding]:
     """Yield an error for whatever keeps changes out of the log, a warning for what a crash may cost."""
-    yield from _filters(facts, place)
-    yield from _replica(facts, place)
+    yield from _check_log_filters(facts, place)
+    yield from _check_replica(facts, place)
     if facts.variables.get("binlog_error_action", "").upper() == "IGNORE_ERROR":
         yield Finding(
             "error", place,
             "binlog_error_action is IGNORE_ERROR: when the log cannot be written the server goes on without one",
             "SET GLOBAL binlog_error_action = ABORT_SERVER; and set it in the server's configuration",
         )  # fmt: skip
-    yield from _crash(facts, place)
+    yield from _check_crash_safety(facts, place)
 
 
-def _filters(facts: LogFacts, place: str) -> Iterator[Finding]:
+def _check_log_filters(facts: LogFacts, place: str) -> Iterator[Finding]:
     shown = [
         f"{name} is {value}"
         for name, value in (("binlog_do_db", facts.do_db), ("binlog_ignore_db", facts.ignore_db))
@@ -70,7 +70,7 @@ def _filters(facts: LogFacts, place: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _replica(facts: LogFacts, place: str) -> Iterator[Finding]:
+def _check_replica(facts: LogFacts, place: str) -> Iterator[Finding]:
     if facts.logs_replicated:
         return
     remedy = (
@@ -98,7 +98,7 @@ def _replica(facts: LogFacts, place: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _crash(facts: LogFacts, place: str) -> Iterator[Finding]:
+def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
     costs = {
         "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables have, and they "
         "are never captured; or capture has read what is gone from the log, and refuses to go on",
@@ -116,12 +116,12 @@ def _crash(facts: LogFacts, place: str) -> Iterator[Finding]:
 
 def read_facts(catalog: Catalog) -> LogFacts:
     """Ask the server. Raises pymysql errors."""
-    facts = LogFacts(catalog.server.variables(), *catalog.server.log_filters())
+    facts = LogFacts(catalog.server.read_variables(), *catalog.server.log_filters())
     if facts.logs_replicated:
         return facts
-    account = Grants.parse(catalog.server.grants()).account or "the user"
+    account = Grants.parse_grants(catalog.server.read_grants()).account or "the user"
     try:
-        sources: tuple[str, ...] | None = _sources(catalog.session)
+        sources: tuple[str, ...] | None = _list_replica_sources(catalog.session)
         denied = ""
     except pymysql.MySQLError as error:
         if error.args[0] != _DENIED:
@@ -130,12 +130,12 @@ def read_facts(catalog: Catalog) -> LogFacts:
     return LogFacts(facts.variables, facts.do_db, facts.ignore_db, sources, denied, account)
 
 
-def _sources(session: SourceSession) -> tuple[str, ...]:
+def _list_replica_sources(session: SourceSession) -> tuple[str, ...]:
     """Return the servers that this one is set up to replicate, running or not."""
     statements = session.flavour.replicates_from
     for statement in statements:
         try:
-            rows = session.query(statement)
+            rows = session.run_query(statement)
         except pymysql.err.ProgrammingError as error:
             if error.args[0] != _PARSE_ERROR or statement == statements[-1]:
                 raise

@@ -5,33 +5,40 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from producer.errors import CaptureError, ConfigError
-from producer.kafka.settings import check_options
+from producer.kafka.settings import check_capture_kafka_options
 from producer.kafka.topic_reader import TopicReader
-from producer.kafka.topics import MAY_DESCRIBE, POSITIONS, WATERMARKS, Topics, refuse_own, unfit
-from producer.known_sources import source_of
+from producer.kafka.topics import (
+    MAY_DESCRIBE,
+    POSITIONS,
+    WATERMARKS,
+    SourceTopics,
+    find_unfit_topics,
+    refuse_own,
+)
+from producer.known_sources import load_source_database
 from producer.resume.positions import PositionStore
-from producer.resume.table_topics import owners_of
-from producer.resume.topic_recovery import peek
+from producer.resume.table_topics import find_topic_owners
+from producer.resume.topic_recovery import peek_last_events
 from producer.source import SourceDatabase
 from producer.tables import TableName
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError
-from schemas.findings import Finding, seen_and_remedy
-from schemas.table.names import table_text
+from schemas.findings import Finding, split_at_remedy
+from schemas.table.names import format_table_text
 from schemas.wire.copies import copy_topic
-from schemas.wire.records import StoredPosition, position_topic, watermark_topic
-from schemas.wire.topic_names import TopicNames, stored_names
+from schemas.wire.records import StoredPosition, format_position_topic, format_watermark_topic
+from schemas.wire.topic_names import TopicNames, parse_stored_names
 
 
 def check_source(config: Config, name: str) -> list[Finding]:
     """Return everything that is wrong with source `name`, its topics and its stored position; empty: all is well."""
     try:
-        check_options(config.kafka.options)
+        check_capture_kafka_options(config.kafka.options)
     except ConfigError as error:
-        return [Finding("error", "kafka.options", *seen_and_remedy(str(error)))]
-    source = source_of(config, name)
+        return [Finding("error", "kafka.options", *split_at_remedy(str(error)))]
+    source = load_source_database(config, name)
     try:
-        findings, tables = source.check()
+        findings, tables = source.check_source()
         return findings if tables is None else [*findings, *_on_kafka(config, name, source, tables)]
     finally:
         source.close()
@@ -39,45 +46,46 @@ def check_source(config: Config, name: str) -> list[Finding]:
 
 def require_source(config: Config, source: SourceDatabase) -> None:
     """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now)."""
-    check_options(config.kafka.options)
-    source.require()
+    check_capture_kafka_options(config.kafka.options)
+    source.require_usable()
 
 
 def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[TableName]) -> list[Finding]:
     kafka = config.kafka
     try:
-        topics, store = Topics(kafka), PositionStore(position_topic(kafka.prefix, name))
-        partitions = topics.partitions()
+        topics, store = SourceTopics(kafka), PositionStore(format_position_topic(kafka.prefix, name))
+        partitions = topics.count_partitions()
         _judge_own(topics, partitions, kafka.prefix, name)
-        stored = _stored_position(config, store) if store.topic in partitions else None
+        stored = _load_stored_position(config, store) if store.topic in partitions else None
         if stored is not None:
-            source.resumed(stored)
+            source.resume_log(stored)
         names = names_now(config, name, partitions, stored)
-        return _judge_topics(name, {names.of(table): table for table in tables}, topics, partitions)
+        return _judge_topics(name, {names.assign_name(table): table for table in tables}, topics, partitions)
     except (CaptureError, EnvelopeError) as error:
-        return [Finding("error", f"source {name}", *seen_and_remedy(str(error)))]
+        return [Finding("error", f"source {name}", *split_at_remedy(str(error)))]
 
 
-def _judge_own(topics: Topics, partitions: Mapping[str, int], prefix: str, name: str) -> None:
+def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str, name: str) -> None:
     """Raise KafkaRefusedError if a topic of the source itself is not as it has to be."""
     for topic, settings in (
-        (position_topic(prefix, name), POSITIONS),
-        (watermark_topic(prefix, name), WATERMARKS),
+        (format_position_topic(prefix, name), POSITIONS),
+        (format_watermark_topic(prefix, name), WATERMARKS),
         (copy_topic(prefix, name), POSITIONS),
     ):
         if topic in partitions:
-            refuse_own({topic: partitions[topic]}, topics.policies([topic]), settings)
+            refuse_own({topic: partitions[topic]}, topics.read_cleanup_policies([topic]), settings)
 
 
 def _judge_topics(
-    name: str, wanted: Mapping[str, TableName], topics: Topics, partitions: Mapping[str, int]
+    name: str, wanted: Mapping[str, TableName], topics: SourceTopics, partitions: Mapping[str, int]
 ) -> list[Finding]:
     """Return what is wrong with the topics that the source's tables have, or would get. `wanted`: topic → table."""
-    place = {topic: f"source {name}, table {table_text(*table)}" for topic, table in wanted.items()}
+    place = {topic: f"source {name}, table {format_table_text(*table)}" for topic, table in wanted.items()}
     there = {topic: partitions[topic] for topic in place if topic in partitions}
-    policies = topics.policies(there)
+    policies = topics.read_cleanup_policies(there)
     found = [
-        Finding("error", place[topic], *seen_and_remedy(why)) for topic, why in unfit(there, policies).items()
+        Finding("error", place[topic], *split_at_remedy(why))
+        for topic, why in find_unfit_topics(there, policies).items()
     ]
     hidden = sorted(set(there) - set(policies))
     if hidden:
@@ -93,13 +101,13 @@ def names_now(
     """Return the names of the topics of a source's tables as a start would have them. `topics`: all of the cluster."""
     names = TopicNames(config.kafka.prefix, name)
     if stored is not None:
-        names.assigned, _ = stored_names(stored, config.kafka.prefix)
-    names.see(topics)
+        names.assigned, _ = parse_stored_names(stored, config.kafka.prefix)
+    names.update_existing(topics)
     with TopicReader(config.kafka) as reader:
-        names.owners = owners_of(peek(reader, names.unassigned(), name))
+        names.owners = find_topic_owners(peek_last_events(reader, names.list_unassigned(), name))
     return names
 
 
-def _stored_position(config: Config, store: PositionStore) -> StoredPosition | None:
+def _load_stored_position(config: Config, store: PositionStore) -> StoredPosition | None:
     with TopicReader(config.kafka) as reader:
-        return store.load(reader).newest
+        return store.load_records(reader).newest

@@ -7,44 +7,47 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from producer.copies.book import RESTARTS, CopyBook, TableSeen
+from producer.copies.book import MAX_COPY_RESTARTS, CopyBook, KnownTable
 from producer.copies.states import DAY_MS, is_open
-from schemas.findings import copy_again
-from schemas.table.names import table_text
+from schemas.findings import format_copy_remedy
+from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
 
-def made_again(book: CopyBook, request: CopyRequest, seen: TableSeen, now: int) -> str:
+def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable, now: int) -> str:
     """Take in that a table is there again. Returns why it is not copied by itself, "…seen…: remedy"; "": it is.
 
     `request.limits` None: no pipeline wants it. A copy that waits goes on with what is there now. One that was given up because the table
     was dropped in its middle begins anew, and no more often than any other.
     """
-    name = table_text(request.db, request.table)
+    name = format_table_text(request.db, request.table)
     before = book.states.all.get(name)
     if before is not None and is_open(before) and before.where is None:
         return ""
-    restarts = _given_up_in_the_middle(before, now)
-    book.asked(request, seen._replace(refusal=_refusal(request, restarts)), now)
+    restarts = _count_abandoned_restarts(before, now)
+    book.accept_request(request, seen._replace(refusal=_explain_repair_refusal(request, restarts)), now)
     state = book.states.all[name]
     if restarts and before is not None:
         began = before.began_ms if state.phase == "refused" else state.began_ms
-        book.states.put(replace(state, restarts=restarts, began_ms=began))
+        book.states.put_state(replace(state, restarts=restarts, began_ms=began))
     return state.reason if state.phase == "refused" else ""
 
 
-def _given_up_in_the_middle(state: CopyState | None, now: int) -> int:
+def _count_abandoned_restarts(state: CopyState | None, now: int) -> int:
     """Return how often the table's last copy began anew, if it was given up within a day after it had begun; else 0."""
     if state is None or state.phase != "refused" or state.began_ms is None:
         return 0
     return state.restarts if now - (state.ended_ms or 0) < DAY_MS else 0
 
 
-def _refusal(request: CopyRequest, restarts: int) -> str:
+def _explain_repair_refusal(request: CopyRequest, restarts: int) -> str:
     """Return why it is not copied, whatever the limits of pipelines are; "": it may be."""
-    table, by_hand = table_text(request.db, request.table), copy_again(request.db, request.table)
+    table, by_hand = (
+        format_table_text(request.db, request.table),
+        format_copy_remedy(request.db, request.table),
+    )
     if request.limits is None:
         return f"{table} is there again, and `repair` of the pipelines is `stop`: {by_hand}"
-    if restarts >= RESTARTS:
+    if restarts >= MAX_COPY_RESTARTS:
         return f"{table} was dropped in the middle of {restarts} copies, one after the other: {by_hand}, once nobody drops it"
     return ""

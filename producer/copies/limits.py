@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from producer.copies.states import CopyStates, is_open, recent
-from producer.statements.tokens import tokenize
-from schemas.findings import copy_again
-from schemas.table.names import table_text
+from producer.copies.states import CopyStates, is_open, select_recent_ends
+from producer.statements.tokens import tokenize_sql
+from schemas.findings import format_copy_remedy
+from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
 #: Tables that units may have copied at once, of one source.
-AT_ONCE = 3
+MAX_CONCURRENT_COPIES = 3
 
 _NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """What stands in no condition: the end of a statement, and what has no end."""
 
 
-def unbalanced(where: str) -> str:
+def explain_unbalanced_condition(where: str) -> str:
     """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one.
 
     What it means the source says: it gets the text in parentheses, and what opens a comment without an end opens them for good.
     """
-    texts, depth = [token.upper for token in tokenize(where)], 0
+    texts, depth = [token.upper for token in tokenize_sql(where)], 0
     for text in texts:
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth < 0:
@@ -33,7 +33,7 @@ def unbalanced(where: str) -> str:
     return f"the condition {where[:200]!r} is not whole: give one SQL condition of the source, with all its parentheses"
 
 
-def satisfied(state: CopyState, request: CopyRequest) -> bool:
+def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
     """Tell whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
     if request.after is None or state.where is not None:
         return False
@@ -42,15 +42,17 @@ def satisfied(state: CopyState, request: CopyRequest) -> bool:
     return state.phase in ("running", "done") and state.offset is not None and state.offset > request.after
 
 
-def refusal(request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int) -> str:
+def explain_copy_refusal(
+    request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
+) -> str:
     """Return why a copy is not made, "…seen…: remedy"; "": it is made. `stopped`: the cause of the table's stop, "": it has none."""
-    table = table_text(request.db, request.table)
+    table = format_table_text(request.db, request.table)
     if request.where is not None and stopped:
-        return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {copy_again(request.db, request.table)}"
-    return over_limits(request, states.all.get(table), states.all.values(), estimate, now)
+        return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {format_copy_remedy(request.db, request.table)}"
+    return explain_exceeded_limit(request, states.all.get(table), states.all.values(), estimate, now)
 
 
-def over_limits(
+def explain_exceeded_limit(
     request: CopyRequest,
     state: CopyState | None,
     others: Iterable[CopyState],
@@ -61,9 +63,12 @@ def over_limits(
     limits = request.limits
     if limits is None:
         return ""
-    table, ended = table_text(request.db, request.table), recent(state.ended if state else (), now)
+    table, ended = (
+        format_table_text(request.db, request.table),
+        select_recent_ends(state.ended if state else (), now),
+    )
     about = "" if estimate is None else f" (about {estimate} rows)"
-    by_hand = f"{copy_again(request.db, request.table)}{about}"
+    by_hand = f"{format_copy_remedy(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:
         return f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself: {by_hand}"
     if len(ended) >= limits.max_per_day:
@@ -80,8 +85,6 @@ def over_limits(
         and (other.db, other.table) != (request.db, request.table)
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
     ]
-    if len(at_once) >= AT_ONCE:
-        return (
-            f"more than {AT_ONCE} tables of the source need a copy at once, {table} is one of them: {by_hand}"
-        )
+    if len(at_once) >= MAX_CONCURRENT_COPIES:
+        return f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at once, {table} is one of them: {by_hand}"
     return ""

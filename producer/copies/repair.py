@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from producer.tables import TableName
 from schemas.config.model import Config, RepairConfig
-from schemas.table.patterns import matches
+from schemas.table.patterns import is_pattern_match
 from schemas.wire.copies import RepairLimits
 
 Repair = Callable[[TableName], RepairLimits | None]
 """Table → limits of a copy that no person asked for; None: it waits for one."""
 
 
-def repair_of(config: Config, source: str) -> Repair:
+def make_repair_limits(config: Config, source: str) -> Repair:
     """Return what `repair` of the pipelines says of the tables of a source.
 
     Each pipeline would ask for itself, so the widest limits of those with `repair: copy` count. Where no pipeline takes the table its topic is
@@ -23,14 +23,16 @@ def repair_of(config: Config, source: str) -> Repair:
 
     def limits(table: TableName) -> RepairLimits | None:
         taking = [
-            each.repair for each in pipelines if any(matches(route.from_, *table) for route in each.routes)
+            each.repair
+            for each in pipelines
+            if any(is_pattern_match(route.from_, *table) for route in each.routes)
         ]
-        return widest(taking or [RepairConfig()])
+        return select_widest_limits(taking or [RepairConfig()])
 
     return limits
 
 
-def widest(repairs: list[RepairConfig]) -> RepairLimits | None:
+def select_widest_limits(repairs: list[RepairConfig]) -> RepairLimits | None:
     """Return the widest limits of those that copy; None: none does."""
     copying = [each for each in repairs if each.mode == "copy"]
     if not copying:
@@ -41,6 +43,6 @@ def widest(repairs: list[RepairConfig]) -> RepairLimits | None:
     )
 
 
-def by_default(_table: TableName) -> RepairLimits | None:
+def get_default_limits(_table: TableName) -> RepairLimits | None:
     """Return the limits where nobody has set any."""
-    return widest([RepairConfig()])
+    return select_widest_limits([RepairConfig()])

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from producer.tables import Begun, TableState, dotted
-from schemas.table.names import table_text
+from producer.tables import BegunCopy, TableState, format_table_name
+from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyMark, CopyState
 
 DAY_MS = 24 * 3600 * 1000
@@ -25,16 +25,16 @@ class CopyStates:
         self._waiting: list[CopyState] = []
         self._waiting_at = -1
 
-    def put(self, state: CopyState) -> None:
+    def put_state(self, state: CopyState) -> None:
         """Keep a state in its table's place, behind all others if the table has none."""
-        self.all[table_of(state)] = state
+        self.all[format_copied_table(state)] = state
         self.revision += 1
 
     def set_rate(self, table: str, rate: int | None) -> None:
         """Have the copy of a table that waits or runs go on at another rate, rows a second; None: without one."""
         state = self.all.get(table)
         if state is not None and is_open(state):
-            self.put(replace(state, max_rows_per_second=rate))
+            self.put_state(replace(state, max_rows_per_second=rate))
 
     # --- what they say
 
@@ -56,17 +56,17 @@ class CopyStates:
         """Tell whether a copy waits or runs."""
         return any(map(is_open, self.all.values()))
 
-    def running_as(self, table: str, copy: str) -> CopyState | None:
+    def find_running(self, table: str, copy: str) -> CopyState | None:
         """Return the table's copy if it runs and has this id."""
         state = self.all.get(table)
         return state if state is not None and state.phase == "running" and state.id == copy else None
 
-    def fulfilled(self, table: TableState) -> CopyState | None:
+    def find_fulfilled_request(self, table: TableState) -> CopyState | None:
         """Return the request that the copy which last began in the table's topic fulfils, if it does."""
-        state = self.all.get(dotted(table.name))
+        state = self.all.get(format_table_name(table.name))
         return None if state is None or table.begun is None or state.id != table.begun.mark.id else state
 
-    def resumes(self, table: str, begun: Begun) -> bool:
+    def should_resume(self, table: str, begun: BegunCopy) -> bool:
         """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
 
         One that nobody knows here goes on: its request is read soon, and of a new snapshot there is none.
@@ -74,7 +74,7 @@ class CopyStates:
         state = self.all.get(table)
         return state is None or state.begin != begun.position or state.phase in ("running", "done")
 
-    def visible(self, now: int) -> dict[str, CopyState]:
+    def select_visible(self, now: int) -> dict[str, CopyState]:
         """Return the copies that wait or run, or came to an end within a day."""
         return {
             name: state
@@ -84,31 +84,31 @@ class CopyStates:
 
     # --- what happens
 
-    def begun(self, table: str, begun: Begun, now: int) -> None:
+    def mark_begun(self, table: str, begun: BegunCopy, now: int) -> None:
         """The copy has begun in the table's topic."""
         state = self.all[table]
-        self.put(
+        self.put_state(
             replace(
                 state, phase="running", began_ms=now, begin=begun.position, offset=begun.offset, rows=0,
                 ended_stop=begun.ended or state.ended_stop,
             )
         )  # fmt: skip
 
-    def sent(self, table: str, copy: str, rows: int) -> None:
+    def add_sent_rows(self, table: str, copy: str, rows: int) -> None:
         """A chunk of the copy with this id was sent."""
-        if (state := self.running_as(table, copy)) is not None:
-            self.put(replace(state, rows=state.rows + rows))
+        if (state := self.find_running(table, copy)) is not None:
+            self.put_state(replace(state, rows=state.rows + rows))
 
-    def prune(self, now: int) -> None:
+    def prune_ended(self, now: int) -> None:
         """Forget what ended more than a day ago. What was given up is kept: its topic says that it began, and not that it ended."""
-        for name in self.all.keys() - self.visible(now).keys():
+        for name in self.all.keys() - self.select_visible(now).keys():
             state = self.all[name]
             if state.phase == "done" or state.begin is None:
                 del self.all[name]
                 self.revision += 1
 
 
-def mark_of(state: CopyState) -> CopyMark:
+def build_copy_mark(state: CopyState) -> CopyMark:
     """Return how the copy is told in its begin event."""
     return CopyMark(id=state.id, partial=state.where is not None)
 
@@ -118,11 +118,11 @@ def is_open(state: CopyState) -> bool:
     return state.phase in ("waiting", "running")
 
 
-def recent(ended: Iterable[tuple[int, str]], now: int) -> tuple[tuple[int, str], ...]:
+def select_recent_ends(ended: Iterable[tuple[int, str]], now: int) -> tuple[tuple[int, str], ...]:
     """Return the ends, (time, cause), within a day."""
     return tuple(each for each in ended if each[0] > now - DAY_MS)
 
 
-def table_of(state: CopyState) -> str:
+def format_copied_table(state: CopyState) -> str:
     """Return "db.table"."""
-    return table_text(state.db, state.table)
+    return format_table_text(state.db, state.table)

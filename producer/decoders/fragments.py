@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-Part = tuple[str, str]
+StructPart = tuple[str, str]
 """(byte order "<", ">" or "" for single bytes, struct code)."""
 
 
-class Fixed(msgspec.Struct):
+class FixedFormat(msgspec.Struct):
     """`render(names, out)` gets the variables that hold the parts and returns source lines that set variable `out`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StructPart, ...]
     render: Callable[[list[str], str], list[str]]
     names: Mapping[str, Any] = {}  # globals that the lines use
 
 
-class Variable(msgspec.Struct):
+class VariableFormat(msgspec.Struct):
     """`render(start, end, out)` gets expressions of the value's bounds."""
 
     length_bytes: int
@@ -27,15 +27,15 @@ class Variable(msgspec.Struct):
     names: Mapping[str, Any] = {}
 
 
-Format = Fixed | Variable
+ColumnFormat = FixedFormat | VariableFormat
 
 
-def text(fields: str) -> str:
+def render_json_string(fields: str) -> str:
     """Return the source of an f-string that is a JSON string of `fields`."""
     return f"""f'"{fields}"'"""
 
 
-def big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]:
+def build_big_endian(size: int) -> tuple[tuple[StructPart, ...], Callable[[list[str]], str]]:
     """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
     codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
     width = {"B": 8, "H": 16, "I": 32}  # a part of eight bytes stands alone
@@ -49,9 +49,9 @@ def big_endian(size: int) -> tuple[tuple[Part, ...], Callable[[list[str]], str]]
     return tuple((">" if code != "B" else "", code) for code in codes), join
 
 
-def digits(value: str, count: int) -> str:
+def render_digits(value: str, count: int) -> str:
     """Return f-string fields of `value` in `count` digits: look-ups of three are cheaper than formatting."""
     if count <= 3:
         return f"{{D{count}[{value}]}}"
     high = f"({value} // 1000)"
-    return digits(high, count - 3) + f"{{D3[{value} % 1000]}}"
+    return render_digits(high, count - 3) + f"{{D3[{value} % 1000]}}"

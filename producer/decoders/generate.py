@@ -4,7 +4,7 @@ The library's decode asks for every column of every row what type it has and whe
 questions are answered once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size
 are read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
 
-Two kinds of function come out: *images* (one row image → its JSON), kept in an `Images` by pattern, and *loops* (a
+Two kinds of function come out: *images* (one row image → its JSON), kept in an `ImageFunctions` by pattern, and *loops* (a
 whole event → Kafka records) with the image code of the first pattern met inlined; rows of other patterns go through
 the images.
 """
@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from producer.binlog_format.charsets import utf8_in_latin1
-from producer.decoders.fragments import Format
-from producer.decoders.scalars import quote
-from producer.decoders.source import Writer, compiled
+from producer.binlog_format.charsets import encode_utf8_in_latin1
+from producer.decoders.fragments import ColumnFormat
+from producer.decoders.scalars import quote_json_text
+from producer.decoders.source import ImageSourceWriter, compile_function
 
 ImageFunction = Callable[[bytes, str, int], Any]
 """(data, text, p) → (image, end, key); without key: (image, end); without names: end. Image and key are JSON.
@@ -37,7 +37,7 @@ class RowLayout(msgspec.Struct, frozen=True):
     `image`: the ordinals of the columns that an image shows; None: all of them.
     """
 
-    formats: tuple[Format, ...]
+    formats: tuple[ColumnFormat, ...]
     names: tuple[str, ...] = ()
     key: tuple[int, ...] = ()
     image: tuple[int, ...] | None = None
@@ -51,7 +51,7 @@ class RowLayout(msgspec.Struct, frozen=True):
         return (len(self.formats) + 7) // 8
 
 
-class Images(dict[int, ImageFunction]):
+class ImageFunctions(dict[int, ImageFunction]):
     """NULL bitmap → function, compiled when first met; after `limit` patterns one function that tests each column."""
 
     def __init__(self, layout: RowLayout, limit: int = _PATTERNS) -> None:
@@ -71,14 +71,18 @@ class Images(dict[int, ImageFunction]):
 
 def compile_image(layout: RowLayout, nulls: int | None) -> ImageFunction:
     """Return the function for rows whose NULL bitmap is `nulls`; None: for any."""
-    writer = Writer("")
-    texts = _specialised(writer, layout, nulls) if nulls is not None else _general(writer, layout)
-    result = [_text(_object(layout.names, texts, layout.shown))] if layout.names else []
-    result.append(writer.position())
+    writer = ImageSourceWriter("")
+    texts = (
+        _write_specialised_columns(writer, layout, nulls)
+        if nulls is not None
+        else _write_general_columns(writer, layout)
+    )
+    result = [_render_fstring(_render_object(layout.names, texts, layout.shown))] if layout.names else []
+    result.append(writer.render_position())
     if layout.key:
-        result.append(_text(_object(layout.names, texts, layout.key)))
+        result.append(_render_fstring(_render_object(layout.names, texts, layout.key)))
     lines = [*writer.lines, f"return {', '.join(result)}"]
-    function: ImageFunction = compiled("data, text, p", lines, writer.names)
+    function: ImageFunction = compile_function("data, text, p", lines, writer.names)
     return function
 
 
@@ -91,48 +95,63 @@ def compile_loop(layout: RowLayout, nulls: int, *, update: bool) -> LoopFunction
     UnicodeDecodeError for a record that is not UTF-8: text in such a charset goes into the images as it is in the log.
     """
     lines = ["while p < end:", "    here = f'{position}{row}]'"]
-    body, names = (_update_rows if update else _single_rows)(layout, nulls)
+    body, names = (_update_rows if update else _generate_single_rows)(layout, nulls)
     lines += [f"    {line}" for line in body]
     lines += ["    prev = here", "    row += 1", "    order += 1", "return p"]
     arguments = (
         "data, text, p, end, plain, keyed, append, head, where, position, prev, middle, tail, row, order"
     )
-    function: LoopFunction = compiled(arguments, lines, {**names, "from_bytes": int.from_bytes})
+    function: LoopFunction = compile_function(arguments, lines, {**names, "from_bytes": int.from_bytes})
     return function
 
 
-def _single_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
-    writer = Writer("")
-    texts = _specialised(writer, layout, nulls)
-    image, key = _object(layout.names, texts, layout.shown), _object(layout.names, texts, layout.key)
+def _generate_single_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+    writer = ImageSourceWriter("")
+    texts = _write_specialised_columns(writer, layout, nulls)
+    image, key = (
+        _render_object(layout.names, texts, layout.shown),
+        _render_object(layout.names, texts, layout.key),
+    )
     other = [
-        f"image, p, key = keyed[{_bitmap(layout)}](data, text, p)",
-        *_append("{key}", "{head}{image}"),
+        f"image, p, key = keyed[{_render_bitmap(layout)}](data, text, p)",
+        *_render_append("{key}", "{head}{image}"),
     ]
-    hot = [*writer.lines, *_append(key, "{head}" + image), f"p = {writer.position()}"]
-    return [f"if {_is_hot(layout, nulls, 'p')}:", *_indent(hot), "else:", *_indent(other)], writer.names
+    hot = [*writer.lines, *_render_append(key, "{head}" + image), f"p = {writer.render_position()}"]
+    return [
+        f"if {_is_hot(layout, nulls, 'p')}:",
+        *_indent_lines(hot),
+        "else:",
+        *_indent_lines(other),
+    ], writer.names
 
 
 def _update_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
-    before, after = Writer(""), Writer("_")
-    old, new = _specialised(before, layout, nulls), _specialised(after, layout, nulls)
-    key = _object(layout.names, new, layout.key)
-    images = _object(layout.names, old, layout.shown) + ',"after":' + _object(layout.names, new, layout.shown)
+    before, after = ImageSourceWriter(""), ImageSourceWriter("_")
+    old, new = (
+        _write_specialised_columns(before, layout, nulls),
+        _write_specialised_columns(after, layout, nulls),
+    )
+    key = _render_object(layout.names, new, layout.key)
+    images = (
+        _render_object(layout.names, old, layout.shown)
+        + ',"after":'
+        + _render_object(layout.names, new, layout.shown)
+    )
     other = [
-        f"image, p = plain[{_bitmap(layout)}](data, text, p)",
-        f"after, p, key = keyed[{_bitmap(layout)}](data, text, p)",
-        *_append("{key}", '{head}{image},"after":{after}'),
+        f"image, p = plain[{_render_bitmap(layout)}](data, text, p)",
+        f"after, p, key = keyed[{_render_bitmap(layout)}](data, text, p)",
+        *_render_append("{key}", '{head}{image},"after":{after}'),
     ]
-    hot = [*after.lines, *_append(key, "{head}" + images), f"p = {after.position()}"]
+    hot = [*after.lines, *_render_append(key, "{head}" + images), f"p = {after.render_position()}"]
     hot = [
         *before.lines,
-        f"_p = {before.position()}",
+        f"_p = {before.render_position()}",
         f"if {_is_hot(layout, nulls, '_p')}:",
-        *_indent(hot),
+        *_indent_lines(hot),
         "else:",
-        *_indent(other),
+        *_indent_lines(other),
     ]
-    lines = [f"if {_is_hot(layout, nulls, 'p')}:", *_indent(hot), "else:", *_indent(other)]
+    lines = [f"if {_is_hot(layout, nulls, 'p')}:", *_indent_lines(hot), "else:", *_indent_lines(other)]
     return lines, {**before.names, **after.names}
 
 
@@ -143,62 +162,62 @@ def _is_hot(layout: RowLayout, nulls: int, p: str) -> str:
     return f"data[{p}:{p} + {size}] == {nulls.to_bytes(size, 'little')!r}"
 
 
-def _bitmap(layout: RowLayout) -> str:
+def _render_bitmap(layout: RowLayout) -> str:
     return f"from_bytes(data[p:p + {layout.bitmap_bytes}], 'little')"
 
 
-def _append(key: str, images: str) -> list[str]:
+def _render_append(key: str, images: str) -> list[str]:
     envelope = images + '{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
     return [
-        f"value = {_text(envelope)}",
+        f"value = {_render_fstring(envelope)}",
         "raw = value.encode('latin-1')",
         # Quotes stand around each text: what is UTF-8 as a whole is UTF-8 in each of its values.
         "if not value.isascii(): raw.decode()",
-        f"append(({_text(key)}.encode('latin-1'), raw))",
+        f"append(({_render_fstring(key)}.encode('latin-1'), raw))",
     ]
 
 
-def _indent(lines: Sequence[str]) -> list[str]:
+def _indent_lines(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _text(fields: str) -> str:
+def _render_fstring(fields: str) -> str:
     """Return the source of an f-string; `fields` has its braces doubled where they are literal."""
     return "f" + repr(fields)
 
 
-def _object(names: Sequence[str], texts: Sequence[str], columns: Sequence[int]) -> str:
+def _render_object(names: Sequence[str], texts: Sequence[str], columns: Sequence[int]) -> str:
     """Return what stands in an f-string for a JSON object of `columns`."""
-    return "{{" + ",".join(_member(names[i]) + texts[i] for i in columns) + "}}"
+    return "{{" + ",".join(_render_member(names[i]) + texts[i] for i in columns) + "}}"
 
 
-def _member(name: str) -> str:
-    return utf8_in_latin1(quote(name)).replace("{", "{{").replace("}", "}}") + ":"
+def _render_member(name: str) -> str:
+    return encode_utf8_in_latin1(quote_json_text(name)).replace("{", "{{").replace("}", "}}") + ":"
 
 
-def _specialised(writer: Writer, layout: RowLayout, nulls: int) -> list[str]:
+def _write_specialised_columns(writer: ImageSourceWriter, layout: RowLayout, nulls: int) -> list[str]:
     """Write the columns of one pattern of NULLs; returns the f-string field of each."""
-    writer.skip(layout.bitmap_bytes)
+    writer.skip_bytes(layout.bitmap_bytes)
     fields = []
     for i, form in enumerate(layout.formats):
         is_null = nulls >> i & 1
-        fields.append("null" if is_null else "{" + writer.column(i, form) + "}")
-    writer.flush()
+        fields.append("null" if is_null else "{" + writer.add_column(i, form) + "}")
+    writer.flush_parts()
     return fields
 
 
-def _general(writer: Writer, layout: RowLayout) -> list[str]:
+def _write_general_columns(writer: ImageSourceWriter, layout: RowLayout) -> list[str]:
     """Write all columns, each with a test whether it is NULL."""
     size = layout.bitmap_bytes
     writer.names["from_bytes"] = int.from_bytes
     writer.lines += [f"nulls = from_bytes(data[p:p + {size}], 'little')", f"p += {size}"]
     fields = []
     for i, form in enumerate(layout.formats):
-        one = Writer(f"c{i}")
-        value = one.column(i, form)
-        one.flush()
+        one = ImageSourceWriter(f"c{i}")
+        value = one.add_column(i, form)
+        one.flush_parts()
         writer.names.update(one.names)
         writer.lines += [f"if nulls >> {i} & 1:", f"    {value} = 'null'", "else:"]
-        writer.lines += _indent([*one.lines, f"p = {one.position()}"])
+        writer.lines += _indent_lines([*one.lines, f"p = {one.render_position()}"])
         fields.append("{" + value + "}")
     return fields

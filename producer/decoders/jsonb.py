@@ -33,31 +33,31 @@ _BASE64_LINE = 76
 _NEWDECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 
 
-def json_latin1(data: bytes) -> str:
+def render_json_latin1(data: bytes) -> str:
     """Return the text as UTF-8 carried in a latin-1 string (producer/binlog_format/charsets.py)."""
     if not data:
         return "null"  # what servers before 5.7.22 stored for a generated column without a value
-    return _value(data[0], data, data.decode("latin-1"), 1)
+    return _render_value(data[0], data, data.decode("latin-1"), 1)
 
 
-def _value(kind: int, data: bytes, text: str, at: int) -> str:
+def _render_value(kind: int, data: bytes, text: str, at: int) -> str:
     """Return the text of the value of type `kind` that begins at `at`."""
     if kind == _STRING:
-        length, start = _varint(data, at)
+        length, start = _read_varint(data, at)
         return encode_basestring(text[start : start + length])
     if kind in _NUMBERS:
         return str(_NUMBERS[kind](data, at)[0])
     if kind == _LITERAL:
         return _LITERALS[data[at]]
     if kind == 0x0B:
-        return double_text(_DOUBLE.unpack_from(data, at)[0])
+        return format_double(_DOUBLE.unpack_from(data, at)[0])
     if kind == _OPAQUE:
-        length, start = _varint(data, at + 1)
-        return _opaque(data[at], data[start : start + length])
-    return _container(kind, data, text, at)
+        length, start = _read_varint(data, at + 1)
+        return _render_opaque(data[at], data[start : start + length])
+    return _render_container(kind, data, text, at)
 
 
-def _container(kind: int, data: bytes, text: str, at: int) -> str:
+def _render_container(kind: int, data: bytes, text: str, at: int) -> str:
     if kind > _LARGE_ARRAY:
         raise ValueError(f"JSON value of unknown type {kind}")
     large = kind in (_LARGE_OBJECT, _LARGE_ARRAY)
@@ -72,21 +72,21 @@ def _container(kind: int, data: bytes, text: str, at: int) -> str:
         entry = values + i * (size + 1)
         member = data[entry]
         where = entry + 1 if member in inline else at + number.unpack_from(data, entry + 1)[0]
-        value = _value(member, data, text, where)
+        value = _render_value(member, data, text, where)
         parts.append(
-            f"{_key(data, text, at, entries + i * (size + 2), number)}: {value}" if is_object else value
+            f"{_read_key(data, text, at, entries + i * (size + 2), number)}: {value}" if is_object else value
         )
     joined = ", ".join(parts)
     return f"{{{joined}}}" if is_object else f"[{joined}]"
 
 
-def _key(data: bytes, text: str, at: int, entry: int, number: struct.Struct) -> str:
+def _read_key(data: bytes, text: str, at: int, entry: int, number: struct.Struct) -> str:
     start = at + number.unpack_from(data, entry)[0]
     length = _UINT16.unpack_from(data, entry + number.size)[0]
     return encode_basestring(text[start : start + length])
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a length in groups of 7 bits, and where what it measures begins."""
     value = shift = 0
     while True:
@@ -98,9 +98,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def double_text(value: float) -> str:
+def format_double(value: float) -> str:
     """Return a double as MySQL prints it in JSON: shortest digits, exponent form outside 1e-15 … 1e15 unless a digit stands behind the point, else ".0"."""
-    sign, digits, point = _shortest(value)
+    sign, digits, point = _find_shortest_digits(value)
     if point < -14 or 15 < point >= len(digits):
         mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
         return f"{sign}{mantissa}e{point - 1}"
@@ -111,7 +111,7 @@ def double_text(value: float) -> str:
     return f"{sign}{digits[:point]}.{digits[point:]}"
 
 
-def _shortest(value: float) -> tuple[str, str, int]:
+def _find_shortest_digits(value: float) -> tuple[str, str, int]:
     """Return sign, shortest digits that mean the same double, and the position of the point before them."""
     mantissa, _, exponent = repr(value).partition("e")
     sign = "-" if mantissa[0] == "-" else ""
@@ -122,21 +122,21 @@ def _shortest(value: float) -> tuple[str, str, int]:
     return (sign, digits, point) if digits else (sign, "0", 1)
 
 
-def _opaque(kind: int, data: bytes) -> str:
+def _render_opaque(kind: int, data: bytes) -> str:
     """Return the text of a value of a MySQL type that JSON does not have."""
     if kind == _NEWDECIMAL:
-        return _decimal(data)
+        return _format_decimal(data)
     if kind == _TIME:
-        return _quoted_time(data)
+        return _format_time(data)
     if kind in (_DATE, _DATETIME, _TIMESTAMP):
-        return _quoted_datetime(kind, data)
+        return _format_datetime(kind, data)
     # MySQL breaks its base64 into lines, and the line ends are escaped with the string.
     encoded = base64.b64encode(data).decode()
     lines = (encoded[i : i + _BASE64_LINE] for i in range(0, len(encoded), _BASE64_LINE))
     return f'"base64:type{kind}:' + "\\n".join(lines) + '"'
 
 
-def _decimal(data: bytes) -> str:
+def _format_decimal(data: bytes) -> str:
     """Return a decimal: bytes of precision and scale, then DECIMAL's order-preserving groups of 9 digits."""
     precision, scale, raw = data[0], data[1], data[2:]
     negative = not raw[0] & 0x80
@@ -155,20 +155,20 @@ def _decimal(data: bytes) -> str:
     return f"{'-' if negative else ''}{text}" + (f".{digits[whole:]}" if scale else "")
 
 
-def _quoted_datetime(kind: int, data: bytes) -> str:
+def _format_datetime(kind: int, data: bytes) -> str:
     """Return a packed DATE or DATETIME: 17 bits year * 13 + month, 5 day, 5 + 6 + 6 h m s, 24 microseconds."""
     packed = _INT64.unpack(data)[0]
     day, clock = packed >> 41, packed >> 24 & 0x1FFFF
     year, month = divmod(day >> 5, 13)
     date = f"{year:04d}-{month:02d}-{day & 31:02d}"
-    return f'"{date}"' if kind == _DATE else f'"{date} {_clock(clock)}.{packed & 0xFFFFFF:06d}"'
+    return f'"{date}"' if kind == _DATE else f'"{date} {_format_clock(clock)}.{packed & 0xFFFFFF:06d}"'
 
 
-def _quoted_time(data: bytes) -> str:
+def _format_time(data: bytes) -> str:
     packed = _INT64.unpack(data)[0]
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
-    return f'"{sign}{_clock(packed >> 24)}.{packed & 0xFFFFFF:06d}"'
+    return f'"{sign}{_format_clock(packed >> 24)}.{packed & 0xFFFFFF:06d}"'
 
 
-def _clock(packed: int) -> str:
+def _format_clock(packed: int) -> str:
     return f"{packed >> 12 & 0x3FF:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"

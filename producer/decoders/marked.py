@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from producer.binlog_format.charsets import prove_utf8
 from producer.binlog_format.errors import UndecodableRow
-from producer.decoders.envelope import Parts
-from producer.decoders.fragments import Format, Variable
-from producer.decoders.generate import Images, RowLayout
-from producer.decoders.scalars import base64_text
+from producer.decoders.envelope import EnvelopeParts
+from producer.decoders.fragments import ColumnFormat, VariableFormat
+from producer.decoders.generate import ImageFunctions, RowLayout
+from producer.decoders.scalars import encode_base64_text
 from schemas.wire.codec import mark_undecodable
 from schemas.wire.event import Undecodable
 
@@ -24,31 +24,31 @@ _NONE: tuple[str, ...] = ()
 _ERRORS = (ValueError, LookupError, OverflowError, struct.error)
 
 
-class Envelope(NamedTuple):
+class EnvelopeText(NamedTuple):
     """The JSON text around the images of an event's rows; `prev`: the position before its first row, as JSON."""
 
-    parts: Parts
+    parts: EnvelopeParts
     operation: str
     prev: str
 
 
-def raw_value(data: bytes) -> str:
+def encode_raw_value(data: bytes) -> str:
     """Return the JSON of a value that cannot be decoded."""
-    return '{"undecodable":"' + base64_text(data) + '"}'
+    return '{"undecodable":"' + encode_base64_text(data) + '"}'
 
 
-class MarkedRows:
+class UndecodableRowEncoder:
     """Row events of one table, decoded value by value."""
 
     def __init__(self, layout: RowLayout, bitmap: int) -> None:
         self._bad: list[int] = []
-        formats = tuple(_guarded(i, each, self._bad) for i, each in enumerate(layout.formats))
-        self._images = Images(RowLayout(formats, layout.names, layout.key, layout.image))
+        formats = tuple(_guard_format(i, each, self._bad) for i, each in enumerate(layout.formats))
+        self._images = ImageFunctions(RowLayout(formats, layout.names, layout.key, layout.image))
         self._layout = layout
         self._bitmap = bitmap
 
-    def records(
-        self, operation: str, body: bytes, start: int, envelope: Envelope, numbers: tuple[int, int]
+    def encode_records(
+        self, operation: str, body: bytes, start: int, envelope: EnvelopeText, numbers: tuple[int, int]
     ) -> list[tuple[bytes, bytes]]:
         """Return (Kafka key, event value) of every row from `start` on; `numbers`: row and order of the first.
 
@@ -58,10 +58,10 @@ class MarkedRows:
         row, order = numbers
         prev, p, out = envelope.prev, start, []
         while p < len(body):
-            before, p, key, in_before = self._image(body, p)
+            before, p, key, in_before = self._decode_image(body, p)
             after, in_after = "null", _NONE
             if operation == "u":
-                after, p, key, in_after = self._image(body, p)
+                after, p, key, in_after = self._decode_image(body, p)
             elif operation == "c":
                 before, after, in_before, in_after = "null", before, _NONE, in_before
             here = f"{position}{row}]"
@@ -77,7 +77,7 @@ class MarkedRows:
             )
         return out
 
-    def _image(self, body: bytes, p: int) -> tuple[str, int, str, tuple[str, ...]]:
+    def _decode_image(self, body: bytes, p: int) -> tuple[str, int, str, tuple[str, ...]]:
         """Return the image at `p`, where it ends, its key, and the columns that could not be decoded."""
         self._bad.clear()
         function = self._images[int.from_bytes(body[p : p + self._bitmap], "little")]
@@ -91,9 +91,9 @@ class MarkedRows:
         return image, end, key, names
 
 
-def _guarded(i: int, form: Format, bad: list[int]) -> Format:
+def _guard_format(i: int, form: ColumnFormat, bad: list[int]) -> ColumnFormat:
     """Return the format with its value kept raw, and its ordinal noted in `bad`, where it cannot be decoded."""
-    if not isinstance(form, Variable):
+    if not isinstance(form, VariableFormat):
         return form
 
     def render(start: str, end: str, out: str) -> Sequence[str]:
@@ -106,5 +106,13 @@ def _guarded(i: int, form: Format, bad: list[int]) -> Format:
             f"    bad.append({i})",
         ]
 
-    names = {**form.names, "errors": _ERRORS, "raw_value": raw_value, "bad": bad, "prove_utf8": prove_utf8}
-    return Variable(length_bytes=form.length_bytes, render=lambda a, b, v: list(render(a, b, v)), names=names)
+    names = {
+        **form.names,
+        "errors": _ERRORS,
+        "raw_value": encode_raw_value,
+        "bad": bad,
+        "prove_utf8": prove_utf8,
+    }
+    return VariableFormat(
+        length_bytes=form.length_bytes, render=lambda a, b, v: list(render(a, b, v)), names=names
+    )

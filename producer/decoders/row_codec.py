@@ -26,16 +26,16 @@ from collections.abc import Iterator
 import orjson
 
 from producer.binlog_format import types as t
-from producer.binlog_format.definition_match import refutation
+from producer.binlog_format.definition_match import explain_mismatch
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
-from producer.binlog_format.row_header import is_row_event, plain_rows_event, rows_start, table_id_of
+from producer.binlog_format.row_header import find_rows_start, is_row_event, read_table_id, unpack_rows_event
 from producer.binlog_format.table_map import TableMap, TableMapCache, parse_table_map
-from producer.decoders.columns import format_of
+from producer.decoders.columns import build_column_format
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, Frame
-from producer.decoders.fragments import Format
-from producer.decoders.generate import ImageFunction, Images, LoopFunction, RowLayout, compile_loop
-from producer.decoders.marked import Envelope, MarkedRows
+from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, EnvelopeRenderer
+from producer.decoders.fragments import ColumnFormat
+from producer.decoders.generate import ImageFunction, ImageFunctions, LoopFunction, RowLayout, compile_loop
+from producer.decoders.marked import EnvelopeText, UndecodableRowEncoder
 from producer.decoders.skip import skip_format
 from schemas.table.model import Key, Row, Table
 from schemas.wire.position import Position
@@ -53,8 +53,8 @@ __all__ = [
     "is_row_event",
     "mark_last",
     "parse_table_map",
-    "plain_rows_event",
-    "table_id_of",
+    "read_table_id",
+    "unpack_rows_event",
 ]
 
 _ERRORS = (struct.error, IndexError, KeyError, UnicodeDecodeError, ValueError, OverflowError)
@@ -79,28 +79,28 @@ class TableCodec:
     """
 
     def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
-        formats = _formats(table, table_map, source)
-        key = table.indexes_of(table.key.columns)
+        formats = _build_formats(table, table_map, source)
+        key = table.find_ordinals(table.key.columns)
         self.table = table
         self._columns = len(formats)
         self._bitmap = (len(formats) + 7) // 8
         image = tuple(range(len(table.columns))) if len(formats) > len(table.columns) else None
         self._layout = RowLayout(formats, table.column_names, key, image)
         self._loops: dict[str, LoopFunction] = {}
-        self._keyed = Images(self._layout)
-        self._plain = Images(RowLayout(formats, table.column_names, image=image))
+        self._keyed = ImageFunctions(self._layout)
+        self._plain = ImageFunctions(RowLayout(formats, table.column_names, image=image))
         key_only = (f if i in key else skip_format(table_map.columns[i]) for i, f in enumerate(formats))
-        self._keys = Images(RowLayout(tuple(key_only), table.column_names, image=key))
-        self._frame = Frame(table.db, table.name, source)
+        self._keys = ImageFunctions(RowLayout(tuple(key_only), table.column_names, image=key))
+        self._frame = EnvelopeRenderer(table.db, table.name, source)
         self._source = source
         self._tail = tail
-        self._marked: MarkedRows | None = None
+        self._marked: UndecodableRowEncoder | None = None
         self._starts: dict[int, tuple[bytes, int]] = {}
         self._before: Position | None = None
         self._last: Position | None = None
         self._prev = "null"
 
-    def encode(
+    def encode_rows(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
         """Return (Kafka key, event value) of every row; `source.row` counts from `first_row`, `last` is false.
@@ -108,19 +108,19 @@ class TableCodec:
         Raises UndecodableRow; nothing is changed then.
         """
         try:
-            start = self._start(event_type, body)
-            records = self._records(event_type, body, start, tx, first_row)
+            start = self._find_first_row(event_type, body)
+            records = self._encode_records(event_type, body, start, tx, first_row)
         except _ERRORS:
-            records = self._marked_records(event_type, body, tx, first_row)
+            records = self._encode_undecodable_records(event_type, body, tx, first_row)
         if records:
             self._before = self._tail.last
             tx.total_order += len(records)
             last = (self._source.epoch, tx.file_number, tx.pos, first_row + len(records) - 1)
             self._tail.last = self._last = last
-            self._prev = self._frame.position(last)
+            self._prev = self._frame.render_position(last)
         return records
 
-    def forget(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
+    def withdraw_rows(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
         """Take back all but the first `keep` of the records of the last `encode`: they are not sent."""
         dropped = len(records) - keep
         if not dropped or self._last is None:
@@ -130,26 +130,26 @@ class TableCodec:
         epoch, file, pos, row = self._last
         self._last = (epoch, file, pos, row - dropped) if keep else self._before
         self._tail.last = self._last
-        self._prev = self._frame.position(self._last)
+        self._prev = self._frame.render_position(self._last)
 
-    def _start(self, event_type: int, body: bytes) -> int:
+    def _find_first_row(self, event_type: int, body: bytes) -> int:
         """Return the offset of the first row; what stands before it hardly ever differs from the event before."""
         known, start = self._starts.get(event_type, (b"-", 8))
         if body[8:start] != known:
-            start = rows_start(event_type, body, self._columns)
+            start = find_rows_start(event_type, body, self._columns)
             self._starts[event_type] = (body[8:start], start)
         return start
 
-    def _records(
+    def _encode_records(
         self, event_type: int, body: bytes, start: int, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
         operation = _OPERATION[event_type]
         head, null_after = _HEADS[operation]
-        where, position, middle, tail = self._frame.of(tx)
+        where, position, middle, tail = self._frame.get_parts(tx)
         last = self._tail.last
-        prev = self._prev if last is self._last else self._frame.position(last)
+        prev = self._prev if last is self._last else self._frame.render_position(last)
         out: list[tuple[bytes, bytes]] = []
-        loop = self._loops.get(operation) or self._compile(operation, body, start)
+        loop = self._loops.get(operation) or self._compile_loop(operation, body, start)
         end = loop(
             body, body.decode("latin-1"), start, len(body), self._plain, self._keyed, out.append,
             head, null_after + where, position, prev, middle, tail, first_row, tx.total_order + 1,
@@ -157,58 +157,62 @@ class TableCodec:
         _check_end(end, len(body))
         return out
 
-    def _marked_records(
+    def _encode_undecodable_records(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
         """Decode an event again that could not be decoded as it should be: values that are at fault stay raw, and are named."""
         if self._marked is None:
-            self._marked = MarkedRows(self._layout, self._bitmap)
+            self._marked = UndecodableRowEncoder(self._layout, self._bitmap)
         operation = _OPERATION[event_type]
-        envelope = Envelope(self._frame.of(tx), operation, self._frame.position(self._tail.last))
+        envelope = EnvelopeText(
+            self._frame.get_parts(tx), operation, self._frame.render_position(self._tail.last)
+        )
         try:
-            start = rows_start(event_type, body, self._columns)
-            return self._marked.records(operation, body, start, envelope, (first_row, tx.total_order + 1))
+            start = find_rows_start(event_type, body, self._columns)
+            return self._marked.encode_records(
+                operation, body, start, envelope, (first_row, tx.total_order + 1)
+            )
         except _ERRORS as error:
-            raise self._undecodable(event_type, error) from error
+            raise self._make_undecodable_error(event_type, error) from error
 
-    def _compile(self, operation: str, body: bytes, start: int) -> LoopFunction:
+    def _compile_loop(self, operation: str, body: bytes, start: int) -> LoopFunction:
         """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble each other."""
         nulls = int.from_bytes(body[start : start + self._bitmap], "little")
         loop = self._loops[operation] = compile_loop(self._layout, nulls, update=operation == "u")
         return loop
 
-    def rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
+    def decode_rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
         """Return (before, after) of every row as wire values; None where the operation has no such image."""
-        images = self._images(self._plain, event_type, body)
+        images = self._decode_images(self._plain, event_type, body)
         if event_type in t.UPDATES:
             return list(zip(images[::2], images[1::2], strict=True))
         return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
 
-    def keys(self, event_type: int, body: bytes) -> list[Key]:
+    def decode_keys(self, event_type: int, body: bytes) -> list[Key]:
         """Return the keys of all images, before and after: what a snapshot window must not emit any more."""
-        return self._images(self._keys, event_type, body)
+        return self._decode_images(self._keys, event_type, body)
 
-    def _images(self, images: Images, event_type: int, body: bytes) -> list[Row]:
+    def _decode_images(self, images: ImageFunctions, event_type: int, body: bytes) -> list[Row]:
         try:
-            start = rows_start(event_type, body, self._columns)
-            found = _walk(images, self._bitmap, body, start)
+            start = find_rows_start(event_type, body, self._columns)
+            found = _walk_images(images, self._bitmap, body, start)
             return [tuple(orjson.loads(image.encode("latin-1")).values()) for image, _ in found]
         except _ERRORS as error:
-            raise self._undecodable(event_type, error) from error
+            raise self._make_undecodable_error(event_type, error) from error
 
-    def _undecodable(self, event_type: int, error: Exception) -> UndecodableRow:
+    def _make_undecodable_error(self, event_type: int, error: Exception) -> UndecodableRow:
         return UndecodableRow(
             f"row event (type {event_type}) of {self.table.db}.{self.table.name} cannot be decoded: "
             f"{type(error).__name__}: {error}"
         )
 
 
-def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[Format, ...]:
+def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[ColumnFormat, ...]:
     where = f"{table.db}.{table.name}"
     if source.form is None:
         raise ValueError(f"{where}: how the source writes TABLE_MAPs is not said")
     try:
-        wrong = refutation(table, table_map, source.charsets, source.form)
+        wrong = explain_mismatch(table, table_map, source.charsets, source.form)
     except UndecodableRow as error:
         raise UndecodableRow(f"{where}: {error}") from error
     if wrong is not None:
@@ -216,14 +220,14 @@ def _formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[
     formats = []
     for i, (column, logged) in enumerate(zip(table.columns, table_map.columns, strict=False)):
         try:
-            formats.append(format_of(i, logged, column.type))
+            formats.append(build_column_format(i, logged, column.type))
         except (DefinitionMismatch, UndecodableRow) as error:
             raise type(error)(f"{where}.{column.name}: {error}") from error
     formats += map(skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
     return tuple(formats)
 
 
-def _walk(images: Images, bitmap: int, body: bytes, p: int) -> Iterator[tuple[str, int]]:
+def _walk_images(images: ImageFunctions, bitmap: int, body: bytes, p: int) -> Iterator[tuple[str, int]]:
     text, end = body.decode("latin-1"), len(body)
     while p < end:
         function: ImageFunction = images[int.from_bytes(body[p : p + bitmap], "little")]
@@ -238,7 +242,7 @@ def _check_end(p: int, end: int) -> None:
         raise ValueError(f"the last row ends at {p}, the event at {end}: the table definition does not fit")
 
 
-_COUNTERS: dict[bytes, Images] = {}
+_COUNTERS: dict[bytes, ImageFunctions] = {}
 _MAX_COUNTERS = 4096
 
 
@@ -251,11 +255,11 @@ def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
     if images is None:
         if len(_COUNTERS) >= _MAX_COUNTERS:
             _COUNTERS.clear()
-        images = _COUNTERS[table_map.layout] = Images(
+        images = _COUNTERS[table_map.layout] = ImageFunctions(
             RowLayout(tuple(skip_format(c) for c in table_map.columns))
         )
     try:
-        return _count(images, event_type, body, len(table_map.columns))
+        return _count_rows(images, event_type, body, len(table_map.columns))
     except _ERRORS as error:
         where = f"{table_map.db}.{table_map.name}"
         raise UndecodableRow(
@@ -263,8 +267,8 @@ def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
         ) from error
 
 
-def _count(images: Images, event_type: int, body: bytes, columns: int) -> int:
-    p, bitmap, end, count = rows_start(event_type, body, columns), (columns + 7) // 8, len(body), 0
+def _count_rows(images: ImageFunctions, event_type: int, body: bytes, columns: int) -> int:
+    p, bitmap, end, count = find_rows_start(event_type, body, columns), (columns + 7) // 8, len(body), 0
     while p < end:
         p = images[int.from_bytes(body[p : p + bitmap], "little")](body, "", p)
         count += 1

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from json import encoder
 
-quote: Callable[[str], str] = encoder.encode_basestring
+quote_json_text: Callable[[str], str] = encoder.encode_basestring
 """A string as a JSON string literal. Only `"`, `\\` and control characters are escaped, so that it is right for UTF-8
 carried as latin-1 as well."""
 
@@ -21,7 +21,7 @@ MAX_SAFE = 2**53
 _LIMIT = 100_000
 
 
-class Cache(dict[int, str]):
+class TextCache(dict[int, str]):
     """int → text, computed by `make` when missing; emptied when full."""
 
     def __init__(self, make: Callable[[int], str]) -> None:
@@ -35,21 +35,21 @@ class Cache(dict[int, str]):
         return text
 
 
-def big(value: int) -> str:
+def render_big_int(value: int) -> str:
     """Return the JSON of an integer: a string beyond ±2^53."""
     return f"{value}" if -MAX_SAFE <= value <= MAX_SAFE else f'"{value}"'
 
 
-def base64_text(data: bytes) -> str:
+def encode_base64_text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _date3(raw: int) -> str:
+def _format_date3(raw: int) -> str:
     """Return the text of DATE's 3 bytes: 15 bits year, 4 month, 5 day."""
     return f"{raw >> 9:04d}-{D2[raw >> 5 & 15]}-{D2[raw & 31]}"
 
 
-def _datetime_second(raw: int) -> str:
+def _format_datetime_second(raw: int) -> str:
     """Return the text of the 5 bytes of DATETIME2: 1 bit sign, 17 year * 13 + month, 5 day, 5, 6 and 6 h m s."""
     packed = raw - 0x8000000000
     day, clock = packed >> 17, packed & 0x1FFFF
@@ -57,33 +57,33 @@ def _datetime_second(raw: int) -> str:
     return f"{year:04d}-{D2[month]}-{D2[day & 31]} {CLOCK[clock]}"
 
 
-def _clock(raw: int) -> str:
+def _format_clock(raw: int) -> str:
     """Return the text of hours, minutes (6 bits) and seconds (6 bits)."""
     return f"{raw >> 12:02d}:{D2[raw >> 6 & 63]}:{D2[raw & 63]}"
 
 
-def _utc_second(seconds: int) -> str:
+def _format_utc_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _old_datetime(raw: int) -> str:
+def _format_old_datetime(raw: int) -> str:
     """Return the text of the old 8-byte DATETIME, the decimal number YYYYMMDDhhmmss."""
     d = f"{raw:014d}"
     return f"{d[:4]}-{d[4:6]}-{d[6:8]} {d[8:10]}:{d[10:12]}:{d[12:]}"
 
 
-def _old_time(raw: int) -> str:
+def _format_old_time(raw: int) -> str:
     """Return the text of the old 3-byte TIME, the signed decimal number hhmmss."""
     hours, rest = divmod(abs(raw), 10_000)
     return f"{'-' if raw < 0 else ''}{hours:02d}:{D2[rest // 100]}:{D2[rest % 100]}"
 
 
-DATE3 = Cache(_date3)
-CLOCK = Cache(_clock)
-DATETIME_SECOND = Cache(_datetime_second)
-UTC_SECOND = Cache(_utc_second)
-OLD_DATETIME = Cache(_old_datetime)
-OLD_TIME = Cache(_old_time)
+DATE3 = TextCache(_format_date3)
+CLOCK = TextCache(_format_clock)
+DATETIME_SECOND = TextCache(_format_datetime_second)
+UTC_SECOND = TextCache(_format_utc_second)
+OLD_DATETIME = TextCache(_format_old_datetime)
+OLD_TIME = TextCache(_format_old_time)
 
 
 class SetNumbers(dict[int, str]):
@@ -98,7 +98,7 @@ class SetNumbers(dict[int, str]):
             raise KeyError(f"SET value {mask:#x} has a bit that the definition has no label for")
         if len(self) >= _LIMIT:
             self.clear()
-        text = self[mask] = big(mask)
+        text = self[mask] = render_big_int(mask)
         return text
 
 
@@ -114,5 +114,5 @@ class SetLabels(dict[int, str]):
             raise KeyError(f"SET value {mask:#x} has a bit that the definition has no label for")
         if len(self) >= _LIMIT:
             self.clear()
-        text = self[mask] = quote(",".join(m for i, m in enumerate(self._members) if mask >> i & 1))
+        text = self[mask] = quote_json_text(",".join(m for i, m in enumerate(self._members) if mask >> i & 1))
         return text

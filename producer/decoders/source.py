@@ -6,9 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from producer.decoders.fragments import Fixed, Format, Part
+from producer.decoders.fragments import ColumnFormat, FixedFormat, StructPart
 
-_LENGTH_PARTS: dict[int, tuple[Part, ...]] = {
+_LENGTH_PARTS: dict[int, tuple[StructPart, ...]] = {
     1: (("", "B"),),
     2: (("<", "H"),),
     3: (("<", "H"), ("", "B")),
@@ -16,7 +16,7 @@ _LENGTH_PARTS: dict[int, tuple[Part, ...]] = {
 }
 
 
-class Writer:
+class ImageSourceWriter:
     """Writes lines that read columns one after the other; `tag` keeps the variables of several writers apart.
 
     Constant-sized parts are queued and read together when a column of variable size needs its length.
@@ -27,69 +27,71 @@ class Writer:
         self.names: dict[str, Any] = {}
         self._tag = tag
         self._base, self._offset = f"{tag}p" if tag == "_" else "p", 0
-        self._parts: list[tuple[Part, str]] = []
+        self._parts: list[tuple[StructPart, str]] = []
         self._waiting: list[str] = []
         self._unpacks = 0
 
-    def position(self) -> str:
+    def render_position(self) -> str:
         """Return the expression of the offset of the next unread byte."""
         return f"{self._base} + {self._offset}" if self._offset else self._base
 
-    def skip(self, size: int) -> None:
+    def skip_bytes(self, size: int) -> None:
         self._offset += size
 
-    def column(self, i: int, form: Format) -> str:
+    def add_column(self, i: int, form: ColumnFormat) -> str:
         """Add the lines that read column `i`; returns the variable that will hold its JSON."""
         out = f"{self._tag}v{i}"
         self.names.update(form.names)
-        if isinstance(form, Fixed):
-            self._waiting += form.render(self._add(i, form.parts), out)
+        if isinstance(form, FixedFormat):
+            self._waiting += form.render(self._queue_parts(i, form.parts), out)
             return out
-        names = self._add(i, _LENGTH_PARTS[form.length_bytes])
-        self.flush()
+        names = self._queue_parts(i, _LENGTH_PARTS[form.length_bytes])
+        self.flush_parts()
         length = f"({names[1]} << 16 | {names[0]})" if len(names) > 1 else names[0]
         start, end = f"{self._tag}a{i}", f"{self._tag}b{i}"
-        self.lines += [f"{start} = {self.position()}", f"{end} = {start} + {length}"]
+        self.lines += [f"{start} = {self.render_position()}", f"{end} = {start} + {length}"]
         self.lines += form.render(start, end, out)
         self._base, self._offset = end, 0
         return out
 
-    def _add(self, i: int, parts: tuple[Part, ...]) -> list[str]:
+    def _queue_parts(self, i: int, parts: tuple[StructPart, ...]) -> list[str]:
         """Queue struct parts of column `i` and return the variables that will hold them."""
         names = [f"{self._tag}x{i}_{n}" for n in range(len(parts))]
         self._parts += zip(parts, names, strict=True)
         return names
 
-    def flush(self) -> None:
+    def flush_parts(self) -> None:
         """Read the queued parts, those of one byte order by one struct; then let the queued lines work on them."""
         if len(self._parts) == 1 and self._parts[0][0] == ("", "B"):
-            self.lines.append(f"{self._parts[0][1]} = data[{self.position()}]")
+            self.lines.append(f"{self._parts[0][1]} = data[{self.render_position()}]")
         else:
             little = [name for part, name in self._parts if part[0] == "<"]
             big = [name for part, name in self._parts if part[0] == ">"]
             single = [name for part, name in self._parts if not part[0]]
             (big if big else little).extend(single)
-            self._unpack("<", little)
-            self._unpack(">", big)
-        self._offset += sum(_size(part) for part, _ in self._parts)
+            self._add_unpack("<", little)
+            self._add_unpack(">", big)
+        self._offset += sum(_compute_part_size(part) for part, _ in self._parts)
         self.lines += self._waiting
         self._parts, self._waiting = [], []
 
-    def _unpack(self, order: str, chosen: Sequence[str]) -> None:
-        codes = "".join(part[1] if name in chosen else f"{_size(part)}x" for part, name in self._parts)
+    def _add_unpack(self, order: str, chosen: Sequence[str]) -> None:
+        codes = "".join(
+            part[1] if name in chosen else f"{_compute_part_size(part)}x" for part, name in self._parts
+        )
         targets = "".join(f"{name}, " for part, name in self._parts if name in chosen and part[1][-1] != "x")
         if targets:
             unpack = f"{self._tag}unpack{self._unpacks}"
             self._unpacks += 1
             self.names[unpack] = struct.Struct(order + codes).unpack_from
-            self.lines.append(f"{targets}= {unpack}(data, {self.position()})")
+            self.lines.append(f"{targets}= {unpack}(data, {self.render_position()})")
 
 
-def _size(part: Part) -> int:
+def _compute_part_size(part: StructPart) -> int:
     return struct.calcsize("=" + part[1])
 
 
-def compiled(arguments: str, lines: Sequence[str], names: Mapping[str, Any]) -> Any:
+def compile_function(arguments: str, lines: Sequence[str], names: Mapping[str, Any]) -> Any:
     """Return the function of `arguments` with the body `lines`; `names` are its globals."""
     source = f"def generated({arguments}):\n    " + "\n    ".join(lines) + "\n"
     scope: dict[str, Any] = dict(names)

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from producer.binlog_format.log_event import AlterPart, Query
+from producer.binlog_format.log_event import AlterPart, LoggedStatement
 from producer.statements import ddl
-from producer.statements.judgement import judge
+from producer.statements.judgement import judge_statement
 from schemas.wire.position import LogPoint
 
 TableName = tuple[str, str]
@@ -24,7 +24,7 @@ OBJECTS: TableName = ("", "views, triggers, routines")
 """Of a statement that changes what other statements do, and no table."""
 
 
-class Touched(NamedTuple):
+class TouchedTable(NamedTuple):
     """A table that a statement names. `changed`: its definition may be another one behind it.
 
     `name` (database, "") means all tables of a database, EVERY_TABLE all there are.
@@ -34,7 +34,7 @@ class Touched(NamedTuple):
     changed: bool = True
 
 
-def tables_touched(query: Query, part: AlterPart | None = None) -> Iterator[Touched]:
+def yield_touched_tables(query: LoggedStatement, part: AlterPart | None = None) -> Iterator[TouchedTable]:
     """Yield the tables that a statement touches; none of one that leaves every table as it is.
 
     CREATE TABLE IF NOT EXISTS leaves the definition of a table that is there as it is. A table that it made had no rows
@@ -42,17 +42,17 @@ def tables_touched(query: Query, part: AlterPart | None = None) -> Iterator[Touc
     """
     if part in ("start", "rollback"):
         return
-    match statement := ddl.classify(query.sql, query.db, escapes=query.escapes):
+    match statement := ddl.classify_statement(query.sql, query.db, escapes=query.escapes):
         case ddl.TableDdl():
-            for verdict in judge(query.sql, query.db, escapes=query.escapes):
-                yield Touched(verdict.table, changed=not verdict.keeps_definition)
+            for verdict in judge_statement(query.sql, query.db, escapes=query.escapes):
+                yield TouchedTable(verdict.table, changed=not verdict.keeps_definition)
         case ddl.SchemaDrop():
-            yield Touched((statement.db, ""))
-            yield Touched(OBJECTS)
-        case ddl.Unknown():
-            yield Touched(EVERY_TABLE)
-        case ddl.Harmless(objects=True):
-            yield Touched(OBJECTS, changed=False)
+            yield TouchedTable((statement.db, ""))
+            yield TouchedTable(OBJECTS)
+        case ddl.UnknownStatement():
+            yield TouchedTable(EVERY_TABLE)
+        case ddl.HarmlessStatement(objects=True):
+            yield TouchedTable(OBJECTS, changed=False)
 
 
 class StatementIndex:
@@ -65,17 +65,17 @@ class StatementIndex:
         self.begin: LogPoint | None = None
         self.end: LogPoint | None = None
 
-    def compare(self, same: Callable[[TableName], TableName]) -> None:
+    def set_name_comparison(self, same: Callable[[TableName], TableName]) -> None:
         """Say in which form the server compares names, before anything is added."""
         self._same = same
 
-    def clear(self) -> None:
+    def clear_index(self) -> None:
         """Forget everything: another log begins."""
         self._touched.clear()
         self._changed.clear()
         self.begin = self.end = None
 
-    def add(self, at: LogPoint, tables: Iterable[Touched]) -> None:
+    def add_statement(self, at: LogPoint, tables: Iterable[TouchedTable]) -> None:
         """Note a statement that starts at `at`."""
         for table in tables:
             name = self._same(table.name)
@@ -83,25 +83,25 @@ class StatementIndex:
             if table.changed:
                 insort(self._changed[name], at)
 
-    def missing(self, begin: LogPoint, end: LogPoint) -> list[tuple[LogPoint, LogPoint]]:
+    def list_missing_ranges(self, begin: LogPoint, end: LogPoint) -> list[tuple[LogPoint, LogPoint]]:
         """Return the stretches to read so that [begin, end) is known, once `covered` is told of each.
 
         What stands before `begin` is not asked for any more: a stretch that does not touch is forgotten.
         """
         if self.begin is None or self.end is None or begin > self.end or end < self.begin:
-            self.clear()
+            self.clear_index()
             return [(begin, end)] if begin < end else []
         gaps = [(begin, self.begin), (self.end, end)]
         return [(low, high) for low, high in gaps if low < high]
 
-    def covered(self, begin: LogPoint, end: LogPoint) -> None:
+    def mark_covered(self, begin: LogPoint, end: LogPoint) -> None:
         """Say that all statements in [begin, end) have been added. What does not touch the known stretch yet is no part of it."""
         if self.begin is None or self.end is None:
             self.begin, self.end = begin, end
         elif begin <= self.end and end >= self.begin:
             self.begin, self.end = min(self.begin, begin), max(self.end, end)
 
-    def last(
+    def find_last_statement(
         self, name: TableName, behind: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False
     ) -> LogPoint | None:
         """Return the last known statement on the table that starts behind `behind` (and before `before`); None: there is none.
@@ -110,10 +110,12 @@ class StatementIndex:
         """
         points = self._touched if unchanged else self._changed
         keys = (self._same(name), self._same((name[0], "")), EVERY_TABLE)
-        found = [at for key in keys if (at := _last(points.get(key, []), behind, before)) is not None]
+        found = [
+            at for key in keys if (at := _find_last_point(points.get(key, []), behind, before)) is not None
+        ]
         return max(found, default=None)
 
 
-def _last(points: list[LogPoint], behind: LogPoint, before: LogPoint | None) -> LogPoint | None:
+def _find_last_point(points: list[LogPoint], behind: LogPoint, before: LogPoint | None) -> LogPoint | None:
     at = len(points) if before is None else bisect_left(points, before)
     return points[at - 1] if at and points[at - 1] > behind else None

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from producer.sources.changes import Barrier
 from schemas.table.model import Table
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 
-class Place(NamedTuple):
+class DefinitionPlace(NamedTuple):
     """The place that definitions are asked for: from the event that starts at `pos` of `file` on.
 
     `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
@@ -22,15 +22,15 @@ class Place(NamedTuple):
 
     @property
     def point(self) -> LogPoint:
-        return binlog_file_number(self.file), self.pos
+        return parse_binlog_file_number(self.file), self.pos
 
 
-def place_of(barrier: Barrier) -> Place:
+def build_definition_place(barrier: Barrier) -> DefinitionPlace:
     """Return the place of a statement."""
-    return Place(barrier.header.file, barrier.start, barrier.header.gtid)
+    return DefinitionPlace(barrier.header.file, barrier.start, barrier.header.gtid)
 
 
-class Proven(NamedTuple):
+class ProvenDefinition(NamedTuple):
     """In force at the place, and up to the log's end as it was: `table`; or None, and `reason` why none can be captured.
 
     Both None: there is no such table.
@@ -40,10 +40,10 @@ class Proven(NamedTuple):
     reason: str | None
 
 
-class Unproven(NamedTuple):
+class UnprovenDefinition(NamedTuple):
     """Statements on the table follow; `last`: where the last one that is known starts."""
 
     last: LogPoint
 
 
-Proof = Proven | Unproven
+Proof = ProvenDefinition | UnprovenDefinition

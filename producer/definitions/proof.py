@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from producer.definitions.index import StatementIndex, TableName
-from producer.definitions.places import Place, Proof, Proven, Unproven
-from producer.definitions.scan import StatementScan, file_names
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
+from producer.definitions.scan import StatementScan, derive_file_names
 from producer.definitions.visible import await_log, await_transaction
-from producer.effects import Effect
+from producer.effects import DocumentedEffect
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import Catalog
 from producer.sources.converted import may_be_converted
 from producer.sources.source_errors import source_errors
-from producer.sources.survey import Surveyed
+from producer.sources.survey import ExaminedTable
 from producer.statements.conversions import DoubtedValues
 from schemas.config.model import SourceConfig
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Definitions:
+class DefinitionReader:
     """The definitions of one source. `beat` is called now and then while the log is scanned, and may raise."""
 
     source: SourceConfig
@@ -37,31 +37,41 @@ class Definitions:
     scan: StatementScan
     beat: Callable[[], None] = lambda: None
 
-    def at(self, place: Place, name: TableName) -> Proof:
+    def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
         """Return what is proven of one table. Raises TransientSourceError, SourceRefusedError, and what `beat` raises."""
-        return self.all_at(place, [name])[name]
+        return self.prove_definitions(place, [name])[name]
 
-    def all_at(self, place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def prove_definitions(
+        self, place: DefinitionPlace, names: Collection[TableName]
+    ) -> dict[TableName, Proof]:
         """Return what is proven of each table, by one reading of the catalogue. Raises like `at`."""
-        index = self._index()
-        proofs: dict[TableName, Proof] = dict(refuted(index, place.point, names))
+        index = self._get_index()
+        proofs: dict[TableName, Proof] = dict(yield_refuted_tables(index, place.point, names))
         asked = [name for name in names if name not in proofs]
         if not asked:
             return proofs
-        found, until = self.read(place, asked, lambda catalog: catalog.tables.survey(asked))
-        return proofs | judged(index, place.point, until, found)
+        found, until = self.read_catalog(place, asked, lambda catalog: catalog.tables.examine_tables(asked))
+        return proofs | judge_definitions(index, place.point, until, found)
 
-    def partitioning(self, place: Place, name: TableName) -> str | None:
+    def find_partitioning(self, place: DefinitionPlace, name: TableName) -> str | None:
         """Return by what a table is partitioned at `place` (see TableCatalog.partitioning); None: it is not proven. Raises like `at`."""
-        found, until = self.read(place, [name], lambda catalog: catalog.tables.partitioning(name))
-        return found if self.scan.index.last(name, place.point, until, unchanged=True) is None else None
+        found, until = self.read_catalog(
+            place, [name], lambda catalog: catalog.tables.find_partitioning(name)
+        )
+        return (
+            found
+            if self.scan.index.find_last_statement(name, place.point, until, unchanged=True) is None
+            else None
+        )
 
-    def converted(self, place: Place, name: TableName, doubt: DoubtedValues) -> bool:
+    def may_have_converted(self, place: DefinitionPlace, name: TableName, doubt: DoubtedValues) -> bool:
         """Tell whether the statement at `place` may have changed values of rows as `doubt` says. Raises like `at`."""
-        return self.read(place, [name], lambda catalog: may_be_converted(catalog.session, name, doubt))[0]
+        return self.read_catalog(
+            place, [name], lambda catalog: may_be_converted(catalog.session, name, doubt)
+        )[0]
 
-    def read(
-        self, place: Place, names: Collection[TableName], what: Callable[[Catalog], T]
+    def read_catalog(
+        self, place: DefinitionPlace, names: Collection[TableName], what: Callable[[Catalog], T]
     ) -> tuple[T, LogPoint]:
         """Return what a reading of the catalogue brings for `place`, at least of `names`, and the log's end after it.
 
@@ -69,42 +79,42 @@ class Definitions:
         """
         with source_errors():
             catalog = self.catalog()
-            server = catalog.server.answering()
-            self.scan.of_server(server)
+            server = catalog.server.identify_server()
+            self.scan.select_server(server)
             if place.beginning:
                 await_log(catalog, self.source, place.point, names, self.beat)
             else:
                 await_transaction(catalog.session, place.gtid, names)
             found = what(catalog)
             end = catalog.server.log_end()
-            if catalog.server.answering() != server:
+            if catalog.server.identify_server() != server:
                 raise TransientSourceError(
                     "the source was another server after its catalogue was read than before"
                 )
         if end is None:
             raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
-        until = (binlog_file_number(end[0]), end[1])
-        self.scan.cover(place.point, until, file_names(place.file), server.server_id, self.beat)
+        until = (parse_binlog_file_number(end[0]), end[1])
+        self.scan.cover_range(place.point, until, derive_file_names(place.file), server.server_id, self.beat)
         return found, until
 
-    def _index(self) -> StatementIndex:
+    def _get_index(self) -> StatementIndex:
         """The index, of the server that answers now."""
         with source_errors():
-            self.scan.of_server(self.catalog().server.answering())
+            self.scan.select_server(self.catalog().server.identify_server())
         return self.scan.index
 
 
-def refuted(
+def yield_refuted_tables(
     index: StatementIndex, at: LogPoint, names: Iterable[TableName]
-) -> Iterator[tuple[TableName, Unproven]]:
+) -> Iterator[tuple[TableName, UnprovenDefinition]]:
     """Yield the tables of which a statement behind `at` is known already. Pure."""
     for name in names:
-        if (last := index.last(name, at)) is not None:
-            yield name, Unproven(last)
+        if (last := index.find_last_statement(name, at)) is not None:
+            yield name, UnprovenDefinition(last)
 
 
-def judged(
-    index: StatementIndex, at: LogPoint, end: LogPoint, found: Mapping[TableName, Surveyed]
+def judge_definitions(
+    index: StatementIndex, at: LogPoint, end: LogPoint, found: Mapping[TableName, ExaminedTable]
 ) -> dict[TableName, Proof]:
     """Return what a reading proves for `at`. Pure.
 
@@ -112,18 +122,20 @@ def judged(
     """
     proofs: dict[TableName, Proof] = {}
     for name, surveyed in found.items():
-        last = index.last(name, at, end)
-        proofs[name] = Proven(surveyed.table, surveyed.reason) if last is None else Unproven(last)
+        last = index.find_last_statement(name, at, end)
+        proofs[name] = (
+            ProvenDefinition(surveyed.table, surveyed.reason) if last is None else UnprovenDefinition(last)
+        )
     return proofs
 
 
-EFFECTS: tuple[Effect, ...] = (
-    Effect("one statement on a captured table that capture has not read yet", "nothing", "proven at the statement, and followed from there"),
-    Effect("two of them that may change the definition", "the table", "cause `definition`, at the first: what was in force between them cannot be known"),
-    Effect("a table that is created, filled and altered before capture has read that", "nothing", "it waits, and is taken up with a snapshot behind the last statement"),
-    Effect("the same with `snapshot: never`", "the table", "cause `definition`: nothing would bring the rows that were passed over"),
-    Effect("a statement whose tables cannot be told from its text", "nothing", "counts as one on every table"),
-    Effect("START ALTER and ROLLBACK ALTER (MariaDB, binlog_alter_two_phase)", "nothing", "the definition changes at COMMIT ALTER"),
-    Effect("names, signs, character sets, labels, nullability or key in the log that contradict the definition", "the table", "cause `definition`, before the row"),
-    Effect("metadata of a captured table that cannot be parsed", "the table", "cause `value`, before the row"),
+EFFECTS: tuple[DocumentedEffect, ...] = (
+    DocumentedEffect("one statement on a captured table that capture has not read yet", "nothing", "proven at the statement, and followed from there"),
+    DocumentedEffect("two of them that may change the definition", "the table", "cause `definition`, at the first: what was in force between them cannot be known"),
+    DocumentedEffect("a table that is created, filled and altered before capture has read that", "nothing", "it waits, and is taken up with a snapshot behind the last statement"),
+    DocumentedEffect("the same with `snapshot: never`", "the table", "cause `definition`: nothing would bring the rows that were passed over"),
+    DocumentedEffect("a statement whose tables cannot be told from its text", "nothing", "counts as one on every table"),
+    DocumentedEffect("START ALTER and ROLLBACK ALTER (MariaDB, binlog_alter_two_phase)", "nothing", "the definition changes at COMMIT ALTER"),
+    DocumentedEffect("names, signs, character sets, labels, nullability or key in the log that contradict the definition", "the table", "cause `definition`, before the row"),
+    DocumentedEffect("metadata of a captured table that cannot be parsed", "the table", "cause `value`, before the row"),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from producer.definitions.index import StatementIndex
 from producer.definitions.walk import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
-from producer.sources.binlog.log_stream import HEARTBEAT, SILENCE, PacketSource
+from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE, PacketSource
 from producer.sources.source_errors import source_errors
 from producer.sources.source_session import connect_settings
 from schemas.config.model import SourceConfig
@@ -29,7 +29,7 @@ _TOLD_AFTER = 5.0
 _WAIT = 0.2
 
 
-class Dump(Protocol):
+class OpenDump(Protocol):
     """Opens a dump at (file name, offset)."""
 
     def __call__(self, file: str, pos: int) -> PacketSource: ...
@@ -39,7 +39,7 @@ class StatementScan:
     """One for each source and process. `same`: see StatementIndex."""
 
     def __init__(
-        self, dump: Dump, index: StatementIndex, clock: Callable[[], float] = time.monotonic
+        self, dump: OpenDump, index: StatementIndex, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.index = index
         self.read_bytes = 0  # so far, of all stretches
@@ -47,13 +47,13 @@ class StatementScan:
         self._clock = clock
         self._server: object = None
 
-    def of_server(self, server: object) -> None:
+    def select_server(self, server: object) -> None:
         """Say which server's log is meant from now on: what was read of another one is forgotten."""
         if server != self._server:
-            self.index.clear()
+            self.index.clear_index()
             self._server = server
 
-    def cover(
+    def cover_range(
         self, begin: LogPoint, end: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
         """Have the statements in [begin, end) in the index.
@@ -61,21 +61,21 @@ class StatementScan:
         `server_id`: of the server that the dump must come from. `beat` is called again and again meanwhile, and may raise.
         Raises what a stream raises.
         """
-        for low, high in self.index.missing(begin, end):
-            self._read(low, high, names, server_id, beat)
+        for low, high in self.index.list_missing_ranges(begin, end):
+            self._read_range(low, high, names, server_id, beat)
 
-    def _read(
+    def _read_range(
         self, low: LogPoint, high: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
         began = heard = self._clock()
-        with closing(self._opened(names(low[0]), low[1])) as packets:
+        with closing(self._open_dump(names(low[0]), low[1])) as packets:
             walker = StatementWalker(names(low[0]), low[1], checksum=packets.checksum)
             while walker.point < high:
-                batch = _packets(packets)
-                for found in walker.feed(batch):
-                    self.index.add(found.at, found.tables)
+                batch = _read_packets(packets)
+                for found in walker.read_statements(batch):
+                    self.index.add_statement(found.at, found.tables)
                 _require_server(walker, server_id)
-                self.index.covered(low, walker.point)
+                self.index.mark_covered(low, walker.point)
                 self.read_bytes += sum(map(len, batch))
                 now = self._clock()
                 heard = now if batch else heard
@@ -93,7 +93,7 @@ class StatementScan:
                 seconds=round(took, 1),
             )
 
-    def _opened(self, file: str, pos: int) -> PacketSource:
+    def _open_dump(self, file: str, pos: int) -> PacketSource:
         with source_errors():
             return self._dump(file, pos)
 
@@ -102,9 +102,9 @@ FileNames = Callable[[int], str]
 """The name of the log file of a number."""
 
 
-def _packets(packets: PacketSource) -> list[bytes]:
+def _read_packets(packets: PacketSource) -> list[bytes]:
     with source_errors():
-        return packets.read(_WAIT)
+        return packets.read_topic(_WAIT)
 
 
 def _require_server(walker: StatementWalker, server_id: int) -> None:
@@ -114,18 +114,18 @@ def _require_server(walker: StatementWalker, server_id: int) -> None:
         )
 
 
-def statement_scan(source: SourceConfig) -> StatementScan:
+def make_statement_scan(source: SourceConfig) -> StatementScan:
     """Return the scan of a source's log; each of its dumps has a server id of its own."""
     settings = connect_settings(source)
 
     def dump(file: str, pos: int) -> DumpConnection:
         server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
-        return DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=HEARTBEAT)
+        return DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=DUMP_HEARTBEAT_S)
 
     return StatementScan(dump, StatementIndex())
 
 
-def file_names(example: str) -> FileNames:
+def derive_file_names(example: str) -> FileNames:
     """Return the names of the series of log files that `example` is of."""
     stem, _, digits = example.rpartition(".")
     return lambda number: f"{stem}.{number:0{len(digits)}d}"

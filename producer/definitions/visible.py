@@ -35,7 +35,7 @@ def await_transaction(session: SourceSession, gtid: str | None, names: Collectio
     if gtid is None:
         _await_statements(session, names)
         return
-    row = session.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
+    row = session.run_query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
     if row["late"]:
         raise TransientSourceError(
             f"transaction {gtid} is in the source's log, but not visible after {_PATIENCE} s"
@@ -44,10 +44,10 @@ def await_transaction(session: SourceSession, gtid: str | None, names: Collectio
 
 def _await_statements(session: SourceSession, names: Collection[TableName]) -> None:
     """Open each table: a statement that changes it holds it closed until it is visible."""
-    session.query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
+    session.run_query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
     for db, table in names:
         try:
-            session.query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+            session.run_query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
         except pymysql.MySQLError as error:
             if error.args[0] not in _GONE:
                 raise
@@ -66,12 +66,12 @@ def await_log(
     """
     if not catalog.session.flavour.runs_ahead or not names:
         return
-    if catalog.server.variables().get("gtid_mode") != "ON":
+    if catalog.server.read_variables().get("gtid_mode") != "ON":
         _await_statements(catalog.session, names)
         return
     visibility = catalog.session.flavour.visibility(connect_settings(source))
     deadline = time.monotonic() + _PATIENCE
-    while not visibility.prepare(catalog.session.connection, point):
+    while not visibility.is_start_visible(catalog.session.connection, point):
         beat()
         if time.monotonic() > deadline:
             raise TransientSourceError(

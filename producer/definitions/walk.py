@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import AlterPart, LogEvent
-from producer.binlog_format.payload import inner_events
-from producer.definitions.index import EVERY_TABLE, Touched, tables_touched
-from schemas.wire.position import LogPoint, binlog_file_number
+from producer.binlog_format.log_event import AlterPart, BinlogEvent
+from producer.binlog_format.payload import yield_payload_events
+from producer.definitions.index import EVERY_TABLE, TouchedTable, yield_touched_tables
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _TYPE = 5  # offset of an event's type in its packet
 _HEARTBEATS = (log.HEARTBEAT, log.HEARTBEAT_V2)
@@ -29,7 +29,7 @@ class FoundStatement(NamedTuple):
     """A statement on tables: where it starts, and on which."""
 
     at: LogPoint
-    tables: tuple[Touched, ...]
+    tables: tuple[TouchedTable, ...]
 
 
 class StatementWalker:
@@ -47,24 +47,24 @@ class StatementWalker:
 
     @property
     def point(self) -> LogPoint:
-        return binlog_file_number(self.file), self._pos
+        return parse_binlog_file_number(self.file), self._pos
 
-    def feed(self, packets: Sequence[bytes]) -> list[FoundStatement]:
+    def read_statements(self, packets: Sequence[bytes]) -> list[FoundStatement]:
         """Return what `packets` (as producer.sources.binlog.binlog_dump gives them) bring."""
         found: list[FoundStatement] = []
         packet = b""
         for packet in packets:
             if packet[_TYPE] in _READ:
-                self._event(packet, found)
+                self._read_event(packet, found)
             else:
                 self._pos += len(packet) - 1
         if (
             packet and packet[_TYPE] not in _READ
         ):  # the log has events that are not sent (MariaDB's annotations)
-            self._pos = log.whole_offset(log.parse_header(packet)[4], self._pos) or self._pos
+            self._pos = log.widen_offset(log.parse_header(packet)[4], self._pos) or self._pos
         return found
 
-    def _event(self, packet: bytes, found: list[FoundStatement]) -> None:
+    def _read_event(self, packet: bytes, found: list[FoundStatement]) -> None:
         timestamp, kind, server_id, size, end, flags = log.parse_header(packet)
         if kind == log.ROTATE:
             self.server_id = server_id
@@ -73,28 +73,28 @@ class StatementWalker:
         if kind == log.FORMAT_DESCRIPTION or kind in _HEARTBEATS:
             if kind == log.FORMAT_DESCRIPTION:
                 self._checksum = packet[-5] == 1
-            self._pos = max(self._pos, log.whole_offset(end, self._pos))
+            self._pos = max(self._pos, log.widen_offset(end, self._pos))
             return
-        start = log.whole_offset(end, self._pos + size) - size if end else self._pos
+        start = log.widen_offset(end, self._pos + size) - size if end else self._pos
         self._pos = start + size
         body = packet[20:-4] if self._checksum else packet[20:]
         if kind == log.MARIADB_GTID:
             self._part = log.parse_mariadb_gtid(body, server_id).alter
         elif kind != log.QUERY or not body.endswith(_NO_CHANGE):
-            event = LogEvent(kind, timestamp, server_id, flags, self.file, start, self._pos, body)
+            event = BinlogEvent(kind, timestamp, server_id, flags, self.file, start, self._pos, body)
             found += [
-                FoundStatement((binlog_file_number(self.file), start), tables)
-                for tables in self._changes(event)
+                FoundStatement((parse_binlog_file_number(self.file), start), tables)
+                for tables in self._list_changes(event)
             ]
 
-    def _changes(self, event: LogEvent) -> list[tuple[Touched, ...]]:
+    def _list_changes(self, event: BinlogEvent) -> list[tuple[TouchedTable, ...]]:
         try:
-            inner = inner_events(event) if event.type == log.TRANSACTION_PAYLOAD else [event]
+            inner = yield_payload_events(event) if event.type == log.TRANSACTION_PAYLOAD else [event]
             changes = [
-                tuple(tables_touched(log.query_of(each), self._part))
+                tuple(yield_touched_tables(log.parse_statement_event(each), self._part))
                 for each in inner
                 if each.type in log.QUERIES
             ]
         except DecodeError:
-            return [(Touched(EVERY_TABLE),)]
+            return [(TouchedTable(EVERY_TABLE),)]
         return [tables for tables in changes if tables]

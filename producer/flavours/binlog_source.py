@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from producer.checks.binlog_server import check_server, require_server
+from producer.checks.binlog_server import check_binlog_server, require_server
 from producer.decoders.context import SourceContext
-from producer.definitions.proof import Definitions
-from producer.definitions.reaches import Reaches
-from producer.definitions.scan import statement_scan
-from producer.flavours.known import flavour_of
-from producer.resume.proven_log import ProvenLog, log_beginning, require_same
-from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
-from producer.source import SourceCheck, SourceDatabase
-from producer.sources.binlog.assembly import Assembly
+from producer.definitions.proof import DefinitionReader
+from producer.definitions.reaches import ImpactAnalyzer
+from producer.definitions.scan import make_statement_scan
+from producer.flavours.known import get_flavour
+from producer.resume.proven_log import ProvenLog, log_beginning, resume_proven_log
+from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
+from producer.source import SourceCheckResult, SourceDatabase
+from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.spill import spilling
+from producer.sources.binlog.spill import make_spill_factory
 from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.changes import LogStart
 from producer.sources.source_errors import source_errors
 from producer.sources.source_session import connect_settings
-from producer.sources.survey import Surveyed
+from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
@@ -46,7 +46,7 @@ class LiveCatalog:
         return self._open
 
     @contextmanager
-    def asked(self) -> Iterator[Catalog]:
+    def open_catalog(self) -> Iterator[Catalog]:
         """Give it for a question, and translate what its driver raises."""
         catalog = self()
         with source_errors():
@@ -65,17 +65,17 @@ class BinlogTables:
         self._catalog = catalog
 
     @property
-    def names(self) -> Names:
-        with self._catalog.asked() as catalog:
+    def names(self) -> NameRules:
+        with self._catalog.open_catalog() as catalog:
             return catalog.tables.names
 
-    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        with self._catalog.asked() as catalog:
-            return catalog.tables.table_names(patterns)
+    def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
+        with self._catalog.open_catalog() as catalog:
+            return catalog.tables.list_table_names(patterns)
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
-        with self._catalog.asked() as catalog:
-            return catalog.tables.survey(names)
+    def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
+        with self._catalog.open_catalog() as catalog:
+            return catalog.tables.examine_tables(names)
 
 
 class BinlogSource:
@@ -85,81 +85,85 @@ class BinlogSource:
         self._config = config
         self._source = source = config.sources[name]
         self._place = f"source {name}"
-        self._flavour = flavour_of(source)
+        self._flavour = get_flavour(source)
         self.connector = self._flavour.type
         self._catalog = LiveCatalog(source)
         self.tables = BinlogTables(self._catalog)
         self._log = ProvenLog(connect_settings(source))
         # What it knows of the log outlives stretches of capture.
-        self._scan = statement_scan(source)
-        self.definitions = Definitions(source, self._catalog, self._scan)
+        self._scan = make_statement_scan(source)
+        self.definitions = DefinitionReader(source, self._catalog, self._scan)
 
     # --- checks
 
-    def check(self) -> SourceCheck:
-        return check_server(self._source, self._place)
+    def check_source(self) -> SourceCheckResult:
+        return check_binlog_server(self._source, self._place)
 
-    def require(self) -> None:
+    def require_usable(self) -> None:
         require_server(self._source, self._place)
 
     # --- a stretch of capture
 
-    def begin(self, beat: Callable[[], None]) -> None:
-        with self._catalog.asked() as catalog:
-            self._scan.index.compare(catalog.tables.names.same)
-        self.definitions = Definitions(self._source, self._catalog, self._scan, beat)
+    def open_source(self, beat: Callable[[], None]) -> None:
+        with self._catalog.open_catalog() as catalog:
+            self._scan.index.set_name_comparison(catalog.tables.names.normalize_table)
+        self.definitions = DefinitionReader(self._source, self._catalog, self._scan, beat)
 
     def close(self) -> None:
         self._catalog.close()
 
     # --- identity, and the log
 
-    def beginning(self) -> LogStart:
-        with self._catalog.asked() as catalog:
+    def find_log_end(self) -> LogStart:
+        with self._catalog.open_catalog() as catalog:
             return log_beginning(catalog, self._log)
 
-    def resumed(self, stored: StoredPosition) -> LogStart:
-        with self._catalog.asked() as catalog:
-            return require_same(catalog, self._log, stored)
+    def resume_log(self, stored: StoredPosition) -> LogStart:
+        with self._catalog.open_catalog() as catalog:
+            return resume_proven_log(catalog, self._log, stored)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> BinlogLog:
         spill = self._source.large_transactions == "spill"
         folder = self._config.state_dir / "spill"
-        assembly = Assembly(captured, spill=spilling(folder)) if spill else Assembly(captured)
-        return BinlogLog(self._flavour, record, captured, self._log.open, assembly)
+        assembly = (
+            TransactionBuffer(captured, spill=make_spill_factory(folder))
+            if spill
+            else TransactionBuffer(captured)
+        )
+        return BinlogLog(self._flavour, record, captured, self._log.open_at, assembly)
 
     def log_end(self) -> tuple[str, int] | None:
-        with self._catalog.asked() as catalog:
+        with self._catalog.open_catalog() as catalog:
             return catalog.server.log_end()
 
-    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
-        with self._catalog.asked() as catalog:
+    def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
+        with self._catalog.open_catalog() as catalog:
             return SourceContext(
                 connector=self.connector, form=self._flavour.table_map, name=name, epoch=epoch, gen=gen,
-                charsets=catalog.server.charsets(),
+                charsets=catalog.server.read_charsets(),
             )  # fmt: skip
 
     # --- tables
 
-    def without_transactions(self, name: TableName) -> str | None:
-        with self._catalog.asked() as catalog:
-            return catalog.tables.without_transactions(name)
+    def find_nontransactional_engine(self, name: TableName) -> str | None:
+        with self._catalog.open_catalog() as catalog:
+            return catalog.tables.find_nontransactional_engine(name)
 
-    def rows_about(self, name: TableName) -> int | None:
-        with self._catalog.asked() as catalog:
-            return catalog.tables.rows_about(name)
+    def estimate_rows(self, name: TableName) -> int | None:
+        with self._catalog.open_catalog() as catalog:
+            return catalog.tables.estimate_rows(name)
 
-    def reaches(self, objects_changed: Callable[[], LogPoint]) -> Reaches:
-        return Reaches(self.definitions, self._catalog, objects_changed, self.tables.names)
+    def make_impact_finder(self, objects_changed: Callable[[], LogPoint]) -> ImpactAnalyzer:
+        return ImpactAnalyzer(self.definitions, self._catalog, objects_changed, self.tables.names)
 
     # --- snapshots
 
-    def open_reader(self, started: LogPoint) -> BackgroundReader:
+    def open_reader(self, started: LogPoint) -> BackgroundChunkReader:
         settings = connect_settings(self._source)
         visibility = self._flavour.visibility(settings)
-        return BackgroundReader(ChunkReader(chunk_connections(settings), visibility, started))
+        return BackgroundChunkReader(ChunkReader(make_connection_opener(settings), visibility, started))
 
 
-def binlog_source(config: Config, name: str) -> SourceDatabase:
+def make_binlog_source(config: Config, name: str) -> SourceDatabase:
     """Return the source `name` of the configuration; it connects when it is asked."""
     return BinlogSource(config, name)

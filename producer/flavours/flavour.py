@@ -11,25 +11,25 @@ from pymysql.cursors import Cursor
 
 from producer.binlog_format.metadata import TableMapForm
 from producer.errors import SourceRefusedError
-from producer.sources.binlog.mariadb_gtids import GtidLog
+from producer.sources.binlog.mariadb_gtids import SeenGtids
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import Low
+from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import Rights
 from schemas.io.mysql_columns import CatalogColumn
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 #: Runs a statement with arguments and returns its rows, by column name. Raises pymysql errors.
-Query = Callable[..., list[dict[str, Any]]]
+RunQuery = Callable[..., list[dict[str, Any]]]
 
 
-class Visibility(Protocol):
+class SnapshotVisibility(Protocol):
     """The differences between servers: the part of the log that a SELECT surely sees, and where the log ends."""
 
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+    def is_start_visible(self, connection: Connection[Any], started: LogPoint) -> bool:
         """Tell whether everything before `started`, where the stream began, is visible by now."""
         ...
 
-    def begin(self, cursor: Cursor) -> Low:
+    def begin_snapshot(self, cursor: Cursor) -> LowWatermark:
         """Open a transaction whose first SELECT sees at least what the returned LOW says."""
         ...
 
@@ -62,22 +62,22 @@ class BinlogFlavour:
     stored_otherwise: Callable[[CatalogColumn], bool]
     runs_ahead: bool
     delivered: Callable[[], GtidSet | None]
-    visibility: Callable[[dict[str, Any]], Visibility]
+    visibility: Callable[[dict[str, Any]], SnapshotVisibility]
     logs_cascades_from: tuple[int, int] | None
     converts_times: bool
     limits_reads: Callable[[int], tuple[str, str]]
     own: str
     uuid: str
     gtids: str
-    captured_gtids: Callable[[str], GtidLog]
-    has_gtids: Callable[[Query, str | None, str | None], bool]
+    captured_gtids: Callable[[str], SeenGtids]
+    has_gtids: Callable[[RunQuery, str | None, str | None], bool]
     replicates_from: tuple[str, ...]
     rights: Rights
-    grants: Callable[[Query], list[str]]
+    grants: Callable[[RunQuery], list[str]]
 
 
 def log_point(row: tuple[Any, ...] | None) -> LogPoint:
     """Return where the log ends, of a row of the statement that says so. Raises SourceRefusedError without a log."""
     if row is None:
         raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
-    return binlog_file_number(row[0]), int(row[1])
+    return parse_binlog_file_number(row[0]), int(row[1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from producer.flavours.flavour import BinlogFlavour
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from schemas.config.model import SourceConfig
 
-FLAVOURS = {flavour.type: flavour for flavour in (MYSQL, MARIADB)}
+BINLOG_FLAVOURS = {flavour.type: flavour for flavour in (MYSQL_FLAVOUR, MARIADB_FLAVOUR)}
 
 
-def flavour_of(source: SourceConfig) -> BinlogFlavour:
+def get_flavour(source: SourceConfig) -> BinlogFlavour:
     """Return the make of a source."""
-    return FLAVOURS[source.type]
+    return BINLOG_FLAVOURS[source.type]

@@ -9,14 +9,14 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from producer.binlog_format import types as t
-from producer.binlog_format.metadata import TableMapForm, parsers
+from producer.binlog_format.metadata import TableMapForm, make_metadata_parsers
 from producer.errors import SourceRefusedError
-from producer.flavours.flavour import BinlogFlavour, Query, log_point
-from producer.sources.binlog.mariadb_gtids import MariadbGtids, gtids_contained
-from producer.sources.chunk_data import Low
+from producer.flavours.flavour import BinlogFlavour, RunQuery, log_point
+from producer.sources.binlog.mariadb_gtids import MariadbGtids, has_reached_gtids
+from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from schemas.io.mysql_columns import CatalogColumn
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _LOG_STATUS = "SHOW MASTER STATUS"
 
@@ -28,11 +28,11 @@ class MariaDBVisibility:
     lock; the status variables binlog_snapshot_file/position name it.
     """
 
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+    def is_start_visible(self, connection: Connection[Any], started: LogPoint) -> bool:
         del connection, started
         return True  # LOW is a position: the machine compares it with where the stream stands
 
-    def begin(self, cursor: Cursor) -> Low:
+    def begin_snapshot(self, cursor: Cursor) -> LowWatermark:
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
         found = {name.lower(): value for name, value in cursor.fetchall()}
@@ -41,14 +41,14 @@ class MariaDBVisibility:
             raise SourceRefusedError(
                 "the source gives no binlog_snapshot_file for a consistent snapshot: set log_bin and restart it"
             )
-        return Low((binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
+        return LowWatermark((parse_binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
 
     def log_end(self, cursor: Cursor) -> LogPoint:
         cursor.execute(_LOG_STATUS)
         return log_point(cursor.fetchone())
 
 
-def stored_otherwise(column: CatalogColumn) -> bool:
+def is_stored_unusually(column: CatalogColumn) -> bool:
     """Tell whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
 
     It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
@@ -61,20 +61,20 @@ def stored_otherwise(column: CatalogColumn) -> bool:
     return "COMPRESSED" in comment[0].upper() or ("mariadb-5.3" in comment[0].lower() and bool(column.fsp))
 
 
-def _has_gtids(_query: Query, captured: str | None, now: str | None) -> bool:
-    return gtids_contained(captured, now)
+def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
+    return has_reached_gtids(captured, now)
 
 
-def _grants(query: Query) -> list[str]:
+def _read_grants(query: RunQuery) -> list[str]:
     return [str(value) for row in query("SHOW GRANTS") for value in row.values()]
 
 
-MARIADB = BinlogFlavour(
+MARIADB_FLAVOUR = BinlogFlavour(
     type="mariadb",
     is_of=lambda version: "mariadb" in version.lower(),
     log_status=(_LOG_STATUS,),
-    table_map=TableMapForm(parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
-    stored_otherwise=stored_otherwise,
+    table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
+    stored_otherwise=is_stored_unusually,
     runs_ahead=False,  # the catalogue answers about a table only when no statement on it is under way
     delivered=lambda: None,
     visibility=lambda _settings: MariaDBVisibility(),
@@ -97,5 +97,5 @@ MARIADB = BinlogFlavour(
         routines_table=("mysql", "proc"),
         foreign_keys=TABLE_RIGHTS - {"SELECT"},
     ),
-    grants=_grants,
+    grants=_read_grants,
 )

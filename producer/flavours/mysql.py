@@ -15,13 +15,13 @@ from pymysql.cursors import Cursor
 
 from producer.binlog_format import types as t
 from producer.binlog_format.log_event import parse_rotate
-from producer.binlog_format.metadata import TableMapForm, parsers
-from producer.flavours.flavour import BinlogFlavour, Query, log_point
+from producer.binlog_format.metadata import TableMapForm, make_metadata_parsers
+from producer.flavours.flavour import BinlogFlavour, RunQuery, log_point
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import Low
+from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights
 from schemas.io.mysql_connection import open_connection
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _PARSE_ERROR = 1064
 _NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none
@@ -40,15 +40,15 @@ class MySQLVisibility:
     def __init__(self, first_outside: Callable[[str], LogPoint | None]) -> None:
         self._first_outside = first_outside
 
-    def prepare(self, connection: Connection[Any], started: LogPoint) -> bool:
+    def is_start_visible(self, connection: Connection[Any], started: LogPoint) -> bool:
         with connection.cursor(Cursor) as cursor:
-            executed = _executed(cursor)
+            executed = _read_gtid_executed(cursor)
         first = self._first_outside(executed)
         return first is None or first >= started
 
-    def begin(self, cursor: Cursor) -> Low:
+    def begin_snapshot(self, cursor: Cursor) -> LowWatermark:
         cursor.execute("START TRANSACTION READ ONLY")
-        return Low(None, GtidSet.parse(_executed(cursor)))
+        return LowWatermark(None, GtidSet.parse(_read_gtid_executed(cursor)))
 
     def log_end(self, cursor: Cursor) -> LogPoint:
         try:
@@ -60,13 +60,13 @@ class MySQLVisibility:
         return log_point(cursor.fetchone())
 
 
-def _executed(cursor: Cursor) -> str:
+def _read_gtid_executed(cursor: Cursor) -> str:
     cursor.execute("SELECT @@GLOBAL.gtid_executed")
     row = cursor.fetchone()
     return str(row[0]).replace("\n", "") if row else ""
 
 
-def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoint | None:
+def find_first_unexecuted(settings: dict[str, Any], executed: str) -> LogPoint | None:
     """Return where the first logged transaction that is not in `executed` starts; None: there is none.
 
     A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
@@ -79,10 +79,10 @@ def first_transaction_outside(settings: dict[str, Any], executed: str) -> LogPoi
         wanted = GtidSet.parse(executed).encode()
         head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(wanted))
         connection._execute_command(_DUMP_GTID, head + wanted)
-        return _first_gtid_event(connection)
+        return _find_first_gtid_event(connection)
 
 
-def _first_gtid_event(connection: Any) -> LogPoint | None:
+def _find_first_gtid_event(connection: Any) -> LogPoint | None:
     file = 0
     while True:
         packet = connection._read_packet()  # raises what the server reports
@@ -90,25 +90,25 @@ def _first_gtid_event(connection: Any) -> LogPoint | None:
             return None
         event = packet.get_all_data()[1:]
         if event[4] == _ROTATE:
-            file = binlog_file_number(parse_rotate(event)[0])
+            file = parse_binlog_file_number(parse_rotate(event)[0])
         elif event[4] in (_GTID, _GTID_TAGGED):
             size, end = struct.unpack_from("<II", event, 9)
             return file, end - size
 
 
-def _has_gtids(query: Query, captured: str | None, _now: str | None) -> bool:
+def _has_gtids(query: RunQuery, captured: str | None, _now: str | None) -> bool:
     row = query("SELECT GTID_SUBSET(%s, @@global.gtid_executed) AS inside", (captured or "",))[0]
     return bool(row["inside"])
 
 
-def _grants(query: Query) -> list[str]:
+def _read_grants(query: RunQuery) -> list[str]:
     """SHOW GRANTS alone names the active roles only; with USING it adds what they give."""
-    roles = _active_roles(query)
+    roles = _read_active_roles(query)
     statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}" if roles else "SHOW GRANTS"
     return [str(value) for row in query(statement) for value in row.values()]
 
 
-def _active_roles(query: Query) -> str:
+def _read_active_roles(query: RunQuery) -> str:
     try:
         role = query("SELECT CURRENT_ROLE() AS role")[0]["role"]
     except pymysql.MySQLError as error:
@@ -118,15 +118,15 @@ def _active_roles(query: Query) -> str:
     return "" if role in (None, "NONE") else str(role)
 
 
-MYSQL = BinlogFlavour(
+MYSQL_FLAVOUR = BinlogFlavour(
     type="mysql",
     is_of=lambda version: "mariadb" not in version.lower(),
     log_status=_LOG_STATUS,
-    table_map=TableMapForm(parsers(t.CHARACTER | {t.VECTOR}), hidden_hashes=False),
+    table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.VECTOR}), hidden_hashes=False),
     stored_otherwise=lambda _column: False,
     runs_ahead=True,
     delivered=GtidSet,
-    visibility=lambda settings: MySQLVisibility(partial(first_transaction_outside, settings)),
+    visibility=lambda settings: MySQLVisibility(partial(find_first_unexecuted, settings)),
     logs_cascades_from=(9, 6),
     converts_times=True,
     limits_reads=lambda seconds: (
@@ -146,5 +146,5 @@ MYSQL = BinlogFlavour(
         routines_table=None,
         foreign_keys=TABLE_RIGHTS,
     ),
-    grants=_grants,
+    grants=_read_grants,
 )

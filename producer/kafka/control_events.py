@@ -12,20 +12,20 @@ from typing import Any
 import orjson
 
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from producer.decoders.envelope import Frame
+from producer.decoders.envelope import EnvelopeRenderer
 from producer.sources.chunk_data import EmitChunk
 from schemas.table.model import Row, Table
-from schemas.wire.codec import encode_event, mark_undecodable
+from schemas.wire.codec import encode_event_value, mark_undecodable
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import (
     Chunk,
     ColumnChanges,
-    Event,
-    Op,
+    EventEnvelope,
+    EventOp,
     Source,
     Transaction,
     Undecodable,
-    version_of,
+    choose_event_version,
 )
 from schemas.wire.records import TableStop
 
@@ -51,7 +51,7 @@ def encode_definition(
     `effect`, `columns`: what the statement did to rows, and says of columns. `copy`: the copy that begins here.
     """
     name = (table.db, table.name)
-    return _control(
+    return _encode_control_event(
         "m", name, source, tail, tx, row, definition=table, ddl=ddl, effect=effect, copy=copy, columns=columns
     )
 
@@ -65,14 +65,14 @@ def encode_stop(  # noqa: PLR0917 - like its siblings
     stop: TableStop,
 ) -> tuple[bytes, bytes]:
     """Return the `m` event behind which nothing of the table follows."""
-    return _control("m", name, source, tail, tx, row, stop=stop)
+    return _encode_control_event("m", name, source, tail, tx, row, stop=stop)
 
 
 def encode_truncate(
     table: Table, source: SourceContext, tail: TopicTail, tx: TransactionContext, *, row: int, ddl: str
 ) -> tuple[bytes, bytes]:
     """Return a `t` event."""
-    return _control("t", (table.db, table.name), source, tail, tx, row, ddl=ddl)
+    return _encode_control_event("t", (table.db, table.name), source, tail, tx, row, ddl=ddl)
 
 
 def encode_chunk(
@@ -87,7 +87,7 @@ def encode_chunk(
 ) -> tuple[bytes, bytes]:
     """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row. `copy`: whose chunk it is."""
     name = (table.db, table.name)
-    return _control("m", name, source, tail, tx, row, snapshot="true", chunk=chunk, copy=copy)
+    return _encode_control_event("m", name, source, tail, tx, row, snapshot="true", chunk=chunk, copy=copy)
 
 
 def encode_snapshot(
@@ -102,16 +102,16 @@ def encode_snapshot(
     """Return `r` events; `tx` stands at the HIGH watermark (file, pos), `first_row` is negative and counts up."""
     names = table.column_names
     key_columns = [
-        (name, i) for name, i in zip(table.key.columns, table.indexes_of(table.key.columns), strict=True)
+        (name, i) for name, i in zip(table.key.columns, table.find_ordinals(table.key.columns), strict=True)
     ]
-    frame = Frame(table.db, table.name, source, snapshot="true")
-    where, position, after_prev, end = (part.encode("latin-1") for part in frame.of(tx))
-    prev = frame.position(tail.last).encode()
+    frame = EnvelopeRenderer(table.db, table.name, source, snapshot="true")
+    where, position, after_prev, end = (part.encode("latin-1") for part in frame.get_parts(tx))
+    prev = frame.render_position(tail.last).encode()
     out = []
     for n, row in enumerate(rows):
         here = b"%b%d]" % (position, first_row + n)
         image = orjson.dumps(dict(zip(names, row, strict=True)))
-        marked = _undecodable(names, row) if _RAW in image else None
+        marked = _find_undecodable_columns(names, row) if _RAW in image else None
         value = b'{"op":"r","before":null,"after":%b%b%d,"position":%b,"prev":%b%b%d%b' % (
             image, where, first_row + n, here, prev, after_prev, tx.total_order + n + 1, end,
         )  # fmt: skip
@@ -125,7 +125,7 @@ def encode_snapshot(
     return out
 
 
-def _undecodable(names: tuple[str, ...], row: Row) -> Undecodable | None:
+def _find_undecodable_columns(names: tuple[str, ...], row: Row) -> Undecodable | None:
     """Return which columns of a snapshot row are raw (producer/snapshot/text.py)."""
     found = tuple(
         name
@@ -135,8 +135,8 @@ def _undecodable(names: tuple[str, ...], row: Row) -> Undecodable | None:
     return Undecodable(after=found) if found else None
 
 
-def _control(  # noqa: PLR0917 - private, called by those above
-    op: Op,
+def _encode_control_event(  # noqa: PLR0917 - private, called by those above
+    op: EventOp,
     name: tuple[str, str],
     source: SourceContext,
     tail: TopicTail,
@@ -147,10 +147,10 @@ def _control(  # noqa: PLR0917 - private, called by those above
 ) -> tuple[bytes, bytes]:
     position = (source.epoch, tx.file_number, tx.pos, row)
     tx.total_order += 1
-    event = Event(
+    event = EventEnvelope(
         op=op,
         source=Source(
-            version=version_of(content.get("definition")),
+            version=choose_event_version(content.get("definition")),
             connector=source.connector,
             name=source.name,
             ts_ms=tx.ts_ms,
@@ -171,7 +171,7 @@ def _control(  # noqa: PLR0917 - private, called by those above
         **content,
     )
     tail.last = position
-    return _NO_KEY, encode_event(event)
+    return _NO_KEY, encode_event_value(event)
 
 
 def encode_whole_chunk(
@@ -189,5 +189,7 @@ def encode_whole_chunk(
     """
     records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
     row = first_row + len(records)
-    marker = encode_chunk(emit.table, source, tail, tx, row=row, chunk=emit.marker(first_row), copy=copy)
+    marker = encode_chunk(
+        emit.table, source, tail, tx, row=row, chunk=emit.build_end_marker(first_row), copy=copy
+    )
     return [*records, marker]

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from confluent_kafka import TopicPartition
 
-from producer.kafka.settings import consumer_settings
+from producer.kafka.settings import build_capture_consumer_settings
 from producer.kafka.topic_reader import TopicReader
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
@@ -26,25 +26,27 @@ class CopyRequestReader:
     """
 
     def __init__(self, kafka: KafkaConfig, topic: str, start: int, reader: TopicReader) -> None:
-        low, high = reader.bounds(topic)
+        low, high = reader.get_bounds(topic)
         begin = min(max(low, start), high)
-        self._first = list(reader.read(topic, begin, high))
-        self._consumer = open_consumer({**consumer_settings(kafka), "enable.partition.eof": False})
+        self._first = list(reader.read_range(topic, begin, high))
+        self._consumer = open_consumer(
+            {**build_capture_consumer_settings(kafka), "enable.partition.eof": False}
+        )
         self._consumer.assign([TopicPartition(topic, 0, high)])
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         """Return (offset, request) of what has come; None: nobody can read it, which is said."""
         found, self._first = self._first, []
         for message in self._consumer.consume(_AT_ONCE, timeout=0):
             if message.error() is None:  # lost brokers are the client's business
                 found.append(message)
-        return [(message.offset(), _request(message)) for message in found]
+        return [(message.offset(), _decode_request(message)) for message in found]
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def _request(message: Any) -> CopyRequest | None:
+def _decode_request(message: Any) -> CopyRequest | None:
     value = message.value()
     if value is None:
         return None

@@ -17,7 +17,7 @@ class ProducedBatch:
         self.marks: list[Callable[[], None]] = []
 
 
-class InFlight:
+class InFlightBatches:
     """The batches in the order in which they were produced. `size`: their bytes."""
 
     def __init__(self) -> None:
@@ -27,21 +27,21 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self._batches)
 
-    def add(self, size: int, topics: int) -> ProducedBatch:
+    def add_batch(self, size: int, topics: int) -> ProducedBatch:
         """Add a batch of `size` bytes for as many topics."""
         batch = ProducedBatch(size, topics)
         self.size += size
         self._batches.append(batch)
         return batch
 
-    def mark(self, action: Callable[[], None]) -> None:
+    def call_when_acknowledged(self, action: Callable[[], None]) -> None:
         """Call `action` once all of them are acknowledged."""
         if self._batches:
             self._batches[-1].marks.append(action)
         else:
             action()
 
-    def advance(self) -> None:
+    def drop_acknowledged(self) -> None:
         """Take off what is acknowledged."""
         while self._batches and not self._batches[0].waiting:
             batch = self._batches.popleft()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Opened(NamedTuple):
+class TopicOpenings(NamedTuple):
     """The result of opening tables' topics. A topic in none of the three existed and can be used."""
 
     created: set[str]

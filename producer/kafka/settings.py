@@ -6,13 +6,13 @@ from typing import Any
 
 from producer.errors import ConfigError
 from schemas.config.model import KafkaConfig
-from schemas.io.kafka_clients import client_settings, reads_by_offset
+from schemas.io.kafka_clients import build_client_settings, reads_by_offset
 
 #: Largest event. Kafka's default of 1 MB is less than a row may have.
 MAX_MESSAGE_BYTES = 16 << 20
 _OVERHEAD = 1024
 #: Bytes of key and value that Kafka takes in one message.
-LARGEST = MAX_MESSAGE_BYTES - _OVERHEAD
+MAX_EVENT_BYTES = MAX_MESSAGE_BYTES - _OVERHEAD
 #: How long events are kept; a table's definition is repeated several times within it.
 RETENTION_MS = 7 * 24 * 3600 * 1000
 
@@ -47,7 +47,7 @@ _PRODUCER_ONLY = frozenset(_SPEED) | {
 }
 
 
-def check_options(options: dict[str, str]) -> None:
+def check_capture_kafka_options(options: dict[str, str]) -> None:
     """Raise ConfigError if `kafka.options` touches what carries a guarantee."""
     refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
     if refused:
@@ -57,9 +57,9 @@ def check_options(options: dict[str, str]) -> None:
         )
 
 
-def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_capture_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for a Producer. Raises ConfigError."""
-    check_options(kafka.options)
+    check_capture_kafka_options(kafka.options)
     own = {
         **_GUARANTEES,
         **_QUEUE,
@@ -67,20 +67,20 @@ def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "client.id": "rowlock-capture",
         **_RECONNECT,
     }
-    return client_settings(kafka.bootstrap, kafka.options, own, _SPEED)
+    return build_client_settings(kafka.bootstrap, kafka.options, own, _SPEED)
 
 
-def admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_capture_admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for an AdminClient. Raises ConfigError."""
-    check_options(kafka.options)
+    check_capture_kafka_options(kafka.options)
     options = {name: value for name, value in kafka.options.items() if name not in _PRODUCER_ONLY}
-    return client_settings(kafka.bootstrap, options, _RECONNECT)
+    return build_client_settings(kafka.bootstrap, options, _RECONNECT)
 
 
-def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_capture_consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings for a Consumer that reads stretches of topics by offset and never commits."""
     return {
-        **admin_settings(kafka),
+        **build_capture_admin_settings(kafka),
         **reads_by_offset("rowlock-capture-reads-by-offset"),
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -94,12 +94,12 @@ def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     }
 
 
-def fitting(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
+def count_fitting_records(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
     """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
     size = 0
     for key, value in records:
         length = len(key) + len(value)
-        if length > LARGEST:
+        if length > MAX_EVENT_BYTES:
             return records.index((key, value)), size
         size += length
     return len(records), size

@@ -10,7 +10,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from producer.errors import TransientSourceError
-from producer.kafka.settings import consumer_settings
+from producer.kafka.settings import build_capture_consumer_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_consumer
 
@@ -18,7 +18,7 @@ _PATIENCE = 30.0
 #: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.
 _AT_ONCE = 200
 
-Stretch = tuple[int, int]
+OffsetRange = tuple[int, int]
 """[first offset, offset behind the last)."""
 
 
@@ -26,7 +26,7 @@ class TopicReader:
     """A consumer without a group's life: every read says from where to where."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
-        self._consumer = open_consumer(consumer_settings(kafka))
+        self._consumer = open_consumer(build_capture_consumer_settings(kafka))
 
     def __enter__(self) -> Self:
         return self
@@ -36,7 +36,7 @@ class TopicReader:
     ) -> None:
         self._consumer.close()
 
-    def bounds(self, topic: str) -> tuple[int, int]:
+    def get_bounds(self, topic: str) -> tuple[int, int]:
         """Return the first offset and the offset behind the last. Raises TransientSourceError."""
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -51,12 +51,12 @@ class TopicReader:
             else:
                 return low, high
 
-    def read(self, topic: str, start: int, end: int) -> Iterator[Any]:
+    def read_range(self, topic: str, start: int, end: int) -> Iterator[Any]:
         """Yield the messages of [start, end) that still exist, in order. Raises TransientSourceError."""
-        for _, message in self._read({topic: (start, end)}):
+        for _, message in self._read_ranges({topic: (start, end)}):
             yield message
 
-    def read_all(self, stretches: Mapping[str, Sequence[Stretch]]) -> Iterator[tuple[str, Any]]:
+    def read_all(self, stretches: Mapping[str, Sequence[OffsetRange]]) -> Iterator[tuple[str, Any]]:
         """Yield (topic, message) of every topic's stretches, each topic's in their order; topics mixed.
 
         The first stretches of all topics are read together, then the second ones: a topic after the other would cost a
@@ -66,9 +66,11 @@ class TopicReader:
         for first in range(0, len(names), _AT_ONCE):
             group = names[first : first + _AT_ONCE]
             for number in range(max(len(stretches[name]) for name in group)):
-                yield from self._read({n: stretches[n][number] for n in group if len(stretches[n]) > number})
+                yield from self._read_ranges(
+                    {n: stretches[n][number] for n in group if len(stretches[n]) > number}
+                )
 
-    def _read(self, stretches: Mapping[str, Stretch]) -> Iterator[tuple[str, Any]]:
+    def _read_ranges(self, stretches: Mapping[str, OffsetRange]) -> Iterator[tuple[str, Any]]:
         """Read one stretch of each topic."""
         left = {topic: stretch for topic, stretch in stretches.items() if stretch[0] < stretch[1]}
         if not left:
@@ -79,7 +81,7 @@ class TopicReader:
             # It waits for that many, or for the whole time: never ask for more than there is.
             most = sum(end - start for start, end in left.values())
             for message in self._consumer.consume(min(5000, most), timeout=0.2):
-                if self._counts(message, left):
+                if self._is_in_range(message, left):
                     deadline = time.monotonic() + _PATIENCE
                     yield str(message.topic()), message
             if not left:
@@ -88,11 +90,11 @@ class TopicReader:
             f"{', '.join(sorted(left)[:3])} cannot be read: no answer from Kafka for {_PATIENCE:.0f} s"
         )
 
-    def _counts(self, message: Any, left: dict[str, Stretch]) -> bool:
+    def _is_in_range(self, message: Any, left: dict[str, OffsetRange]) -> bool:
         """Tell whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
         topic, error, offset = message.topic(), message.error(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            self._fail(topic, error)
+            self._raise_read_error(topic, error)
             return False
         if topic not in left:
             return False
@@ -107,7 +109,7 @@ class TopicReader:
         return error is None and offset is not None and start <= offset < end
 
     @staticmethod
-    def _fail(topic: str | None, error: KafkaError) -> None:
+    def _raise_read_error(topic: str | None, error: KafkaError) -> None:
         if not error.retriable() and error.code() not in (
             KafkaError._TRANSPORT,
             KafkaError._ALL_BROKERS_DOWN,

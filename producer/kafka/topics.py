@@ -13,11 +13,11 @@ from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka.opened import Opened
-from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, admin_settings
+from producer.kafka.opened import TopicOpenings
+from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_admin
-from schemas.topic_rules import compaction_refusal, own_policy_refusal
+from schemas.topic_rules import explain_compaction_refusal, own_policy_refusal
 
 _log = structlog.get_logger("capture")
 _RESOURCE: Any = cast(Any, kafka_admin).ConfigResource
@@ -52,15 +52,15 @@ POSITIONS: dict[str, str] = {
 }
 
 
-class Topics:
+class SourceTopics:
     """The topics of one source. All methods raise TransientSourceError if no broker answers."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
-        self._admin = open_admin(admin_settings(kafka))
+        self._admin = open_admin(build_capture_admin_settings(kafka))
         self._known: set[str] = set()
 
-    def ensure(self, names: Iterable[str], settings: dict[str, str]) -> set[str]:
+    def ensure_topics(self, names: Iterable[str], settings: dict[str, str]) -> set[str]:
         """Create those of rowlock's own topics that are missing. Returns the names that it created.
 
         Raises KafkaRefusedError: one has several partitions or another clean-up policy, or cannot be created.
@@ -68,37 +68,39 @@ class Topics:
         wanted = sorted(set(names) - self._known)
         if not wanted:
             return set()
-        existing = self.partitions()
+        existing = self.count_partitions()
         there = [name for name in wanted if name in existing]
-        refuse_own({name: existing[name] for name in there}, self.policies(there), settings)
+        refuse_own({name: existing[name] for name in there}, self.read_cleanup_policies(there), settings)
         missing = [name for name in wanted if name not in existing]
         created = set()
-        for name, error in self._create(missing, settings).items():
+        for name, error in self._create_topics(missing, settings).items():
             if error is None:
                 created.add(name)
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise KafkaRefusedError(self._not_created(name, error))
+                raise KafkaRefusedError(self._explain_creation_failure(name, error))
         self._await_leaders(missing)
         self._known.update(wanted)
         return created
 
-    def open(self, names: Iterable[str]) -> Opened:
+    def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         """Create the topics of tables that are missing, and judge those that exist."""
-        wanted, existing = sorted(set(names)), self.partitions()
+        wanted, existing = sorted(set(names)), self.count_partitions()
         there = [name for name in wanted if name in existing]
-        made = self._create([name for name in wanted if name not in existing], EVENTS)
+        made = self._create_topics([name for name in wanted if name not in existing], EVENTS)
         created = {name for name, error in made.items() if error is None}
         self._await_leaders(sorted(created))
-        refused = unfit({name: existing[name] for name in there}, self.policies(there))
+        refused = find_unfit_topics(
+            {name: existing[name] for name in there}, self.read_cleanup_policies(there)
+        )
         taken = set()
         for name, error in made.items():
             if error is not None and error.code() == KafkaError.TOPIC_EXCEPTION:
                 taken.add(name)
             if error is not None and error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                refused[name] = self._not_created(name, error)
-        return Opened(created, refused, taken)
+                refused[name] = self._explain_creation_failure(name, error)
+        return TopicOpenings(created, refused, taken)
 
-    def policies(self, names: Iterable[str]) -> dict[str, str]:
+    def read_cleanup_policies(self, names: Iterable[str]) -> dict[str, str]:
         """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
         wanted, found, hidden = sorted(names), dict[str, str](), list[str]()
         for first in range(0, len(wanted), _AT_ONCE):
@@ -129,7 +131,7 @@ class Topics:
         """
         left, deadline = dict.fromkeys(names, ""), time.monotonic() + _LEADERS_WITHIN
         pause = threading.Event()
-        while left := self._without_leader(left):
+        while left := self._find_leaderless_topics(left):
             if time.monotonic() > deadline:
                 raise TransientSourceError(
                     f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {min(left.values())}"
@@ -138,9 +140,9 @@ class Topics:
             for (
                 name
             ) in left:  # the client keeps the answer that a topic is unknown, and asks for its leader no more
-                self._listed(topic=name)
+                self._list_topics(topic=name)
 
-    def _without_leader(self, names: Iterable[str]) -> dict[str, str]:
+    def _find_leaderless_topics(self, names: Iterable[str]) -> dict[str, str]:
         """Return the topics whose leader does not answer for them, and what is said instead."""
         asked = {TopicPartition(name, 0): _LATEST for name in sorted(names)}
         left = {}
@@ -151,11 +153,13 @@ class Topics:
                 left[str(partition.topic)] = str(error)
         return left
 
-    def partitions(self) -> dict[str, int]:
+    def count_partitions(self) -> dict[str, int]:
         """Return the partition count of every topic of the cluster."""
-        return {name: len(topic.partitions) for name, topic in self._listed().items() if topic.partitions}
+        return {
+            name: len(topic.partitions) for name, topic in self._list_topics().items() if topic.partitions
+        }
 
-    def _listed(self, **which: str) -> dict[str, Any]:
+    def _list_topics(self, **which: str) -> dict[str, Any]:
         try:
             return dict(self._admin.list_topics(timeout=15, **which).topics)
         except KafkaException as error:
@@ -163,7 +167,7 @@ class Topics:
                 f"no Kafka broker answers at {self._kafka.bootstrap}: {error}"
             ) from error
 
-    def _create(self, names: list[str], settings: dict[str, str]) -> dict[str, KafkaError | None]:
+    def _create_topics(self, names: list[str], settings: dict[str, str]) -> dict[str, KafkaError | None]:
         """Return topic → why Kafka does not create it; None: it did."""
         if not names:
             return {}
@@ -173,9 +177,9 @@ class Topics:
             NewTopic(name, num_partitions=1, replication_factor=replication, config=config) for name in names
         ]
         futures = self._admin.create_topics(new, operation_timeout=20, request_timeout=30)
-        return {name: self._outcome(name, future) for name, future in futures.items()}
+        return {name: self._await_creation(name, future) for name, future in futures.items()}
 
-    def _outcome(self, name: str, future: Any) -> KafkaError | None:
+    def _await_creation(self, name: str, future: Any) -> KafkaError | None:
         try:
             future.result()
         except KafkaException as error:
@@ -190,7 +194,7 @@ class Topics:
             return kafka_error
         return None
 
-    def _not_created(self, name: str, error: KafkaError) -> str:
+    def _explain_creation_failure(self, name: str, error: KafkaError) -> str:
         """Return what Kafka says to the creation of a topic, and what to do."""
         if error.code() == KafkaError.TOPIC_EXCEPTION:
             return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if nobody needs it, or choose another kafka.prefix"
@@ -203,18 +207,18 @@ class Topics:
 MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or look yourself: a table's topic needs cleanup.policy=delete"
 
 
-def unfit(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:
+def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:
     """Return topic → why no events may be written to it ("…seen…: remedy"), of the topics that are not as a table's topic is to be."""
     found = {}
     for name, count in partitions.items():
         if count != 1:
-            found[name] = several_partitions(name, count)
-        elif (why := compaction_refusal(name, policies.get(name, ""))) is not None:
+            found[name] = explain_partition_count(name, count)
+        elif (why := explain_compaction_refusal(name, policies.get(name, ""))) is not None:
             found[name] = why
     return found
 
 
-def several_partitions(topic: str, count: int) -> str:
+def explain_partition_count(topic: str, count: int) -> str:
     """Return why a table's topic cannot be used that has several partitions."""
     return (
         f"topic {topic} has {count} partitions, and only one keeps events in order: delete it if it is empty (capture makes it again at its "

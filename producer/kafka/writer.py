@@ -17,14 +17,14 @@ from typing import Any, Protocol, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from producer.errors import DeliveryError, KafkaRefusedError
-from producer.kafka.in_flight import InFlight, ProducedBatch
-from producer.kafka.settings import LARGEST, MAX_MESSAGE_BYTES
+from producer.kafka.in_flight import InFlightBatches, ProducedBatch
+from producer.kafka.settings import MAX_EVENT_BYTES, MAX_MESSAGE_BYTES
 from schemas.io.kafka_clients import OnError, open_producer
 
 #: Bytes that may be unacknowledged before `flush` waits.
 IN_FLIGHT = 64 << 20
 #: Bytes that make a batch.
-BATCH = 1 << 19
+MAX_BATCH_BYTES = 1 << 19
 _MESSAGE_COST = 100  # librdkafka's own memory per message
 
 OnOffset = Callable[[int], None]
@@ -42,7 +42,7 @@ class KafkaClient(Protocol):
     def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
 
 
-def kafka_client(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
+def make_client_factory(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
     """Return what makes a client that tells errors of no message to whom it is given."""
     return lambda on_error: cast(KafkaClient, open_producer(settings, on_error=on_error))
 
@@ -55,19 +55,19 @@ class KafkaWriter:
         self.stopping = stopping
         self._pending: dict[str, list[dict[str, Any]]] = {}
         self._pending_bytes = 0
-        self._in_flight = InFlight()
+        self._in_flight = InFlightBatches()
         self._failure: str | None = None
         self.offsets: dict[str, int] = {}
 
     def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
         """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
         size = len(key) + (len(value) if value else 0)
-        if size > LARGEST:
-            self.abandon()
-            raise _too_large(topic, key, size)
+        if size > MAX_EVENT_BYTES:
+            self.abandon_unacknowledged()
+            raise _build_too_large_error(topic, key, size)
         message: dict[str, Any] = {"key": key, "value": value}
         if on_offset is not None:
-            message["callback"] = self._offset_callback(on_offset)
+            message["callback"] = self._make_offset_callback(on_offset)
         self._pending.setdefault(topic, []).append(message)
         self._pending_bytes += size + _MESSAGE_COST
 
@@ -81,39 +81,39 @@ class KafkaWriter:
     @property
     def full(self) -> bool:
         """Tell whether enough is pending to make a batch."""
-        return self._pending_bytes >= BATCH
+        return self._pending_bytes >= MAX_BATCH_BYTES
 
     def flush(self) -> None:
         """Produce what is pending; waits while too much is unacknowledged. Raises DeliveryError, InterruptedWriteError."""
         if self._pending:
-            self._produce()
-        self.poll(0)
+            self._produce_pending()
+        self.poll_acknowledgements(0)
         while self._in_flight.size > IN_FLIGHT:
-            self._wait()
+            self._wait_for_acknowledgements()
 
-    def mark(self, action: Callable[[], None]) -> None:
+    def call_when_acknowledged(self, action: Callable[[], None]) -> None:
         """Call `action` once everything sent until now is acknowledged."""
         if self._pending:
-            self._produce()
-        self._in_flight.mark(action)
+            self._produce_pending()
+        self._in_flight.call_when_acknowledged(action)
 
     def drain(self) -> None:
         """Return when everything sent is acknowledged. Raises DeliveryError, InterruptedWriteError."""
         if self._pending:
-            self._produce()
+            self._produce_pending()
         while self._in_flight:
-            self._wait()
+            self._wait_for_acknowledgements()
 
-    def poll(self, timeout: float) -> None:
+    def poll_acknowledgements(self, timeout: float) -> None:
         """Serve acknowledgements. Raises DeliveryError."""
         if self._producer is None:
             raise DeliveryError(self._failure or "the producer is closed")
         self._producer.poll(timeout)
         if self._failure is not None:
-            self._destroy()
-        self._in_flight.advance()  # outside of the client's callbacks, which must not raise
+            self._destroy_client()
+        self._in_flight.drop_acknowledged()  # outside of the client's callbacks, which must not raise
 
-    def abandon(self) -> None:
+    def abandon_unacknowledged(self) -> None:
         """Throw away everything that is not acknowledged, without producing anything more."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=True)
@@ -122,24 +122,24 @@ class KafkaWriter:
 
     # --- inside
 
-    def _produce(self) -> None:
+    def _produce_pending(self) -> None:
         if self._producer is None:
             raise DeliveryError(self._failure or "the producer is closed")
         pending, self._pending = self._pending, {}
-        batch = self._in_flight.add(self._pending_bytes, len(pending))
+        batch = self._in_flight.add_batch(self._pending_bytes, len(pending))
         self._pending_bytes = 0
         for topic, messages in pending.items():
-            self._watch(batch, topic, messages[-1])
+            self._watch_delivery(batch, topic, messages[-1])
             try:
                 taken = self._producer.produce_batch(topic, messages, partition=0)
             except (KafkaException, BufferError) as error:
                 self._failure = self._failure or f"Kafka took nothing more for {topic}: {error}"
                 taken = -1
             if taken != len(messages):
-                self._failure = self._failure or _refused(topic, messages)
-                self._destroy()
+                self._failure = self._failure or _explain_refused_messages(topic, messages)
+                self._destroy_client()
 
-    def _watch(self, batch: ProducedBatch, topic: str, message: dict[str, Any]) -> None:
+    def _watch_delivery(self, batch: ProducedBatch, topic: str, message: dict[str, Any]) -> None:
         own = message.get("callback")
 
         def done(error: KafkaError | None, delivered: Any) -> None:
@@ -153,7 +153,7 @@ class KafkaWriter:
 
         message["callback"] = done
 
-    def _offset_callback(self, on_offset: OnOffset) -> Callable[[KafkaError | None, Any], None]:
+    def _make_offset_callback(self, on_offset: OnOffset) -> Callable[[KafkaError | None, Any], None]:
         def done(error: KafkaError | None, delivered: Any) -> None:
             if error is not None:
                 self._on_error(error, delivered.topic())
@@ -162,8 +162,8 @@ class KafkaWriter:
 
         return done
 
-    def _wait(self) -> None:
-        self.poll(0.05)
+    def _wait_for_acknowledgements(self) -> None:
+        self.poll_acknowledgements(0.05)
         if self.stopping():
             raise InterruptedWriteError
 
@@ -172,26 +172,26 @@ class KafkaWriter:
         if topic and error.code() == KafkaError._PURGE_QUEUE:
             return
         if (topic or error.fatal()) and self._failure is None:
-            self._failure = _explained(error, topic)
+            self._failure = _explain_kafka_error(error, topic)
 
-    def _destroy(self) -> None:
-        self.abandon()
+    def _destroy_client(self) -> None:
+        self.abandon_unacknowledged()
         raise DeliveryError(self._failure or "Kafka did not take a message")
 
 
-def _too_large(topic: str, key: bytes, size: int) -> KafkaRefusedError:
+def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedError:
     return KafkaRefusedError(
         f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
         f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes): exclude the table, or make the row smaller"
     )
 
 
-def _refused(topic: str, messages: list[dict[str, Any]]) -> str:
+def _explain_refused_messages(topic: str, messages: list[dict[str, Any]]) -> str:
     errors = [message["_error"] for message in messages if "_error" in message]
     return f"Kafka's client refused a message for {topic}: {errors[0] if errors else 'no reason given'}"
 
 
-def _explained(error: KafkaError, topic: str) -> str:
+def _explain_kafka_error(error: KafkaError, topic: str) -> str:
     text = (
         f"Kafka did not take a message for {topic}: {error.str()} ({error.name()})" if topic else error.str()
     )

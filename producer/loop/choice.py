@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.tables import TableName
 from schemas.io.mysql_catalog import is_selected
-from schemas.table.names import Names
-from schemas.table.online_ddl import NO_TOOLS, ToolNames, of_tools
+from schemas.table.names import NameRules
+from schemas.table.online_ddl import NO_TOOLS, ToolNames, find_tool_tables
 
 
 class TableChoice:
     """By the configuration's patterns (`tables`), by what became of a table, and not those of `tools` for a table that is known."""
 
     def __init__(
-        self, tables: Sequence[str], names: Names, started: Started, tools: ToolNames = NO_TOOLS
+        self, tables: Sequence[str], names: NameRules, started: StartedCapture, tools: ToolNames = NO_TOOLS
     ) -> None:
         self._tools = tools
-        self._patterns = names.patterns(tables)
+        self._patterns = names.fold_patterns(tables)
         self._names = names
         self._captured = started.captured
         self._left_out = started.errors
         self._late = started.late
 
-    def selected(self, db: str, table: str) -> bool:
+    def is_selected(self, db: str, table: str) -> bool:
         """Tell whether the configuration names the table, and it is no tool's."""
-        return is_selected(self._patterns, db, table) and not self._of_tool((db, table))
+        return is_selected(self._patterns, db, table) and not self._is_tool_table((db, table))
 
-    def _of_tool(self, name: TableName) -> bool:
+    def _is_tool_table(self, name: TableName) -> bool:
         known = (self._captured.known, self._left_out, self._late)
-        return any(of_tools([name], self._tools, self._patterns, tables) for tables in known)
+        return any(find_tool_tables([name], self._tools, self._patterns, tables) for tables in known)
 
-    def captured(self, db: str, table: str) -> bool:
+    def is_captured(self, db: str, table: str) -> bool:
         """Tell whether rows of the table are published, as far as it is known before its first one."""
-        name = self._names.same((db, table))
+        name = self._names.normalize_table((db, table))
         state = self._captured.tables.get(name)
         if state is not None:
             return state.ignored is None
@@ -42,5 +42,5 @@ class TableChoice:
             name not in self._left_out
             and name not in self._captured.stopped
             and name not in self._late
-            and self.selected(*name)
+            and self.is_selected(*name)
         )

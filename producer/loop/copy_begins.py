@@ -8,30 +8,30 @@ from collections.abc import Callable
 import structlog
 
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import Place, Proven, Unproven
+from producer.definitions.places import DefinitionPlace, ProvenDefinition, UnprovenDefinition
 from producer.kafka.control_events import encode_definition
 from producer.loop.position import CapturePosition
 from producer.ports import Ports
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.resume.table_topics import TableTopics
-from producer.snapshot.scheduler import Snapshots
-from producer.tables import Begun, TableName, TableState, dotted
+from producer.snapshot.scheduler import SnapshotScheduler
+from producer.tables import BegunCopy, TableName, TableState, format_table_name
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _log = structlog.get_logger("capture")
 
 
-class CopyBegins:
+class CopyStarter:
     """Has copies begin where the log stands between transactions."""
 
     def __init__(
         self,
-        started: Started,
+        started: StartedCapture,
         ports: Ports,
         *,
-        snapshots: Snapshots,
+        snapshots: SnapshotScheduler,
         position: CapturePosition,
         topics: TableTopics,
     ) -> None:
@@ -47,39 +47,39 @@ class CopyBegins:
         self._topics = topics
         self._unproven: dict[TableName, LogPoint] = {}
 
-    def passed(self, name: TableName, file: str, pos: int) -> bool:
+    def has_passed_topic(self, name: TableName, file: str, pos: int) -> bool:
         """Tell whether an event here stands above everything in the table's topic."""
-        topic = self._captured.topic(name)
-        topic.note()
-        return self._snapshots.sender.passed(topic, (binlog_file_number(file), pos))
+        topic = self._captured.get_topic(name)
+        topic.raise_ceiling_to_tail()
+        return self._snapshots.sender.has_passed_topic(topic, (parse_binlog_file_number(file), pos))
 
-    def proof(self, name: TableName, file: str, pos: int) -> Proven | None:
+    def find_proven_definition(self, name: TableName, file: str, pos: int) -> ProvenDefinition | None:
         """Return the table's definition at `file`, `pos`, if a copy may begin there and the definition is proven."""
-        point = (binlog_file_number(file), pos)
+        point = (parse_binlog_file_number(file), pos)
         whole = (
-            dotted(name) not in self._snapshots.tables.pending
+            format_table_name(name) not in self._snapshots.tables.pending
         )  # its first snapshot comes to its end before
         if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):
             return None
-        if not self.passed(name, file, pos):
+        if not self.has_passed_topic(name, file, pos):
             return None
-        proof = self._ports.definitions.at(Place(file, pos), name)
-        if isinstance(proof, Unproven):
+        proof = self._ports.definitions.prove_definition(DefinitionPlace(file, pos), name)
+        if isinstance(proof, UnprovenDefinition):
             self._unproven[name] = proof.last
             return None
         return proof
 
-    def begin(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> None:
+    def begin_copy(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> None:
         """Have a copy begin in the table's topic. Until that is acknowledged nothing has changed: a stop holds.
 
         Raises TableStoppedError where Kafka has no topic for it.
         """
-        captured, topic = self._captured, self._topics.open(name)
-        begun = self._send(name, table, mark, file, pos)
+        captured, topic = self._captured, self._topics.open_topic(name)
+        begun = self._send_begin(name, table, mark, file, pos)
         state = captured.tables.get(name)
         if state is None:
             state = captured.tables[name] = TableState(name, topic, table, begun.position)
-        state.define(table, begun.position)
+        state.set_definition(table, begun.position)
         state.ignored, state.marker_offset, state.begun = None, None, begun
         state.definition_offset = begun.offset
         captured.go_on(name)
@@ -87,17 +87,24 @@ class CopyBegins:
         self._started.late.pop(name, None)
         self._started.errors.pop(name, None)
         self._started.begins.pop(name, None)
-        asked = self._states.all.get(dotted(name))
+        asked = self._states.all.get(format_table_name(name))
         if asked is not None and asked.id == mark.id:
-            self._states.begun(dotted(name), begun, self._now_ms())
-        self._snapshots.copy(state)
-        self._position.store()
-        _log.info("copy begins", source=captured.source, table=dotted(name), copy=mark.id, file=file, pos=pos)
+            self._states.mark_begun(format_table_name(name), begun, self._now_ms())
+        self._snapshots.add_copy(state)
+        self._position.store_position()
+        _log.info(
+            "copy begins",
+            source=captured.source,
+            table=format_table_name(name),
+            copy=mark.id,
+            file=file,
+            pos=pos,
+        )
 
-    def _send(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> Begun:
+    def _send_begin(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> BegunCopy:
         """Send the event with which a copy begins, and return where it stands once it is acknowledged."""
-        topic, now = self._captured.topic(name), self._now_ms()
-        row, number = self._snapshots.sender.next_row(topic), binlog_file_number(file)
+        topic, now = self._captured.get_topic(name), self._now_ms()
+        row, number = self._snapshots.sender.reserve_row(topic), parse_binlog_file_number(file)
         self._snapshots.sender.take_row(topic)
         transaction = TransactionContext(
             id=f"copy:{file}:{pos}", gtid=None, file=file, file_number=number, pos=pos, ts_ms=now,
@@ -110,4 +117,4 @@ class CopyBegins:
         self._writer.drain()
         stopped = self._captured.stopped.get(name)
         ended = stopped.stop.cause if stopped is not None else ""
-        return Begun(mark, (self._context.epoch, number, pos, row), offsets[0], ended)
+        return BegunCopy(mark, (self._context.epoch, number, pos, row), offsets[0], ended)

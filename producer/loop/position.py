@@ -9,12 +9,12 @@ import msgspec
 
 from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
-from producer.resume.started import Started
-from producer.snapshot.scheduler import Snapshots
-from producer.source import SourceLog, UsedUpLog
+from producer.resume.started import StartedCapture
+from producer.snapshot.scheduler import SnapshotScheduler
+from producer.source import ConsumedLog, SourceLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
 from producer.statements.shadows import ShadowTables
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Anchor
 from schemas.wire.topic_names import as_stored
 
@@ -35,34 +35,34 @@ class CapturePosition:
 
     def __init__(
         self,
-        started: Started,
+        started: StartedCapture,
         ports: Ports,
         *,
         log: SourceLog,
-        snapshots: Snapshots,
+        snapshots: SnapshotScheduler,
         shadows: ShadowTables,
     ) -> None:
         self._started = started
         self._shadows = shadows
         self._log = log
-        self._used_up = log if isinstance(log, UsedUpLog) else None
+        self._used_up = log if isinstance(log, ConsumedLog) else None
         self._snapshots = snapshots
         self._writer = ports.writer
         self._store = ports.store
         self._reader = ports.reader
         self._clock = ports.clock
         self._record = started.record
-        self.resume = beginning(started)
+        self.resume = build_first_boundary(started)
         self._noted = self.resume
-        self._anchors = started.captured.anchors(ports.writer.offsets)
+        self._anchors = started.captured.build_anchors(ports.writer.offsets)
         self._stored: object = None
 
-    def ended(self, boundary: Boundary) -> None:
+    def record_transaction_end(self, boundary: Boundary) -> None:
         """A transaction is over: capture may resume behind it."""
         self.resume = boundary
-        self._log.ended(boundary)
+        self._log.record_transaction_end(boundary)
 
-    def moved(self, file: str, pos: int) -> None:
+    def record_log_position(self, file: str, pos: int) -> None:
         """The log goes on at `file`, `pos`, between transactions: it may have moved without one."""
         if (file, pos) != (self.resume.file, self.resume.pos):
             self.resume = self.resume._replace(file=file, pos=pos)
@@ -71,26 +71,26 @@ class CapturePosition:
         """Keep what proves the log up to where capture may resume; it came with the last events, or was kept before."""
         if self._noted is not self.resume:
             self._noted = self.resume
-            self._log.note(self.resume.file, self.resume.pos)
+            self._log.keep_evidence(self.resume.file, self.resume.pos)
 
-    def milestone(self, *, held: bool) -> Milestone:
+    def make_milestone(self, *, held: bool) -> Milestone:
         """Return where capture may resume once everything sent until now is acknowledged.
 
         `held`: an event is encoded that is not sent yet: the anchors are those of before. So they are while rows of a log that is used
         up are not deleted: the next start has to find their events.
         """
         if not held and (self._used_up is None or not self._used_up.outstanding):
-            self._anchors = self._started.captured.anchors(self._writer.offsets)
+            self._anchors = self._started.captured.build_anchors(self._writer.offsets)
         snapshots = frozenset(self._snapshots.tables.done), frozenset(self._snapshots.tables.pending)
-        return Milestone(self.resume, self._log.evidence(), self._anchors, *snapshots)
+        return Milestone(self.resume, self._log.find_evidence(), self._anchors, *snapshots)
 
-    def store(self) -> None:
+    def store_position(self) -> None:
         """Store where the last transaction ended; everything encoded is sent and acknowledged."""
         self.note_proof()
-        self.acknowledged(self.milestone(held=False))
+        self.store_milestone(self.make_milestone(held=False))
         self._writer.drain()
 
-    def use_up(self, log: UsedUpLog) -> Iterator[TableStoppedError]:
+    def use_up(self, log: ConsumedLog) -> Iterator[TableStoppedError]:
         """Have rows of the log deleted once Kafka has all of them, before a record can pass them: a start finds them by the topics' ends.
 
         Raises SupersededError when another process has claimed the source by now: readers may drop what this one has sent.
@@ -98,21 +98,21 @@ class CapturePosition:
         self._writer.drain()
         if self._reader is None:
             raise ValueError("a log that is used up needs a reader of topics")
-        if self._store.superseded(self._reader, self._record.gen):
+        if self._store.is_superseded(self._reader, self._record.gen):
             raise SupersededError(
                 f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
             )
-        yield from log.purge()
+        yield from log.purge_published()
 
     def store_names(self) -> None:
         """Store the names of topics that are assigned, with the position of the last record: nothing is sent to a topic before."""
         topics = as_stored(self._started.captured.names.assigned)
         if topics != self._record.topics:
             self._record = msgspec.structs.replace(self._record, topics=topics)
-            self._store.send(self._writer, self._record)
+            self._store.store_position(self._writer, self._record)
             self._writer.drain()
 
-    def acknowledged(self, milestone: Milestone) -> None:
+    def store_milestone(self, milestone: Milestone) -> None:
         """Everything sent before the milestone is in Kafka: store it."""
         boundary, proof, anchors, done, _ = milestone
         captured = self._started.captured
@@ -133,15 +133,15 @@ class CapturePosition:
         self._record = msgspec.structs.replace(
             self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
             snapshot_done=tuple(sorted(done)), anchors=anchors,
-            stops=captured.stops(), prepared=boundary.prepared, proof=proof.proofs,
-            shadows=self._shadows.stored((binlog_file_number(boundary.file), boundary.pos)),
+            stops=captured.list_stops(), prepared=boundary.prepared, proof=proof.proofs,
+            shadows=self._shadows.list_stored_shadows((parse_binlog_file_number(boundary.file), boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
             copies=copies.states.all, copy_requests=copies.requests,
         )  # fmt: skip
-        self._store.send(self._writer, self._record)
+        self._store.store_position(self._writer, self._record)
 
 
-def beginning(started: Started) -> Boundary:
+def build_first_boundary(started: StartedCapture) -> Boundary:
     """Return where a stretch of capture begins."""
     record = started.record
     header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)

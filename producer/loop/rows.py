@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from producer.barriers.new_tables import NewTables
+from producer.barriers.new_tables import NewTableCapture
 from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
-from producer.kafka.settings import fitting
+from producer.kafka.settings import count_fitting_records
 from producer.ports import Ports
-from producer.resume.started import Started
-from producer.snapshot.scheduler import Snapshots
+from producer.resume.started import StartedCapture
+from producer.snapshot.scheduler import SnapshotScheduler
 from producer.source import LoggedRows, SourceLog
 from producer.sources.changes import TransactionHeader
 from producer.sources.chunk_data import LogMark
-from producer.stops import of_decoding, too_large
+from producer.stops import build_decoding_stop, build_oversized_row_stop
 from producer.tables import TableName
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 
 
 class RowSender:
@@ -28,12 +28,12 @@ class RowSender:
 
     def __init__(
         self,
-        started: Started,
+        started: StartedCapture,
         ports: Ports,
         *,
         log: SourceLog,
-        new_tables: NewTables,
-        snapshots: Snapshots,
+        new_tables: NewTableCapture,
+        snapshots: SnapshotScheduler,
         on_batch: Callable[[], None],
     ) -> None:
         self.made_ms = 0
@@ -51,36 +51,36 @@ class RowSender:
         self._held: tuple[str, bytes, bytes] | None = None
         self._context_of: tuple[TransactionHeader, TransactionContext] | None = None
 
-    def take(self, rows: LoggedRows) -> None:
+    def send_rows(self, rows: LoggedRows) -> None:
         """Encode and send the rows of an event, and tell the snapshots. Raises TableStoppedError."""
-        context, source = self.transaction(rows.header), self._context
-        name = self._names.same(rows.table)
-        state = self._captured.tables.get(name) or self._new_tables.first_sight(name, context)
+        context, source = self.get_transaction_context(rows.header), self._context
+        name = self._names.normalize_table(rows.table)
+        state = self._captured.tables.get(name) or self._new_tables.take_up_unknown_table(name, context)
         if state is None:
             self._left_out.setdefault(name, "its definition is unknown: it was dropped since")
-            self._log.uncaptured(rows)
+            self._log.skip_uncaptured(rows)
             return
-        if self._begins and self._before(name, context):
-            self._log.uncaptured(rows)
+        if self._begins and self._was_before_takeover(name, context):
+            self._log.skip_uncaptured(rows)
             return
         try:
-            records = rows.encode(state, source, context)
+            records = rows.encode_rows(state, source, context)
         except DecodeError as error:
-            raise of_decoding(name, error) from error
-        fit, size = fitting(records)
+            raise build_decoding_stop(name, error) from error
+        fit, size = count_fitting_records(records)
         if fit < len(records):
             key, value = records[fit]
-            rows.forget(state, source, context, records, fit)
-            self._send(state.topic.name, records, size)
-            raise too_large(name, key, len(key) + len(value))
-        self._log.counted(fit)
+            rows.withdraw_rows(state, source, context, records, fit)
+            self._send_records(state.topic.name, records, size)
+            raise build_oversized_row_stop(name, key, len(key) + len(value))
+        self._log.record_position_count(fit)
         if not records:
             return
-        if self._snapshots.tables.under_way(name):
-            self._snapshots.rows_seen(state, _mark(rows.header), rows.keys(state, source))
-        self._send(state.topic.name, records, size)
+        if self._snapshots.tables.is_under_way(name):
+            self._snapshots.handle_rows(state, _build_log_mark(rows.header), rows.list_keys(state, source))
+        self._send_records(state.topic.name, records, size)
 
-    def _before(self, name: TableName, at: TransactionContext) -> bool:
+    def _was_before_takeover(self, name: TableName, at: TransactionContext) -> bool:
         """Tell whether a former start took the table up behind these rows: then its snapshot had them, or nobody wanted them."""
         begins = self._begins.get(name)
         if begins is None:
@@ -90,7 +90,7 @@ class RowSender:
         del self._begins[name]
         return False
 
-    def _send(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
+    def _send_records(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
         """Send rows of `size` bytes, all but the last one of all: that one may be the transaction's last."""
         if not records:
             return
@@ -105,7 +105,7 @@ class RowSender:
             writer.flush()
             self._on_batch()
 
-    def end(self) -> None:
+    def end_transaction(self) -> None:
         """The transaction is over: the row that is held was its last."""
         if self._held is not None:
             topic, key, value = self._held
@@ -117,22 +117,22 @@ class RowSender:
         """Tell whether a row is held."""
         return self._held is not None
 
-    def release(self) -> None:
+    def release_last_row(self) -> None:
         """Send the row that is held, which is not the last event of its transaction."""
         if self._held is not None:
             self._writer.send(*self._held)
             self._held = None
 
-    def transaction(self, header: TransactionHeader) -> TransactionContext:
+    def get_transaction_context(self, header: TransactionHeader) -> TransactionContext:
         """Return the context of a transaction's events, the same one for all of them."""
         if self._context_of is None or self._context_of[0] is not header:
             context = TransactionContext(
-                id=header.id, gtid=header.gtid, file=header.file, file_number=binlog_file_number(header.file),
+                id=header.id, gtid=header.gtid, file=header.file, file_number=parse_binlog_file_number(header.file),
                 pos=header.pos, ts_ms=header.ts_ms, server_id=header.server_id, made_ms=self.made_ms,
             )  # fmt: skip
             self._context_of = (header, context)
         return self._context_of[1]
 
 
-def _mark(header: TransactionHeader) -> LogMark:
-    return LogMark((binlog_file_number(header.file), header.pos), header.gtid)
+def _build_log_mark(header: TransactionHeader) -> LogMark:
+    return LogMark((parse_binlog_file_number(header.file), header.pos), header.gtid)

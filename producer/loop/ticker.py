@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from producer.errors import SnapshotFinishedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
-from producer.kafka.topics import several_partitions
+from producer.kafka.topics import explain_partition_count
 from producer.loop.copies import TableCopies
 from producer.loop.position import CapturePosition, Milestone
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.resume.repeats import definition_context, send_definition
-from producer.resume.started import Started
-from producer.resume.table_topics import topic_stop
-from producer.snapshot.scheduler import Snapshots
+from producer.resume.repeats import build_definition_context, send_definition
+from producer.resume.started import StartedCapture
+from producer.resume.table_topics import build_topic_stop
+from producer.snapshot.scheduler import SnapshotScheduler
 from producer.source import SourceLog
 from producer.sources.changes import LogMoment
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 
 _TICK = 1.0
 #: How often the source is asked, while it is idle, whether its log is still the one that is read.
@@ -32,19 +32,19 @@ class CaptureTicker:
 
     def __init__(
         self,
-        started: Started,
+        started: StartedCapture,
         ports: Ports,
         *,
         log: SourceLog,
         position: CapturePosition,
         rows: RowSender,
-        snapshots: Snapshots,
+        snapshots: SnapshotScheduler,
         stops: TableStops,
         watermarks: WatermarkSender,
         copies: TableCopies,
         only_snapshot: bool,
     ) -> None:
-        self.behind = True
+        self.has_read_events = True
         self._started = started
         self._server = ports.server
         self._now_ms = ports.clock.now_ms
@@ -63,14 +63,14 @@ class CaptureTicker:
         self._next_topics = self._next_tick + _LOOK_AT_TOPICS
         self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
 
-    def beat(self) -> None:
+    def write_heartbeat(self) -> None:
         """Say that capture is alive, once a second, where it waits in the middle of something."""
         if self._seconds() >= self._next_tick:
             self._next_tick = self._seconds() + _TICK
             self._position.note_proof()
-            self._say_when_acknowledged(idle=False)
+            self._report_when_acknowledged(idle=False)
 
-    def tick(self) -> None:
+    def run_due_work(self) -> None:
         """Do what is due, if a second is over. Raises SnapshotFinishedError, TransientSourceError, and what writing raises."""
         now = self._seconds()
         if now < self._next_tick:
@@ -80,48 +80,50 @@ class CaptureTicker:
         if now >= self._next_repeat and not self._log.begun:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
-        idle = not self.behind and not self._log.inside
-        self._say_when_acknowledged(idle=idle)
+        idle = not self.has_read_events and not self._log.inside
+        self._report_when_acknowledged(idle=idle)
         if idle and now >= self._next_look:
             self._next_look = now + _LOOK
             self._require_log_end()
         if now >= self._next_topics and not self._log.inside:
             self._next_topics = now + _LOOK_AT_TOPICS
             self._stop_split_topics()
-        self._copies.poll()
+        self._copies.poll_requests()
         if self._only_snapshot and not self._snapshots.tables.pending and not self._copies.busy:
             self._writer.drain()
             raise SnapshotFinishedError
 
-    def last(self) -> None:
+    def send_final_watermark(self) -> None:
         """Store the position and say the last watermark; everything sent is acknowledged."""
         self._position.note_proof()
-        self._acknowledged(self._position.milestone(held=self._rows.holding), idle=False)
+        self._report_milestone(self._position.make_milestone(held=self._rows.holding), idle=False)
 
-    def _say_when_acknowledged(self, *, idle: bool) -> None:
+    def _report_when_acknowledged(self, *, idle: bool) -> None:
         """Store the position and say the watermark once everything sent until now is acknowledged."""
-        milestone = self._position.milestone(held=self._rows.holding)
-        self._writer.mark(lambda: self._acknowledged(milestone, idle=idle))
+        milestone = self._position.make_milestone(held=self._rows.holding)
+        self._writer.call_when_acknowledged(lambda: self._report_milestone(milestone, idle=idle))
 
-    def _acknowledged(self, milestone: Milestone, *, idle: bool) -> None:
+    def _report_milestone(self, milestone: Milestone, *, idle: bool) -> None:
         """Everything before the milestone is in Kafka: say so."""
-        self._position.acknowledged(milestone)
-        self._watermarks.send(milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent)
+        self._position.store_milestone(milestone)
+        self._watermarks.send_watermark(
+            milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent
+        )
 
     def _stop_split_topics(self) -> None:
         """Stop the tables whose topics have several partitions now. Events go to the first one, as before: so does the stop."""
         captured = self._started.captured
         try:
-            partitions = self._topics.partitions()
+            partitions = self._topics.count_partitions()
         except TransientSourceError:
             return  # what is written waits for Kafka as well; it is looked again
         file, pos = self._log.point
         for name in sorted(captured.known - captured.stopped.keys()):
-            topic = captured.topic_of(name)
+            topic = captured.assign_topic_name(name)
             if partitions.get(topic, 1) > 1:
                 captured.usable.discard(topic)
-                stop = topic_stop([name], several_partitions(topic, partitions[topic]))
-                self._stops.stop(stop, LogMoment(file, pos - 1, self._now_ms()))
+                stop = build_topic_stop([name], explain_partition_count(topic, partitions[topic]))
+                self._stops.stop_tables(stop, LogMoment(file, pos - 1, self._now_ms()))
 
     def _require_log_end(self) -> None:
         """Raise TransientSourceError when the log ends before what was read of it.
@@ -129,7 +131,10 @@ class CaptureTicker:
         A server that is reset goes on sending heartbeats from the file that it has deleted.
         """
         end, point = self._server().log_end(), self._log.point
-        if end is None or (binlog_file_number(end[0]), end[1]) < (binlog_file_number(point[0]), point[1]):
+        if end is None or (parse_binlog_file_number(end[0]), end[1]) < (
+            parse_binlog_file_number(point[0]),
+            point[1],
+        ):
             ends = "there is none" if end is None else f"it ends at {end[0]}:{end[1]}"
             raise TransientSourceError(f"the log was read up to {point[0]}:{point[1]}, and now {ends}")
 
@@ -139,9 +144,9 @@ class CaptureTicker:
         for state in captured.tables.values():
             if state.name in captured.stopped:
                 continue
-            at = definition_context(started.record, state.defined_at)
+            at = build_definition_context(started.record, state.defined_at)
             at.ts_ms = at.made_ms  # the time of its first sending would look like a lag
             send_definition(self._writer, started.context, state, at)
         for name, stopped in captured.stopped.items():
             if stopped.position is not None:
-                self._stops.send(name)
+                self._stops.send_table_stop(name)

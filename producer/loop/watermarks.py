@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.sources.changes import Boundary
 from schemas.wire.codec import encode_watermark
-from schemas.wire.position import binlog_file_number
-from schemas.wire.records import Watermark, watermark_topic
+from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import Watermark, format_watermark_topic
 
 
 class WatermarkSender:
@@ -16,7 +16,7 @@ class WatermarkSender:
 
     def __init__(
         self,
-        started: Started,
+        started: StartedCapture,
         ports: Ports,
         *,
         stops: TableStops,
@@ -25,7 +25,7 @@ class WatermarkSender:
         self.restarts = False
         self._context = started.context
         self._captured = started.captured
-        self._topic = watermark_topic(started.captured.prefix, started.captured.source)
+        self._topic = format_watermark_topic(started.captured.prefix, started.captured.source)
         self._stops = stops
         self._copies = started.copies
         self._writer = ports.writer
@@ -33,24 +33,28 @@ class WatermarkSender:
         self._on_watermark = ports.on_watermark
         self._reported: dict[str, int] = {}
 
-    def send(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
+    def send_watermark(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
         """Everything before `boundary` is in Kafka: say so. `pending`: tables whose snapshot is not; `idle`: nothing is behind it;
         `events`: rows so far."""
-        source, now, left_out = self._captured.source, self._clock.now_ms(), self._stops.left_out()
+        source, now, left_out = (
+            self._captured.source,
+            self._clock.now_ms(),
+            self._stops.explain_left_out_tables(),
+        )
         watermark = Watermark(
             source=source, gen=self._context.gen,
-            position=(self._context.epoch, binlog_file_number(boundary.file), boundary.pos, -1),
+            position=(self._context.epoch, parse_binlog_file_number(boundary.file), boundary.pos, -1),
             file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
-            snapshot_pending=tuple(sorted(pending)), topics=self._news(), events=events,
+            snapshot_pending=tuple(sorted(pending)), topics=self._list_new_offsets(), events=events,
             error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
-            stops=self._stops.visible(), left_out=left_out, ended=self.ended, restarts=self.restarts,
-            copies=self._copies.states.visible(now),
+            stops=self._stops.select_visible_stops(), left_out=left_out, ended=self.ended, restarts=self.restarts,
+            copies=self._copies.states.select_visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:
             self._on_watermark(watermark)
 
-    def _news(self) -> dict[str, int]:
+    def _list_new_offsets(self) -> dict[str, int]:
         """Return the last acknowledged offset of every topic where it is another one than was said before."""
         offsets = self._writer.offsets
         topics = {

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from producer.oracle.session import OracleSession, Rows
+from producer.oracle.session import OracleSession, ResultRows
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, judge
-from producer.sources.oracle.segments import Segments
+from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions, judge_oracle_table
+from producer.sources.oracle.segments import TableSegments
 from producer.sources.oracle.types import OracleColumn
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.survey import MISSING, ExaminedTable
 from schemas.io.mysql_catalog import is_selected
 from schemas.wire.records import Identity
 
@@ -27,91 +27,99 @@ class OracleCatalog:
     def __init__(self, session: OracleSession) -> None:
         self._session = session
 
-    def identity(self) -> Identity:
+    def read_identity(self) -> Identity:
         """Return which database this is: a copy, and one that was opened with RESETLOGS, is another one."""
-        ((number, resetlogs, container),) = self._session.rows(sql.IDENTITY)
+        ((number, resetlogs, container),) = self._session.fetch_rows(sql.IDENTITY)
         return Identity(
             server_uuid=f"{number}/{resetlogs}/{container}",
             server_id=int(number),
-            version=self.version(),
+            version=self.read_version(),
             gtid_set=None,
         )
 
-    def version(self) -> str:
-        rows = self._session.rows(sql.VERSION)
+    def read_version(self) -> str:
+        rows = self._session.fetch_rows(sql.SELECT_VERSION)
         return str(rows[0][0]) if rows else ""
 
-    def instances(self) -> int:
+    def count_instances(self) -> int:
         """Return how many instances (RAC) have the database open."""
-        ((count,),) = self._session.rows(sql.INSTANCES)
+        ((count,),) = self._session.fetch_rows(sql.INSTANCES)
         return int(count)
 
-    def now(self) -> tuple[int, str]:
-        """Return the server's time, in ms since 1970, and a time two seconds before, as `Segments.ddl` has it."""
-        ((text, fresh),) = self._session.rows(sql.NOW)
+    def read_server_time(self) -> tuple[int, str]:
+        """Return the server's time, in ms since 1970, and a time two seconds before, as `TableSegments.ddl` has it."""
+        ((text, fresh),) = self._session.fetch_rows(sql.SELECT_TIME_PAIR)
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000), fresh
 
-    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
+    def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
         """Return the tables that patterns select; logs and the like are none."""
-        logs = {log.log for log in self.logs().values()}
-        found = {(owner, table) for owner, table in self._session.rows(sql.TABLES)} - logs
-        return sorted(name for name in found if is_selected(patterns, *name) and not _internal(name[1]))
+        logs = {log.log for log in self.list_logs().values()}
+        found = {(owner, table) for owner, table in self._session.fetch_rows(sql.SELECT_TABLES)} - logs
+        return sorted(
+            name for name in found if is_selected(patterns, *name) and not _is_internal_table(name[1])
+        )
 
-    def logs(self) -> dict[TableName, MlogOptions]:
+    def list_logs(self) -> dict[TableName, MlogOptions]:
         """Return every log that the user may see, by its table."""
         found = {}
-        for owner, table, log, key, sequence, new, scn, staging in self._session.rows(sql.LOGS):
+        for owner, table, log, key, sequence, new, scn, staging in self._session.fetch_rows(sql.LOGS):
             yes = (each == "YES" for each in (key, sequence, new, scn, staging))
             found[owner, table] = MlogOptions((owner, table), log, *yes)
         return found
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, tuple[Surveyed, Logged | None]]:
+    def examine_tables(
+        self, names: Collection[TableName]
+    ) -> dict[TableName, tuple[ExaminedTable, LoggedTable | None]]:
         """Return what each table is, and whether it can be captured."""
-        logs, found = self.logs(), dict[TableName, tuple[Surveyed, Logged | None]]()
-        several = bool(names) and self.instances() > 1
-        for group in _groups(names):
+        logs, found = self.list_logs(), dict[TableName, tuple[ExaminedTable, LoggedTable | None]]()
+        several = bool(names) and self.count_instances() > 1
+        for group in _split_into_groups(names):
             own = [logs[name].log for name in group if name in logs]
-            columns = self._columns([*group, *own])
-            constraints, views, policies = self._constraints(group), self.views(group), self._policies(group)
+            columns = self._read_columns([*group, *own])
+            constraints, views, policies = (
+                self._read_constraints(group),
+                self.list_refreshed_views(group),
+                self._read_policies(group),
+            )
             for name in group:
                 log, others = logs.get(name), views.get(name, ())
-                found[name] = judge(
+                found[name] = judge_oracle_table(
                     name, columns, constraints[name], log, others, policies=policies.get(name, ()), several=several
                 )  # fmt: skip
         return {name: found.get(name, (MISSING, None)) for name in names}
 
-    def segments(
+    def read_segments(
         self, names: Collection[TableName], logs: dict[TableName, MlogOptions]
-    ) -> dict[TableName, Segments]:
+    ) -> dict[TableName, TableSegments]:
         """Return where tables and their logs are kept; one that is gone, or whose log is, is left out."""
-        found: dict[TableName, Segments] = {}
-        for group in _groups([name for name in names if name in logs]):
+        found: dict[TableName, TableSegments] = {}
+        for group in _split_into_groups([name for name in names if name in logs]):
             of_logs = {logs[name].log: name for name in group}
-            objects = self._session.rows(*sql.objects([*group, *of_logs]))
+            objects = self._session.fetch_rows(*sql.select_objects([*group, *of_logs]))
             whole = {(row[0], row[1]): row for row in objects if row[2] == "TABLE"}
             ids = {name: int(row[3]) for name, row in whole.items()}
-            loads = self._loads([ids[name] for name in group if name in ids])
+            loads = self._read_direct_loads([ids[name] for name in group if name in ids])
             for name in group:
                 if name in ids and (log := logs[name].log) in ids:
                     own = [row for row in objects if (row[0], row[1]) == name]
-                    found[name] = _segments(own, whole[name], whole[log], loads.get(ids[name], ""))
+                    found[name] = _build_segments(own, whole[name], whole[log], loads.get(ids[name], ""))
         return found
 
-    def rows_about(self, name: TableName) -> int | None:
-        rows = self._session.rows(*sql.rows_about(name))
+    def estimate_rows(self, name: TableName) -> int | None:
+        rows = self._session.fetch_rows(*sql.select_row_estimate(name))
         return int(rows[0][0]) if rows and rows[0][0] is not None else None
 
-    def views(self, names: Collection[TableName]) -> dict[TableName, list[str]]:
+    def list_refreshed_views(self, names: Collection[TableName]) -> dict[TableName, list[str]]:
         """Return the materialized views that are refreshed from the logs of tables, registered or not, by table."""
         found: dict[TableName, list[str]] = defaultdict(list)
-        for group in _groups(names):
-            for owner, table, view, number in self._session.rows(*sql.views(group)):
+        for group in _split_into_groups(names):
+            for owner, table, view, number in self._session.fetch_rows(*sql.select_refreshed_views(group)):
                 found[owner, table].append(view or f"MVIEW_ID {number}, which is not registered")
         return dict(found)
 
     # --- inside
 
-    def _columns(self, names: Sequence[TableName]) -> dict[TableName, list[OracleColumn]]:
+    def _read_columns(self, names: Sequence[TableName]) -> dict[TableName, list[OracleColumn]]:
         found: dict[TableName, list[OracleColumn]] = defaultdict(list)
         for (
             owner,
@@ -125,18 +133,21 @@ class OracleCatalog:
             null,
             virtual,
             default,
-        ) in self._session.rows(*sql.columns(names)):
+        ) in self._session.fetch_rows(*sql.select_columns(names)):
             found[owner, table].append(
                 OracleColumn(
-                    name, type_, int(size or 0), int(chars or 0), _int(precision), _int(scale), null == "Y",
+                    name, type_, int(size or 0), int(chars or 0), _parse_int(precision), _parse_int(scale), null == "Y",
                     virtual == "YES", bool(default),
                 )
             )  # fmt: skip
         return found
 
-    def _constraints(self, names: Sequence[TableName]) -> dict[TableName, list[Constraint]]:
+    def _read_constraints(self, names: Sequence[TableName]) -> dict[TableName, list[Constraint]]:
         parts: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-        rows: Rows = [*self._session.rows(*sql.constraints(names)), *self._session.rows(*sql.indexes(names))]
+        rows: ResultRows = [
+            *self._session.fetch_rows(*sql.select_constraints(names)),
+            *self._session.fetch_rows(*sql.select_indexes(names)),
+        ]
         for owner, table, name, kind, column in rows:
             parts[owner, table, name, kind] += [column]
         found: dict[TableName, list[Constraint]] = defaultdict(list)
@@ -144,36 +155,42 @@ class OracleCatalog:
             found[owner, table].append(Constraint(name, kind, tuple(dict.fromkeys(columns))))
         return found
 
-    def _policies(self, names: Sequence[TableName]) -> dict[TableName, list[str]]:
+    def _read_policies(self, names: Sequence[TableName]) -> dict[TableName, list[str]]:
         found: dict[TableName, list[str]] = defaultdict(list)
-        for owner, table, policy in self._session.rows(*sql.policies(names)):
+        for owner, table, policy in self._session.fetch_rows(*sql.select_policies(names)):
             found[owner, table].append(policy)
         return dict(found)
 
-    def _loads(self, ids: Sequence[int]) -> dict[int, str]:
-        return {int(id_): scn for id_, scn in self._session.rows(*sql.loads(ids))} if ids else {}
+    def _read_direct_loads(self, ids: Sequence[int]) -> dict[int, str]:
+        return (
+            {int(id_): scn for id_, scn in self._session.fetch_rows(*sql.select_direct_loads(ids))}
+            if ids
+            else {}
+        )
 
 
-def _segments(own: Rows, table: tuple[Any, ...], log: tuple[Any, ...], load: str) -> Segments:
+def _build_segments(
+    own: ResultRows, table: tuple[Any, ...], log: tuple[Any, ...], load: str
+) -> TableSegments:
     """`own`: rows of `sql.objects` of a table and its partitions; `table`, `log`: those of the two themselves."""
     kept = [row for row in own if row[4] is not None]
     times = frozenset(row[5] for row in [*own, log])
-    return Segments(
+    return TableSegments(
         int(table[3]), frozenset(int(row[4]) for row in kept), max(times), int(log[3]), load, f"{table[6]}/{log[6]}",
         came=frozenset(int(row[4]) for row in kept if int(row[4]) != int(row[3])),
         parts=frozenset((int(row[4]), row[5]) for row in kept if row[2] != "TABLE"), times=times,
     )  # fmt: skip
 
 
-def _groups(names: Collection[TableName]) -> Iterator[list[TableName]]:
+def _split_into_groups(names: Collection[TableName]) -> Iterator[list[TableName]]:
     listed = sorted(names)
     for at in range(0, len(listed), _AT_ONCE):
         yield listed[at : at + _AT_ONCE]
 
 
-def _int(value: object) -> int | None:
+def _parse_int(value: object) -> int | None:
     return None if value is None else int(str(value))
 
 
-def _internal(table: str) -> bool:
+def _is_internal_table(table: str) -> bool:
     return table.startswith(("MLOG$_", "RUPD$_", "ST$_", "BIN$"))

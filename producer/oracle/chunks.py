@@ -6,15 +6,20 @@ from collections import deque
 from collections.abc import Callable
 
 from producer.errors import SourceRefusedError, TableStoppedError, TransientSourceError
-from producer.oracle.session import ALTERED, OracleSession, error_number
+from producer.oracle.session import ALTERED, OracleSession, parse_error_number
 from producer.source import ChunkQueue
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Low, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LowWatermark, ReadChunk
 from producer.sources.oracle import sql
-from producer.sources.oracle.following import Following
-from producer.sources.oracle.forms import bound_key, expressions, key_binds, row_of
-from producer.sources.oracle.mlog import high_of
-from producer.tables import TableName, dotted
-from schemas.findings import copy_again
+from producer.sources.oracle.following import FollowedTables
+from producer.sources.oracle.forms import (
+    bind_key,
+    list_column_expressions,
+    list_key_binds,
+    make_row_converter,
+)
+from producer.sources.oracle.mlog import build_high_watermark
+from producer.tables import TableName, format_table_name
+from schemas.findings import format_copy_remedy
 from schemas.wire.position import LogPoint
 
 _NOT_OF_A_CONDITION = frozenset({
@@ -26,7 +31,7 @@ _BINDS = ("DPY-4008", "DPY-4009", "DPY-4010")
 """The driver takes `:name` in a condition for a value that it is to be given."""
 
 
-def _answer(
+def _answer_error(
     request: ReadChunk, error: TransientSourceError | SourceRefusedError
 ) -> ChunkFailed | ChunkRefused:
     """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
@@ -34,7 +39,7 @@ def _answer(
     Raises `error` where trying again will not heal it.
     """
     cause = error.__cause__
-    number = error_number(cause) if cause is not None else 0
+    number = parse_error_number(cause) if cause is not None else 0
     if request.where is not None and (
         number not in _NOT_OF_A_CONDITION or any(each in str(error) for each in _BINDS)
     ):
@@ -44,11 +49,15 @@ def _answer(
     return ChunkFailed(request.request, str(error))
 
 
-class OracleChunks:
+class OracleChunkReader:
     """`done`: every poll of a lower number has been read; `begun`: the number of the last poll that has begun. Asked from any thread."""
 
     def __init__(
-        self, session: OracleSession, following: Following, done: Callable[[], int], begun: Callable[[], int]
+        self,
+        session: OracleSession,
+        following: FollowedTables,
+        done: Callable[[], int],
+        begun: Callable[[], int],
     ) -> None:
         self._session, self._following = session, following
         self._done, self._begun = done, begun
@@ -56,37 +65,44 @@ class OracleChunks:
     def close(self) -> None:
         self._session.close()
 
-    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
+    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError, and TableStoppedError for a value that cannot be read."""
         name = (request.table.db, request.table.name)
         if request.where is not None and "\\" in request.where:
             return ChunkRefused(
                 request.request, "a condition with a backslash is not taken: compare with CHR(92)"
             )
-        logged = self._following.now(name)
+        logged = self._following.get_captured_table(name)
         if logged is None or logged.table != request.table:
             return ChunkFailed(request.request, "the table is another one now")
         behind = request.after is not None
-        statement = sql.chunk(
-            name, expressions(logged), key_binds(logged), request.limit, request.where, behind=behind
+        statement = sql.build_chunk_select(
+            name,
+            list_column_expressions(logged),
+            list_key_binds(logged),
+            request.limit,
+            request.where,
+            behind=behind,
         )
-        binds = sql.chunk_binds(bound_key(logged, request.after)) if request.after is not None else []
+        binds = sql.build_chunk_binds(bind_key(logged, request.after)) if request.after is not None else []
         low: LogPoint = (0, self._done())
         try:
-            rows = self._session.rows(statement, binds)
-            read = list(map(row_of(logged), rows))
+            rows = self._session.fetch_rows(statement, binds)
+            read = list(map(make_row_converter(logged), rows))
         except (TransientSourceError, SourceRefusedError) as error:
-            return _answer(request, error)
+            return _answer_error(request, error)
         except (ValueError, ArithmeticError) as error:
-            reason = f"a value of {dotted(name)} cannot be read ({error})"
-            raise TableStoppedError(frozenset([name]), "value", reason, copy_again(*name)) from error
-        return ChunkRead(request.request, read, Low(low, None), (0, high_of(self._begun())))
+            reason = f"a value of {format_table_name(name)} cannot be read ({error})"
+            raise TableStoppedError(frozenset([name]), "value", reason, format_copy_remedy(*name)) from error
+        return ChunkRead(
+            request.request, read, LowWatermark(low, None), (0, build_high_watermark(self._begun()))
+        )
 
 
-class ChunksBehindTheLog:
+class OracleChunkQueue:
     """`ChunkQueue`: gives a chunk when a poll that began behind its SELECT has brought all of its table's log.
 
-    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: of Following.
+    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: of FollowedTables.
     Answers come in the order of requests, whose numbers do not tell them apart: a table that has stopped may be copied again while the answer
     for it is on its way.
     """
@@ -100,25 +116,25 @@ class ChunksBehindTheLog:
         self._asked.append((request.table.db, request.table.name))
         self._chunks.submit(request)
 
-    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+    def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         if self._held is None:
-            self._held = self._answer()
+            self._held = self._get_answer()
         answer = self._held
-        if answer is None or (isinstance(answer, ChunkRead) and self._waits(answer)):
+        if answer is None or (isinstance(answer, ChunkRead) and self._must_wait(answer)):
             return None
         self._held = None
         self._asked.popleft()
         return answer
 
-    def _answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+    def _get_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         """Raises what the reading raised, which was the answer then."""
         try:
-            return self._chunks.poll()
+            return self._chunks.poll_answer()
         except Exception:
             self._asked.popleft()
             raise
 
-    def _waits(self, answer: ChunkRead) -> bool:
+    def _must_wait(self, answer: ChunkRead) -> bool:
         brought = self._brought(self._asked[0])
         return brought is not None and brought < answer.high[1]
 

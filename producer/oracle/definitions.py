@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from producer.definitions.places import Place, Proof, Proven, Unproven
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.session import OracleSession
 from producer.sources.oracle import sql
-from producer.sources.oracle.following import Following
+from producer.sources.oracle.following import FollowedTables
 from producer.sources.oracle.mlog import LogPlace
-from producer.sources.oracle.segments import Segments, is_over
-from producer.tables import TableName, dotted
-from schemas.table.model import Table, same_definition
+from producer.sources.oracle.segments import TableSegments, is_over
+from producer.tables import TableName, format_table_name
+from schemas.table.model import Table, is_same_definition
 
 MOST_OLD = 1_000_000
 """Rows that a log may hold when its table is taken up: they are kept in memory until they are deleted."""
@@ -33,99 +33,105 @@ class OracleDefinitions:
         self,
         session: OracleSession,
         catalog: OracleCatalog,
-        following: Following,
+        following: FollowedTables,
         wait: Callable[[float], None],
     ) -> None:
         self._session, self._catalog, self.following, self._wait = session, catalog, following, wait
 
-    def at(self, place: Place, name: TableName) -> Proof:
-        return self.all_at(place, [name])[name]
+    def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
+        return self.prove_definitions(place, [name])[name]
 
-    def all_at(self, place: Place, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def prove_definitions(
+        self, place: DefinitionPlace, names: Collection[TableName]
+    ) -> dict[TableName, Proof]:
         found: dict[TableName, Proof] = {}
         for name in names:
-            if (known := self.following.now(name)) is not None:
-                found[name] = Proven(known.table, None)
+            if (known := self.following.get_captured_table(name)) is not None:
+                found[name] = ProvenDefinition(known.table, None)
         if place.beginning:
-            found |= self._followed_before([name for name in names if name not in found])
-        return found | self._taken_up([name for name in names if name not in found])
+            found |= self._prove_recorded_tables([name for name in names if name not in found])
+        return found | self._follow_tables([name for name in names if name not in found])
 
-    def _followed_before(self, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def _prove_recorded_tables(self, names: Collection[TableName]) -> dict[TableName, Proof]:
         """Return what tables are that the record names, though their topics have lost the definition: the rows of their logs count. What has
         happened to them since the record tells the first look."""
         recorded = [name for name in names if name in self.following.tables]
-        surveyed = self._catalog.survey(recorded) if recorded else {}
+        surveyed = self._catalog.examine_tables(recorded) if recorded else {}
         return {
-            name: Proven(logged.table if logged is not None else None, survey.reason)
+            name: ProvenDefinition(logged.table if logged is not None else None, survey.reason)
             for name, (survey, logged) in surveyed.items()
         }
 
     def take_up_again(self, tables: Mapping[TableName, Table]) -> None:
         """Follow tables of which a process before has published the definition, and did not come to store that it follows them."""
-        for name, proof in self._taken_up(tables).items():
+        for name, proof in self._follow_tables(tables).items():
             if (
-                isinstance(proof, Unproven)
+                isinstance(proof, UnprovenDefinition)
                 or proof.table is None
-                or not same_definition(tables[name], proof.table)
+                or not is_same_definition(tables[name], proof.table)
             ):
-                self.following.drop(name)
+                self.following.drop_table(name)
 
-    def partitioning(
-        self, _place: Place, _name: TableName
+    def find_partitioning(
+        self, _place: DefinitionPlace, _name: TableName
     ) -> None: ...  # nobody asks: looks say what happened
 
-    def converted(
-        self, _place: Place, _name: TableName, _doubt: object
+    def may_have_converted(
+        self, _place: DefinitionPlace, _name: TableName, _doubt: object
     ) -> bool:  # nor of this: its looks are no statements of a session
         return False
 
-    def _taken_up(self, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def _follow_tables(self, names: Collection[TableName]) -> dict[TableName, Proof]:
         """Follow tables from now on. Their segments are read first: what happens to them from there on is seen."""
         if not names:
             return {}
-        segments, restless = self._settled(names)
-        found: dict[TableName, Proof] = {name: Proven(None, _restless(name)) for name in restless}
-        for name, (survey, logged) in self._catalog.survey(
+        segments, restless = self._wait_for_settled_segments(names)
+        found: dict[TableName, Proof] = {
+            name: ProvenDefinition(None, _explain_unsettled_table(name)) for name in restless
+        }
+        for name, (survey, logged) in self._catalog.examine_tables(
             [each for each in names if each not in restless]
         ).items():
             if logged is None or name not in segments:
-                found[name] = Proven(None, survey.reason)
+                found[name] = ProvenDefinition(None, survey.reason)
                 continue
-            rows = self._session.rows(*sql.log_places(logged.log, MOST_OLD + 1))
+            rows = self._session.fetch_rows(*sql.select_log_places(logged.log, MOST_OLD + 1))
             if len(rows) > MOST_OLD:
-                log = dotted(logged.log)
+                log = format_table_name(logged.log)
                 reason = (
-                    f"{log}, the log of {dotted(name)}, holds more than {MOST_OLD} rows of before, which nobody wants: "
-                    f"DELETE FROM {sql.quoted(*logged.log)} and COMMIT, then restart capture"
+                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows of before, which nobody wants: "
+                    f"DELETE FROM {sql.quote_names(*logged.log)} and COMMIT, then restart capture"
                 )
-                found[name] = Proven(None, reason)
+                found[name] = ProvenDefinition(None, reason)
                 continue
             old = (LogPlace(str(rowid), int(sequence)) for rowid, sequence in rows)
             self.following.take_up(name, logged, segments[name], old)
-            found[name] = Proven(logged.table, None)
+            found[name] = ProvenDefinition(logged.table, None)
         return found
 
-    def _settled(self, names: Collection[TableName]) -> tuple[dict[TableName, Segments], list[TableName]]:
+    def _wait_for_settled_segments(
+        self, names: Collection[TableName]
+    ) -> tuple[dict[TableName, TableSegments], list[TableName]]:
         """Return the segments of tables, each read when the second of its last statement was over, and the tables that found no such moment.
 
         Times are whole seconds: a statement that follows in the same one would be seen by nothing, if columns look the same behind it.
         """
-        found: dict[TableName, Segments] = {}
-        left, (began, fresh) = list(names), self._catalog.now()
+        found: dict[TableName, TableSegments] = {}
+        left, (began, fresh) = list(names), self._catalog.read_server_time()
         while True:
-            read = self._catalog.segments(left, self._catalog.logs())
+            read = self._catalog.read_segments(left, self._catalog.list_logs())
             left = [name for name, each in read.items() if not is_over(each, fresh)]
             found |= {name: each for name, each in read.items() if name not in left}
             if not left:
                 return found, []
             self._wait(_LOOK_S)
-            now, fresh = self._catalog.now()
+            now, fresh = self._catalog.read_server_time()
             if now - began > _MOST_MS:
                 return found, left
 
 
-def _restless(name: TableName) -> str:
+def _explain_unsettled_table(name: TableName) -> str:
     return (
-        f"{dotted(name)}, or its log, has had a statement (DDL) in every second for a minute, so that which one came last cannot be told: start "
+        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so that which one came last cannot be told: start "
         "capture, or copy the table, when they have ended"
     )

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from producer.errors import TableStoppedError
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.definitions import OracleDefinitions
-from producer.oracle.poll import Found, LogPart, LogReader, Looks
-from producer.oracle.purge import Purger
+from producer.oracle.poll import CatalogWatcher, LogPart, LogReader, PolledLogs
+from producer.oracle.purge import LogPurger
 from producer.oracle.rows import FILE, OracleRows
 from producer.oracle.session import OracleSession
-from producer.source import NOTHING_PUBLISHED, Change, Published
+from producer.source import NOTHING_PUBLISHED, LogChange, PublishedRows
 from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
-from producer.sources.oracle.mlog import STEP, next_number
+from producer.sources.oracle.mlog import STEP, compute_next_poll
 from schemas.wire.records import StoredPosition
 
 POLL_ROWS = 5000
@@ -55,11 +55,11 @@ class OracleLog:
     ) -> None:
         self._catalog, self._definitions, self._pace = catalog, definitions, pace
         self._following = following = definitions.following
-        following.restore(record.proof)
+        following.restore_tables(record.proof)
         following.captured = captured
         self._reader = LogReader(session, following, pace.rows)
-        self._purger = Purger(session, catalog, following)
-        self._looks = Looks(catalog, following, NOTHING_PUBLISHED)
+        self._purger = LogPurger(session, catalog, following)
+        self._looks = CatalogWatcher(catalog, following, NOTHING_PUBLISHED)
         self._number = self.begun_poll = record.pos
         self._settled = self._noted = record.proof
         self._taken: list[OracleRows] = []
@@ -70,49 +70,51 @@ class OracleLog:
 
     # --- what is used up
 
-    def learn(self, published: Published) -> None:
+    def learn_published(self, published: PublishedRows) -> None:
         """Delete what Kafka has, and go on behind all that a process before may have numbered."""
-        self._number = self.begun_poll = next_number(self._number, published.highest, again=published.again)
-        self._purger.published(published)
-        self._looks = Looks(self._catalog, self._following, published)
+        self._number = self.begun_poll = compute_next_poll(
+            self._number, published.highest, again=published.again
+        )
+        self._purger.purge_published(published)
+        self._looks = CatalogWatcher(self._catalog, self._following, published)
         bare = [name for name in published.bare if name not in self._following.tables]
         self._definitions.take_up_again({name: published.tables[name] for name in bare})
 
-    def purge(self) -> Iterator[TableStoppedError]:
+    def purge_published(self) -> Iterator[TableStoppedError]:
         """Delete what the poll has published, and what is not to be."""
-        yield from self._purger.taken(self._taken)
+        yield from self._purger.purge_polled(self._taken)
         self._taken.clear()
-        self._purger.old()
+        self._purger.purge_old_rows()
         self.outstanding = False
 
     # --- reading
 
-    def read(self, timeout: float) -> Iterator[Change | None]:
+    def read_topic(self, timeout: float) -> Iterator[LogChange | None]:
         self.heard = False
         if not self._is_due(timeout):
             return
         self._taken.clear()
         number = self.begun_poll = self._number
-        found, more = self._reader.logged()
-        ts_ms, fresh = self._catalog.now()
-        look = self._looks.look(fresh)
+        found, more = self._reader.read_logs()
+        ts_ms, fresh = self._catalog.read_server_time()
+        look = self._looks.examine_catalog(fresh)
         self.begun = self.inside = True
         self.moment = LogMoment(FILE, number, ts_ms)
-        changed = yield from self._looks.statements(look, _header(self._server_id, number, ts_ms))
+        changed = yield from self._looks.yield_statements(look, _build_header(self._server_id, number, ts_ms))
         self.moment = LogMoment(FILE, number + 1, ts_ms)
-        header = _header(self._server_id, number + 1, ts_ms)
+        header = _build_header(self._server_id, number + 1, ts_ms)
         kept = {name: rows for name, rows in found.items() if name not in changed}
-        yield from self._publish(kept, header, whole=not more)
+        yield from self._publish_rows(kept, header, whole=not more)
         self.begun = self.inside = False
         self._number = number + STEP
         whole = [name for name, part in kept.items() if isinstance(part, LogPart) and part.whole]
-        self._following.bring(whole, self._number)
+        self._following.mark_brought(whole, self._number)
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
         if changed or self.outstanding:
             self.heard = True
             yield Boundary(header, FILE, number + STEP)
         else:
-            self._settled = self._following.proofs()
+            self._settled = self._following.list_proofs()
 
     def _is_due(self, timeout: float) -> bool:
         left = self._due - self._pace.seconds()
@@ -120,15 +122,19 @@ class OracleLog:
             self._pace.wait(min(left, timeout))
         return self._pace.seconds() >= self._due
 
-    def _publish(self, found: Found, header: TransactionHeader, *, whole: bool) -> Iterator[Change]:
+    def _publish_rows(
+        self, found: PolledLogs, header: TransactionHeader, *, whole: bool
+    ) -> Iterator[LogChange]:
         """Yield rows, counted over all tables; from the first of them on, and while a log has rows of before, something is outstanding."""
         first = 0
         for name, rows in found.items():
             changes = (
-                rows if isinstance(rows, TableStoppedError) else self._reader.changes(name, rows, whole=whole)
+                rows
+                if isinstance(rows, TableStoppedError)
+                else self._reader.build_changes(name, rows, whole=whole)
             )
             if isinstance(changes, OracleRows):
-                changes.place(header, first)
+                changes.set_position(header, first)
                 first += len(changes.changes)
                 self._taken.append(changes)
                 self.outstanding = True
@@ -140,8 +146,8 @@ class OracleLog:
     def unrecorded(self) -> bool:
         return self._following.unrecorded
 
-    def recorded(self) -> None:
-        self._following.record(self._noted)
+    def confirm_recorded(self) -> None:
+        self._following.confirm_proofs(self._noted)
 
     # --- what the loop asks and says
 
@@ -149,19 +155,19 @@ class OracleLog:
     def point(self) -> tuple[str, int]:
         return FILE, self._number
 
-    def ended(self, boundary: Boundary) -> None:
-        self._settled = self._following.proofs()
+    def record_transaction_end(self, boundary: Boundary) -> None:
+        self._settled = self._following.list_proofs()
 
-    def note(self, file: str, pos: int) -> None:
+    def keep_evidence(self, file: str, pos: int) -> None:
         self._noted = self._settled
 
-    def evidence(self) -> Evidence:
+    def find_evidence(self) -> Evidence:
         return Evidence(self._noted, None)
 
-    def counted(self, rows: int) -> None: ...
-    def uncaptured(self, rows: object) -> None: ...  # what has no event is not deleted
+    def record_position_count(self, rows: int) -> None: ...
+    def skip_uncaptured(self, rows: object) -> None: ...  # what has no event is not deleted
     def close(self) -> None: ...
 
 
-def _header(server_id: int, number: int, ts_ms: int) -> TransactionHeader:
+def _build_header(server_id: int, number: int, ts_ms: int) -> TransactionHeader:
     return TransactionHeader(FILE, number, ts_ms, server_id, None)

@@ -6,28 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from producer.errors import TableStoppedError
-from producer.sources.oracle.catalogue import Logged, followable, out_of_order, shared_with
+from producer.sources.oracle.catalogue import (
+    LoggedTable,
+    explain_shared_log,
+    explain_unordered_log,
+    is_followable,
+)
 from producer.sources.oracle.following import FollowedTable
-from producer.sources.oracle.segments import Segments, may_have_other_columns, rows_replaced
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.oracle.segments import TableSegments, explain_replaced_rows, may_have_other_columns
+from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
-from producer.stops import gone_remedy
-from producer.tables import TableName, dotted
-from schemas.findings import copy_again, seen_and_remedy
-from schemas.table.model import Table, same_definition
+from producer.stops import explain_dropped_remedy
+from producer.tables import TableName, format_table_name
+from schemas.findings import format_copy_remedy, split_at_remedy
+from schemas.table.model import Table, is_same_definition
 
 
-class Look(NamedTuple):
+class CatalogLook(NamedTuple):
     """`new`: tables to take up; `segments`: of tables that are there, with their logs; `surveyed`: those that may have changed.
 
-    `fresh`: a time shortly before the look, as `Segments.ddl` has it; `views`: refreshed from the logs of followed tables, by table; `several`:
+    `fresh`: a time shortly before the look, as `TableSegments.ddl` has it; `views`: refreshed from the logs of followed tables, by table; `several`:
     instances have the database open.
     """
 
     fresh: str
     new: Sequence[TableName]
-    segments: Mapping[TableName, Segments]
-    surveyed: Mapping[TableName, tuple[Surveyed, Logged | None]]
+    segments: Mapping[TableName, TableSegments]
+    surveyed: Mapping[TableName, tuple[ExaminedTable, LoggedTable | None]]
     views: Mapping[TableName, Sequence[str]]
     several: bool
 
@@ -39,7 +44,7 @@ class Altered(NamedTuple):
     verdict: StatementVerdict
 
 
-def looked_at_closely(table: FollowedTable, now: Segments | None) -> bool:
+def needs_close_look(table: FollowedTable, now: TableSegments | None) -> bool:
     """Tell whether the table may have changed: by its segments, or because it was not looked at yet.
 
     The time of its last DDL is in whole seconds, so that a second one may hide behind the first: as long as that may be, it is looked at
@@ -48,58 +53,67 @@ def looked_at_closely(table: FollowedTable, now: Segments | None) -> bool:
     return now is None or table.logged is None or table.again or now != table.segments
 
 
-def judged(
-    name: TableName, table: FollowedTable, look: Look, defined: Table | None
+def judge_followed_table(
+    name: TableName, table: FollowedTable, look: CatalogLook, defined: Table | None
 ) -> TableStoppedError | Altered | None:
     """Return what follows for a table; `table` is brought up to date unless it stops. `defined`: as the topic had it at the start."""
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
     if survey == MISSING:
-        reason = f"{dotted(name)} was captured and is gone (dropped or renamed, or the user may not see it any more)"
-        return TableStoppedError(frozenset([name]), "dropped", reason, gone_remedy(name))
-    if now is not None and (what := rows_replaced(table.segments, now)) is not None:
-        return _stop(name, "rows-replaced", f"{dotted(name)} {what}, which its log does not show")
-    if (unfit := _of_others(name, table, look, logged or table.logged)) is not None:
+        reason = f"{format_table_name(name)} was captured and is gone (dropped or renamed, or the user may not see it any more)"
+        return TableStoppedError(frozenset([name]), "dropped", reason, explain_dropped_remedy(name))
+    if now is not None and (what := explain_replaced_rows(table.segments, now)) is not None:
+        return _build_stop(
+            name, "rows-replaced", f"{format_table_name(name)} {what}, which its log does not show"
+        )
+    if (unfit := _find_sharing_stop(name, table, look, logged or table.logged)) is not None:
         return unfit
     if logged is None or now is None:
-        seen, remedy = seen_and_remedy(survey.reason or "" if survey is not None else "")
-        return _stop(name, "unfit", seen or f"the log of {dotted(name)} is gone", remedy)
+        seen, remedy = split_at_remedy(survey.reason or "" if survey is not None else "")
+        return _build_stop(name, "unfit", seen or f"the log of {format_table_name(name)} is gone", remedy)
     before, altered = table.logged, may_have_other_columns(table.segments, now)
     table.again = now.ddl >= look.fresh
     table.segments, table.logged = now, logged
     if before is None:
-        if altered or defined is None or not same_definition(defined, logged.table):
-            return _stop(name, "definition", f"{dotted(name)} was altered while it was not captured")
+        if altered or defined is None or not is_same_definition(defined, logged.table):
+            return _build_stop(
+                name, "definition", f"{format_table_name(name)} was altered while it was not captured"
+            )
         return None
-    if altered or not followable(before, logged):
-        reason = f"{dotted(name)} was altered, and which rows of its log are of before cannot be told"
-        return _stop(name, "definition", reason)
-    if same_definition(before.table, logged.table):
+    if altered or not is_followable(before, logged):
+        reason = (
+            f"{format_table_name(name)} was altered, and which rows of its log are of before cannot be told"
+        )
+        return _build_stop(name, "definition", reason)
+    if is_same_definition(before.table, logged.table):
         return None
     return Altered(
-        f"ALTER TABLE {dotted(name)}, seen in the catalogue", StatementVerdict(name, "kept", "changed")
+        f"ALTER TABLE {format_table_name(name)}, seen in the catalogue",
+        StatementVerdict(name, "kept", "changed"),
     )
 
 
-def _of_others(
-    name: TableName, table: FollowedTable, look: Look, logged: Logged | None
+def _find_sharing_stop(
+    name: TableName, table: FollowedTable, look: CatalogLook, logged: LoggedTable | None
 ) -> TableStoppedError | None:
     """Return the stop of a table whose log is not rowlock's alone, or whose rows cannot be put in order, or may be published already."""
     if views := look.views.get(name):
-        return _stop(name, "log", f"{dotted(name)}: {shared_with(views)}", "drop them")
+        return _build_stop(
+            name, "log", f"{format_table_name(name)}: {explain_shared_log(views)}", "drop them"
+        )
     if look.several and logged is not None and not logged.by_commit:
-        reason = f"{dotted(name)}: {out_of_order(logged.log[1])}"
-        return _stop(name, "log", reason, f"{logged.wanted_by_commit} in its place")
+        reason = f"{format_table_name(name)}: {explain_unordered_log(logged.log[1])}"
+        return _build_stop(name, "log", reason, f"{logged.wanted_by_commit} in its place")
     if table.unsure:
         reason = (
-            f"events of {dotted(name)} that capture wrote before it ended are gone from its topic (retention), and rows of its log may stand in them: "
+            f"events of {format_table_name(name)} that capture wrote before it ended are gone from its topic (retention), and rows of its log may stand in them: "
             "they would be published twice"
         )
-        return _stop(name, "log", reason)
+        return _build_stop(name, "log", reason)
     return None
 
 
-def _stop(name: TableName, cause: str, reason: str, remedy: str = "") -> TableStoppedError:
+def _build_stop(name: TableName, cause: str, reason: str, remedy: str = "") -> TableStoppedError:
     """`remedy`: what to do before the table is copied."""
-    again = copy_again(*name)
+    again = format_copy_remedy(*name)
     return TableStoppedError(frozenset([name]), cause, reason, f"{remedy}, then {again}" if remedy else again)

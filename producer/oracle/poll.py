@@ -8,44 +8,44 @@ from typing import NamedTuple
 
 from producer.errors import SourceRefusedError, TableStoppedError
 from producer.oracle.catalog import OracleCatalog
-from producer.oracle.look import Look, judged, looked_at_closely
+from producer.oracle.look import CatalogLook, judge_followed_table, needs_close_look
 from producer.oracle.rows import OracleRows
 from producer.oracle.session import OracleSession
-from producer.source import Change, Published
+from producer.source import LogChange, PublishedRows
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import Logged
-from producer.sources.oracle.following import Following
+from producer.sources.oracle.catalogue import LoggedTable
+from producer.sources.oracle.following import FollowedTables
 from producer.sources.oracle.forms import (
-    bound_key,
-    expressions,
-    key_binds,
-    key_of,
-    log_expressions,
-    log_row_of,
-    row_of,
+    bind_key,
+    list_column_expressions,
+    list_key_binds,
+    list_log_expressions,
+    make_key_extractor,
+    make_log_row_converter,
+    make_row_converter,
 )
 from producer.sources.oracle.mlog import (
     LogBrokenError,
     LoggedChange,
     LogPlace,
     LogRow,
-    coalesced,
-    deleted_last,
-    read,
-    twice,
+    find_published_row,
+    list_finally_deleted_keys,
+    merge_log_rows,
+    parse_log_rows,
     with_current,
     with_kept,
 )
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
-from producer.tables import TableName, dotted
-from schemas.findings import copy_again, seen_and_remedy
+from producer.tables import TableName, format_table_name
+from schemas.findings import format_copy_remedy, split_at_remedy
 from schemas.table.model import Key, Row
 
 MOST_HELD = 50
 """Polls in which rows of a log may lack their commit SCN."""
-KEYS = 200
+MAX_KEYS_PER_SELECT = 200
 """Rows of a table that are read by their keys at once, and rows of a log that a poll reads where its table has LOBs."""
 
 
@@ -59,173 +59,183 @@ class LogPart(NamedTuple):
     kept: Mapping[Key, Row] = MappingProxyType({})
 
 
-Found = dict[TableName, LogPart | TableStoppedError]
+PolledLogs = dict[TableName, LogPart | TableStoppedError]
 
 
 class LogReader:
     """`most`: rows of a table's log that are read at once."""
 
-    def __init__(self, session: OracleSession, following: Following, most: int) -> None:
+    def __init__(self, session: OracleSession, following: FollowedTables, most: int) -> None:
         self._session, self._following, self._most = session, following, most
 
-    def logged(self) -> tuple[Found, bool]:
+    def read_logs(self) -> tuple[PolledLogs, bool]:
         """Return what the logs hold, and whether one of them may hold more. One that cannot be read stops its table."""
-        found: Found = {}
+        found: PolledLogs = {}
         more = False
-        for name, logged in self._following.known():
+        for name, logged in self._following.list_readable_tables():
             if not self._following.captured(*name) or not self._following.tables[name].recorded:
                 continue
-            most = min(self._most, KEYS) if logged.unlogged else self._most
-            statement = sql.log_rows(logged.log, log_expressions(logged), logged.extra, most)
+            most = min(self._most, MAX_KEYS_PER_SELECT) if logged.unlogged else self._most
+            statement = sql.select_log_rows(logged.log, list_log_expressions(logged), logged.extra, most)
             try:
-                raw = self._session.rows(*statement)
-                rows = list(map(log_row_of(logged), raw))
-                if self._waits(name, logged, rows):
+                raw = self._session.fetch_rows(*statement)
+                rows = list(map(make_log_row_converter(logged), raw))
+                if self._must_wait(name, logged, rows):
                     continue
-                found[name] = self._part(logged, rows, whole=len(rows) < most)
+                found[name] = self._build_part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
                 found[name] = TableStoppedError(
-                    frozenset([name]), "log", *seen_and_remedy(f"{dotted(name)}: {error}")
+                    frozenset([name]), "log", *split_at_remedy(f"{format_table_name(name)}: {error}")
                 )
             except (ValueError, ArithmeticError) as error:
-                reason = (
-                    f"a value in {dotted(logged.log)}, the log of {dotted(name)}, cannot be read ({error})"
-                )
-                found[name] = TableStoppedError(frozenset([name]), "value", reason, copy_again(*name))
+                reason = f"a value in {format_table_name(logged.log)}, the log of {format_table_name(name)}, cannot be read ({error})"
+                found[name] = TableStoppedError(frozenset([name]), "value", reason, format_copy_remedy(*name))
             else:
                 more = more or len(raw) >= most
         return found, more
 
-    def _waits(self, name: TableName, logged: Logged, rows: list[LogRow]) -> bool:
+    def _must_wait(self, name: TableName, logged: LoggedTable, rows: list[LogRow]) -> bool:
         """Tell whether a log has rows whose place among the others is not known yet: then none of it is read. Raises SourceRefusedError."""
         table = self._following.tables[name]
         waits = logged.by_commit and any(not row.scn for row in rows)
         table.held = table.held + 1 if waits else 0
         if table.held > MOST_HELD:
             raise SourceRefusedError(
-                f"ALL_SUMMAP has no commit SCN for rows of {dotted(logged.log)}, and no other thing puts them in order: let the user read it, "
-                f"end what purges it, and {copy_again(*name)}"
+                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and no other thing puts them in order: let the user read it, "
+                f"end what purges it, and {format_copy_remedy(*name)}"
             )
         return waits
 
-    def _part(self, logged: Logged, rows: list[LogRow], *, whole: bool) -> LogPart:
+    def _build_part(self, logged: LoggedTable, rows: list[LogRow], *, whole: bool) -> LogPart:
         """Return rows of a log with those of the table that they need: all, where the log does not have all columns, and those that may
         be there though they are deleted. (A log with keys only never says that a row is gone.)
 
         They are read behind the log, so each is as the log says, or newer. What has made it newer is in the log by now.
         """
-        key = key_of(logged)
-        gone = [] if logged.keys_only else deleted_last(rows, key)
+        key = make_key_extractor(logged)
+        gone = [] if logged.keys_only else list_finally_deleted_keys(rows, key)
         asked = dict.fromkeys(key(row.image) for row in rows) if logged.unlogged else gone
-        current = self._current(logged, list(asked))
-        kept = self._kept(logged, rows, {here: current[here] for here in gone if here in current})
+        current = self._read_current_rows(logged, list(asked))
+        kept = self._keep_unchanged_rows(
+            logged, rows, {here: current[here] for here in gone if here in current}
+        )
         return LogPart(rows, current, whole, kept)
 
-    def _current(self, logged: Logged, keys: list[Key]) -> dict[Key, Row]:
+    def _read_current_rows(self, logged: LoggedTable, keys: list[Key]) -> dict[Key, Row]:
         """Return the rows of the table that have these keys, as they are now."""
-        key, found = key_of(logged), dict[Key, Row]()
+        key, found = make_key_extractor(logged), dict[Key, Row]()
         name = (logged.table.db, logged.table.name)
-        for at in range(0, len(keys), KEYS):
-            some = keys[at : at + KEYS]
-            statement = sql.with_keys(name, expressions(logged), key_binds(logged), len(some))
-            raw = self._session.rows(statement, [value for each in some for value in bound_key(logged, each)])
-            found |= {key(row): row for row in map(row_of(logged), raw)}
+        for at in range(0, len(keys), MAX_KEYS_PER_SELECT):
+            some = keys[at : at + MAX_KEYS_PER_SELECT]
+            statement = sql.select_rows_by_keys(
+                name, list_column_expressions(logged), list_key_binds(logged), len(some)
+            )
+            raw = self._session.fetch_rows(
+                statement, [value for each in some for value in bind_key(logged, each)]
+            )
+            found |= {key(row): row for row in map(make_row_converter(logged), raw)}
         return found
 
-    def _kept(self, logged: Logged, rows: list[LogRow], there: dict[Key, Row]) -> dict[Key, Row]:
+    def _keep_unchanged_rows(
+        self, logged: LoggedTable, rows: list[LogRow], there: dict[Key, Row]
+    ) -> dict[Key, Row]:
         """Return those of the rows of which the log has nothing behind `rows`. What it has of others comes, and says what they are: they
         may be newer than that. The log is read behind the table here."""
-        key, read_ = key_of(logged), {LogPlace(row.rowid, row.sequence) for row in rows}
+        key, read_ = make_key_extractor(logged), {LogPlace(row.rowid, row.sequence) for row in rows}
         found = dict(there)
-        for at in range(0, len(there), KEYS):
-            some = list(there)[at : at + KEYS]
-            statement = sql.log_rows_with_keys(
-                logged.log, log_expressions(logged), key_binds(logged), len(some)
+        for at in range(0, len(there), MAX_KEYS_PER_SELECT):
+            some = list(there)[at : at + MAX_KEYS_PER_SELECT]
+            statement = sql.select_log_rows_by_keys(
+                logged.log, list_log_expressions(logged), list_key_binds(logged), len(some)
             )
-            raw = self._session.rows(statement, [value for each in some for value in bound_key(logged, each)])
-            for row in map(log_row_of(logged), raw):
+            raw = self._session.fetch_rows(
+                statement, [value for each in some for value in bind_key(logged, each)]
+            )
+            for row in map(make_log_row_converter(logged), raw):
                 if LogPlace(row.rowid, row.sequence) not in read_:
                     found.pop(key(row.image), None)
         return found
 
-    def changes(
+    def build_changes(
         self, name: TableName, part: LogPart, *, whole: bool
     ) -> OracleRows | TableStoppedError | None:
         """Return what rows of a log say. `whole`: they are all that it holds."""
         followed = self._following.tables.get(name)
         if followed is None or followed.logged is None:
             return None
-        again = twice(part.rows, self._following.published.get(name, frozenset()))
+        again = find_published_row(part.rows, self._following.published.get(name, frozenset()))
         try:
             if again is not None:
                 raise LogBrokenError(
                     f"SEQUENCE$$ {again.sequence} is published, and is there under another ROWID: the log was moved"
                 )
-            changes = _said(followed.logged, part, whole=whole)
+            changes = _build_logged_changes(followed.logged, part, whole=whole)
         except LogBrokenError as error:
-            log = dotted(followed.logged.log)
-            reason = f"{log}, the log of {dotted(name)}, cannot be read on: {error}"
-            return TableStoppedError(frozenset([name]), "log", reason, copy_again(*name))
+            log = format_table_name(followed.logged.log)
+            reason = f"{log}, the log of {format_table_name(name)}, cannot be read on: {error}"
+            return TableStoppedError(frozenset([name]), "log", reason, format_copy_remedy(*name))
         return OracleRows(followed.logged.table, changes) if changes else None
 
 
-def _said(logged: Logged, part: LogPart, *, whole: bool) -> list[LoggedChange]:
+def _build_logged_changes(logged: LoggedTable, part: LogPart, *, whole: bool) -> list[LoggedChange]:
     """Return the changes, the rows of the table put in where the log does not have them. Raises LogBrokenError."""
     if logged.keys_only:
-        return coalesced(part.rows, part.current, key_of(logged))
-    changes = read(part.rows, key_of(logged), whole=whole).changes
+        return merge_log_rows(part.rows, part.current, make_key_extractor(logged))
+    changes = parse_log_rows(part.rows, make_key_extractor(logged), whole=whole).changes
     if logged.unlogged:
         unlogged = {i for i, column in enumerate(logged.columns) if column.name in logged.unlogged}
-        changes = with_current(changes, part.current, key_of(logged), unlogged)
-    return with_kept(changes, part.kept, key_of(logged))
+        changes = with_current(changes, part.current, make_key_extractor(logged), unlogged)
+    return with_kept(changes, part.kept, make_key_extractor(logged))
 
 
-class Looks:
+class CatalogWatcher:
     """`published`: what topics had when capture began."""
 
-    def __init__(self, catalog: OracleCatalog, following: Following, published: Published) -> None:
+    def __init__(self, catalog: OracleCatalog, following: FollowedTables, published: PublishedRows) -> None:
         self._catalog, self._following, self._published = catalog, following, published
 
-    def look(self, fresh: str) -> Look:
+    def examine_catalog(self, fresh: str) -> CatalogLook:
         """See what has become of the followed tables, and which are to be taken up. After this the rows read before are judged."""
-        logs, followed = self._catalog.logs(), self._following.tables
+        logs, followed = self._catalog.list_logs(), self._following.tables
         new = [name for name in logs if name not in followed and self._following.captured(*name)]
-        segments = self._catalog.segments([*followed, *new], logs)
-        views = self._catalog.views(followed)
+        segments = self._catalog.read_segments([*followed, *new], logs)
+        views = self._catalog.list_refreshed_views(followed)
         by_number = [
             each.logged for each in followed.values() if each.logged is None or not each.logged.by_commit
         ]
-        several = bool(by_number) and self._catalog.instances() > 1
-        close = [name for name, table in followed.items() if looked_at_closely(table, segments.get(name))]
-        surveyed = self._catalog.survey(close) if close else {}
-        return Look(fresh, new, segments, surveyed, views, several)
+        several = bool(by_number) and self._catalog.count_instances() > 1
+        close = [name for name, table in followed.items() if needs_close_look(table, segments.get(name))]
+        surveyed = self._catalog.examine_tables(close) if close else {}
+        return CatalogLook(fresh, new, segments, surveyed, views, several)
 
-    def statements(self, look: Look, header: TransactionHeader) -> Generator[Change, None, set[TableName]]:
+    def yield_statements(
+        self, look: CatalogLook, header: TransactionHeader
+    ) -> Generator[LogChange, None, set[TableName]]:
         """Yield what has happened to tables otherwise than by DML; returns those of which nothing is published in this poll."""
         changed: set[TableName] = set()
         for name, table in list(self._following.tables.items()):
             if not self._following.captured(*name):
-                self._following.drop(name)
+                self._following.drop_table(name)
                 continue
-            found = judged(name, table, look, self._published.tables.get(name))
+            found = judge_followed_table(name, table, look, self._published.tables.get(name))
             if found is None:
                 continue
             changed.add(name)
             if isinstance(found, TableStoppedError):
-                self._following.drop(name)
+                self._following.drop_table(name)
                 yield found
             else:
                 statement = TableDdl("alter", (name,))
                 yield Barrier(header, statement, found.sql, 0, start=header.pos, verdicts=(found.verdict,))
         for name in sorted(look.new):
             changed.add(name)
-            yield _first_seen(name, header)
+            yield _build_first_barrier(name, header)
         return changed
 
 
-def _first_seen(name: TableName, header: TransactionHeader) -> Barrier:
+def _build_first_barrier(name: TableName, header: TransactionHeader) -> Barrier:
     """Of a table that is captured already nobody knows what has happened to it since."""
     return Barrier(
-        header, TableDdl("create", (name,)), f"{dotted(name)} is seen for the first time by this process", 0, start=header.pos,
+        header, TableDdl("create", (name,)), f"{format_table_name(name)} is seen for the first time by this process", 0, start=header.pos,
         verdicts=(StatementVerdict(name, "unknown", "changed"),),
     )  # fmt: skip

@@ -8,67 +8,67 @@ from producer.errors import TableStoppedError
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.rows import OracleRows
 from producer.oracle.session import OracleSession
-from producer.source import Published
+from producer.source import PublishedRows
 from producer.sources.oracle import sql
-from producer.sources.oracle.following import Following
-from producer.sources.oracle.mlog import LogPlace, purge_plan
-from producer.tables import TableName, dotted
-from schemas.findings import copy_again
+from producer.sources.oracle.following import FollowedTables
+from producer.sources.oracle.mlog import LogPlace, plan_purge
+from producer.tables import TableName, format_table_name
+from schemas.findings import format_copy_remedy
 
 _AT_ONCE = 1000
 """Rows of a statement, and of a transaction."""
 
 
-class Purger:
-    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: Following) -> None:
+class LogPurger:
+    def __init__(self, session: OracleSession, catalog: OracleCatalog, following: FollowedTables) -> None:
         self._session, self._catalog, self._following = session, catalog, following
 
-    def published(self, published: Published) -> None:
+    def purge_published(self, published: PublishedRows) -> None:
         """Delete what topics had when capture began, and remember it. A process before may have deleted some of it.
 
         A table that has stopped keeps its log as it is: another consumer may want it. Of one whose topic has lost events nobody can tell
         which rows of its log stand in them, so it is not to go on, unless the log has none.
         """
-        logs = self._catalog.logs() if published.rows or published.cut else {}
+        logs = self._catalog.list_logs() if published.rows or published.cut else {}
         for name, rows in published.rows.items():
             places = [LogPlace(*row) for row in rows]
             self._following.published[name] = frozenset(place.sequence for place in places)
             if name in logs and self._following.captured(*name):
-                self._delete(logs[name].log, places)
+                self._delete_rows(logs[name].log, places)
         for name in published.cut:
             table = self._following.tables.get(name)
             if table is not None and name in logs:
-                table.unsure = bool(self._session.rows(*sql.log_places(logs[name].log, 1)))
+                table.unsure = bool(self._session.fetch_rows(*sql.select_log_places(logs[name].log, 1)))
 
-    def taken(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
+    def purge_polled(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
         """Delete what a poll has published. Yield the stops of tables of which rows were gone."""
         for rows in taken:
-            logged, places = self._following.now(rows.table), rows.places
+            logged, places = self._following.get_captured_table(rows.table), rows.places
             if logged is None or not places:
                 continue
-            deleted = self._delete(logged.log, places)
+            deleted = self._delete_rows(logged.log, places)
             if deleted != len(places):
-                yield _gone(rows.table, logged.log, len(places), len(places) - deleted)
+                yield _build_deleted_rows_stop(rows.table, logged.log, len(places), len(places) - deleted)
 
-    def old(self) -> None:
+    def purge_old_rows(self) -> None:
         """Delete what tables had in their logs before they were taken up."""
         for table in self._following.tables.values():
             if table.old and table.logged is not None:
-                self._delete(table.logged.log, table.old)
+                self._delete_rows(table.logged.log, table.old)
                 table.old, table.settled = frozenset(), True
 
-    def _delete(self, log: TableName, places: Collection[LogPlace]) -> int:
+    def _delete_rows(self, log: TableName, places: Collection[LogPlace]) -> int:
         statement = sql.delete_places(log)
         return sum(
-            self._session.change_many(statement, batch) for batch in purge_plan(list(places), _AT_ONCE)
+            self._session.change_many(statement, batch) for batch in plan_purge(list(places), _AT_ONCE)
         )
 
 
-def _gone(name: TableName, log: TableName, published: int, gone: int) -> TableStoppedError:
+def _build_deleted_rows_stop(name: TableName, log: TableName, published: int, gone: int) -> TableStoppedError:
     """Return the stop of a table: whoever deleted these rows may have deleted unread ones, too."""
     return TableStoppedError(
         frozenset([name]), "log",
-        f"of {published} rows of {dotted(log)}, the log of {dotted(name)}, that capture has published, {gone} were gone or moved when it deleted "
+        f"of {published} rows of {format_table_name(log)}, the log of {format_table_name(name)}, that capture has published, {gone} were gone or moved when it deleted "
         "them: something else purges or moves the log, and may have taken rows that nobody has read",
-        f"end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and {copy_again(*name)}",
+        f"end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and {format_copy_remedy(*name)}",
     )  # fmt: skip

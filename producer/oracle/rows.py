@@ -12,12 +12,12 @@ from producer.decoders.context import SourceContext, TransactionContext
 from producer.sources.changes import TransactionHeader
 from producer.sources.oracle.mlog import LoggedChange, LogPlace
 from producer.tables import TableName, TableState
-from schemas.table.model import Key, Row, Table, same_definition
-from schemas.wire.codec import encode_event
-from schemas.wire.event import ENVELOPE_VERSION, Event, LogRows, Source, Transaction
+from schemas.table.model import Key, Row, Table, is_same_definition
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import ENVELOPE_VERSION, EventEnvelope, LogRows, Source, Transaction
 from schemas.wire.position import Position
 
-Records = list[tuple[bytes, bytes]]
+EncodedRecords = list[tuple[bytes, bytes]]
 FILE = "mlog.0"
 """All places of the log are in one file."""
 _NOWHERE = TransactionHeader(FILE, 0, 0, 0, None)
@@ -34,7 +34,7 @@ class OracleRows:
         self._tail: Position | None = None
         self.published = 0
 
-    def place(self, header: TransactionHeader, first: int) -> None:
+    def set_position(self, header: TransactionHeader, first: int) -> None:
         """Say where they stand: in which poll, and the ordinal of the first one in it."""
         self._header, self._first = header, first
 
@@ -51,25 +51,27 @@ class OracleRows:
         """The rows of the log that the topic has now."""
         return [place for change in self.changes[: self.published] for place in change.places]
 
-    def encode(self, table: TableState, source: SourceContext, transaction: TransactionContext) -> Records:
-        if not same_definition(table.table, self.definition):
+    def encode_rows(
+        self, table: TableState, source: SourceContext, transaction: TransactionContext
+    ) -> EncodedRecords:
+        if not is_same_definition(table.table, self.definition):
             raise DefinitionMismatch(f"rows of {'.'.join(self.table)} were read under another definition")
         self._tail = table.topic.tail.last
         records = [
-            self._event(change, self._first + i, table, source, transaction)
+            self._encode_event(change, self._first + i, table, source, transaction)
             for i, change in enumerate(self.changes)
         ]
         self.published = len(records)
         return records
 
-    def _event(
+    def _encode_event(
         self, change: LoggedChange, row: int, table: TableState, source: SourceContext, at: TransactionContext
     ) -> tuple[bytes, bytes]:
         names, tail = self.definition.column_names, table.topic.tail
         at.total_order += 1
         position = (source.epoch, at.file_number, at.pos, row)
-        event = Event(
-            op=change.op, before=_image(names, change.before), after=_image(names, change.after),
+        event = EventEnvelope(
+            op=change.op, before=_build_image(names, change.before), after=_build_image(names, change.after),
             source=Source(
                 version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms, snapshot="false",
                 db=self.table[0], table=self.table[1], server_id=at.server_id, gtid=None, file=at.file, pos=at.pos,
@@ -79,17 +81,19 @@ class OracleRows:
             log=LogRows(rows=tuple((rowid, sequence) for rowid, sequence in change.places), xid=change.xid),
         )  # fmt: skip
         tail.last = position
-        (key,) = _keys(self.definition, [change.after if change.after is not None else change.before])
-        return msgspec.json.encode(dict(zip(self.definition.key.columns, key, strict=True))), encode_event(
-            event
+        (key,) = _list_image_keys(
+            self.definition, [change.after if change.after is not None else change.before]
         )
+        return msgspec.json.encode(
+            dict(zip(self.definition.key.columns, key, strict=True))
+        ), encode_event_value(event)
 
-    def forget(
+    def withdraw_rows(
         self,
         table: TableState,
         source: SourceContext,
         transaction: TransactionContext,
-        records: Records,
+        records: EncodedRecords,
         keep: int,
     ) -> None:
         taken_back = len(records) - keep
@@ -100,15 +104,15 @@ class OracleRows:
             last = (source.epoch, transaction.file_number, transaction.pos, self._first + keep - 1)
             table.topic.tail.last = last if keep else self._tail
 
-    def keys(self, _table: TableState, _source: SourceContext) -> Sequence[Key]:
+    def list_keys(self, _table: TableState, _source: SourceContext) -> Sequence[Key]:
         images = [image for change in self.changes for image in (change.before, change.after)]
-        return _keys(self.definition, images)
+        return _list_image_keys(self.definition, images)
 
 
-def _image(names: tuple[str, ...], row: Row | None) -> dict[str, Any] | None:
+def _build_image(names: tuple[str, ...], row: Row | None) -> dict[str, Any] | None:
     return None if row is None else dict(zip(names, row, strict=True))
 
 
-def _keys(table: Table, images: Sequence[Row | None]) -> list[Key]:
-    columns = table.indexes_of(table.key.columns)
+def _list_image_keys(table: Table, images: Sequence[Row | None]) -> list[Key]:
+    columns = table.find_ordinals(table.key.columns)
     return [tuple(image[i] for i in columns) for image in images if image is not None]

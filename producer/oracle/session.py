@@ -12,7 +12,7 @@ from producer.errors import CaptureError, SourceRefusedError, TransientSourceErr
 from schemas.config.model import SourceConfig
 from schemas.errors import ServerConnectError
 
-Rows = list[tuple[Any, ...]]
+ResultRows = list[tuple[Any, ...]]
 
 ALTERED = 904
 """A column is not there."""
@@ -24,14 +24,14 @@ _REFUSED = {
 """Numbers of ORA- errors that no retry heals, and what to do."""
 
 
-class Driver(NamedTuple):
+class OracleDriver(NamedTuple):
     """`connect`: opens a DB-API connection, without autocommit (raises ServerConnectError); `errors`: the root of what the driver raises."""
 
     connect: Callable[[], Any]
     errors: type[Exception]
 
 
-def oracle_driver(source: SourceConfig) -> Driver:
+def load_oracle_driver(source: SourceConfig) -> OracleDriver:
     """Return python-oracledb, set as the source says. Raises SourceRefusedError where it is not installed."""
     try:
         oracledb = import_module("oracledb")
@@ -40,19 +40,19 @@ def oracle_driver(source: SourceConfig) -> Driver:
         raise SourceRefusedError(
             f"a source of type oracle needs the package oracledb, and {error}: pip install 'oracledb>=2.0'"
         ) from error
-    return Driver(lambda: opening(source), oracledb.Error)
+    return OracleDriver(lambda: opening(source), oracledb.Error)
 
 
-def error_number(error: BaseException) -> int:
+def parse_error_number(error: BaseException) -> int:
     """Return the number of an ORA- error; 0: it has none."""
     first = error.args[0] if error.args else None
     number = getattr(first, "code", 0)
     return number if isinstance(number, int) else 0
 
 
-def source_error(error: Exception) -> CaptureError:
+def translate_oracle_error(error: Exception) -> CaptureError:
     """Return what an error of the driver means."""
-    remedy = _REFUSED.get(error_number(error))
+    remedy = _REFUSED.get(parse_error_number(error))
     if remedy is not None:
         return SourceRefusedError(f"Oracle refuses: {error}: {remedy}")
     return TransientSourceError(f"Oracle cannot be asked just now: {error}")
@@ -61,7 +61,7 @@ def source_error(error: Exception) -> CaptureError:
 class OracleSession:
     """One connection, opened when it is needed, and again when it was lost. All methods raise TransientSourceError, SourceRefusedError."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: OracleDriver) -> None:
         self._driver = driver
         self._connection: Any = None
 
@@ -71,9 +71,9 @@ class OracleSession:
                 self._connection.close()
             self._connection = None
 
-    def rows(self, sql: str, binds: Sequence[object] = ()) -> Rows:
+    def fetch_rows(self, sql: str, binds: Sequence[object] = ()) -> ResultRows:
         """Return the rows of a SELECT, of what is committed when it begins."""
-        with self._asked() as connection, contextlib.closing(connection.cursor()) as cursor:
+        with self._open_connection() as connection, contextlib.closing(connection.cursor()) as cursor:
             cursor.execute(sql, list(binds))
             found = [tuple(row) for row in cursor.fetchall()]
             connection.rollback()
@@ -81,14 +81,14 @@ class OracleSession:
 
     def change_many(self, sql: str, binds: Sequence[Sequence[object]]) -> int:
         """Run a statement once for each of `binds`, in a transaction; returns how many rows it changed."""
-        with self._asked() as connection, contextlib.closing(connection.cursor()) as cursor:
+        with self._open_connection() as connection, contextlib.closing(connection.cursor()) as cursor:
             cursor.executemany(sql, [list(each) for each in binds])
             changed = int(cursor.rowcount)
             connection.commit()
             return changed
 
     @contextmanager
-    def _asked(self) -> Iterator[Any]:
+    def _open_connection(self) -> Iterator[Any]:
         """Give the connection. After an error it is another one: nothing is known of what became of a transaction."""
         try:
             if self._connection is None:
@@ -99,4 +99,4 @@ class OracleSession:
             raise kind(str(error)) from error
         except self._driver.errors as error:
             self.close()
-            raise source_error(error) from error
+            raise translate_oracle_error(error) from error

@@ -9,21 +9,21 @@ from producer.decoders.context import SourceContext
 from producer.errors import SourceRefusedError
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.checks import check_oracle, require_oracle
-from producer.oracle.chunks import ChunksBehindTheLog, OracleChunks
+from producer.oracle.chunks import OracleChunkQueue, OracleChunkReader
 from producer.oracle.definitions import OracleDefinitions
 from producer.oracle.log import OracleLog, PollPace
 from producer.oracle.rows import FILE
-from producer.oracle.session import Driver, OracleSession, oracle_driver
-from producer.resume.positions import check_server
-from producer.snapshot.reader import BackgroundReader
-from producer.source import ChunkQueue, SourceCheck, SourceDatabase
+from producer.oracle.session import OracleDriver, OracleSession, load_oracle_driver
+from producer.resume.positions import require_recorded_server
+from producer.snapshot.reader import BackgroundChunkReader
+from producer.source import ChunkQueue, SourceCheckResult, SourceDatabase
 from producer.sources.changes import LogStart
-from producer.sources.oracle.following import Following
-from producer.sources.survey import Surveyed
+from producer.sources.oracle.following import FollowedTables
+from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
 from schemas.findings import START_OVER
-from schemas.table.names import EXACT, Names
+from schemas.table.names import EXACT, NameRules
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
 
@@ -35,16 +35,16 @@ _NO_END = 1 << 53
 class OracleTables:
     """`SourceTables`. Names are compared as they are: Oracle keeps them in upper case unless they were quoted."""
 
-    names: Names = EXACT
+    names: NameRules = EXACT
 
     def __init__(self, catalog: OracleCatalog) -> None:
         self._catalog = catalog
 
-    def table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        return self._catalog.table_names(patterns)
+    def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
+        return self._catalog.list_table_names(patterns)
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
-        return {name: found for name, (found, _) in self._catalog.survey(names).items()}
+    def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
+        return {name: found for name, (found, _) in self._catalog.examine_tables(names).items()}
 
 
 class OracleSource:
@@ -52,26 +52,26 @@ class OracleSource:
 
     connector = "oracle"
 
-    def __init__(self, source: SourceConfig, name: str, driver: Driver, pace: PollPace) -> None:
+    def __init__(self, source: SourceConfig, name: str, driver: OracleDriver, pace: PollPace) -> None:
         self._source, self._place, self._driver, self._pace = source, f"source {name}", driver, pace
         self._session = OracleSession(driver)
         self._catalog = OracleCatalog(self._session)
-        self._following = Following()
+        self._following = FollowedTables()
         self._log: OracleLog | None = None
         self.tables = OracleTables(self._catalog)
         self.definitions = OracleDefinitions(self._session, self._catalog, self._following, pace.wait)
 
     # --- checks
 
-    def check(self) -> SourceCheck:
+    def check_source(self) -> SourceCheckResult:
         return check_oracle(self._session, self._catalog, self._place, self._source.user, self._source.tables)
 
-    def require(self) -> None:
+    def require_usable(self) -> None:
         require_oracle(self._catalog, self._place, self._source.user)
 
     # --- a stretch of capture
 
-    def begin(self, beat: Callable[[], None]) -> None:
+    def open_source(self, beat: Callable[[], None]) -> None:
         """Follow the tables of the stretch before by what the record says of them."""
         self._following.tables.clear()
         self._following.published.clear()
@@ -82,17 +82,17 @@ class OracleSource:
 
     # --- identity, and the log
 
-    def beginning(self) -> LogStart:
-        return LogStart(FILE, _FIRST, self._catalog.identity(), ())
+    def find_log_end(self) -> LogStart:
+        return LogStart(FILE, _FIRST, self._catalog.read_identity(), ())
 
-    def resumed(self, stored: StoredPosition) -> LogStart:
-        now = self._catalog.identity()
-        check_server(stored, now)
+    def resume_log(self, stored: StoredPosition) -> LogStart:
+        now = self._catalog.read_identity()
+        require_recorded_server(stored, now)
         if stored.file != FILE:
             raise SourceRefusedError(
                 f"the source was captured as another kind of database (it stands in {stored.file}): {START_OVER}"
             )
-        self._following.restore(stored.proof)
+        self._following.restore_tables(stored.proof)
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool]) -> OracleLog:
@@ -104,18 +104,18 @@ class OracleSource:
     def log_end(self) -> tuple[str, int] | None:
         return FILE, _NO_END
 
-    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+    def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         return SourceContext(connector=self.connector, name=name, epoch=epoch, gen=gen)
 
     # --- tables
 
-    def without_transactions(self, name: TableName) -> str | None:
+    def find_nontransactional_engine(self, name: TableName) -> str | None:
         return None  # a table without them is not there
 
-    def rows_about(self, name: TableName) -> int | None:
-        return self._catalog.rows_about(name)
+    def estimate_rows(self, name: TableName) -> int | None:
+        return self._catalog.estimate_rows(name)
 
-    def reaches(self, objects_changed: Callable[[], LogPoint]) -> Any:
+    def make_impact_finder(self, objects_changed: Callable[[], LogPoint]) -> Any:
         return None  # nobody asks: what a look finds says what it does
 
     # --- snapshots
@@ -124,17 +124,17 @@ class OracleSource:
         log = self._log
         if log is None:
             raise ValueError("chunks are read beside a log")
-        chunks = OracleChunks(
+        chunks = OracleChunkReader(
             OracleSession(self._driver), self._following, lambda: log.point[1], lambda: log.begun_poll
         )
-        return ChunksBehindTheLog(self.background(chunks), self._following.brought)
+        return OracleChunkQueue(self.make_chunk_queue(chunks), self._following.get_brought_poll)
 
-    def background(self, chunks: OracleChunks) -> ChunkQueue:
+    def make_chunk_queue(self, chunks: OracleChunkReader) -> ChunkQueue:
         """Return what reads chunks beside the loop."""
-        return BackgroundReader(chunks)
+        return BackgroundChunkReader(chunks)
 
 
-def oracle_source(config: Config, name: str) -> SourceDatabase:
+def make_oracle_source(config: Config, name: str) -> SourceDatabase:
     """Return the source `name` of the configuration; it connects when it is asked."""
     source = config.sources[name]
-    return OracleSource(source, name, oracle_driver(source), PollPace())
+    return OracleSource(source, name, load_oracle_driver(source), PollPace())

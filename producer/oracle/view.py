@@ -6,13 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from producer.errors import SourceRefusedError
 from producer.oracle.catalog import OracleCatalog
-from producer.oracle.session import Driver, OracleSession, oracle_driver
+from producer.oracle.session import OracleDriver, OracleSession, load_oracle_driver
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import Logged, MlogOptions
-from producer.sources.oracle.forms import bound_key, expressions, key_binds, row_of
-from producer.sources.oracle.mlog import whole_poll_between
-from producer.sources.survey import Surveyed
-from producer.tables import TableName, dotted
+from producer.sources.oracle.catalogue import LoggedTable, MlogOptions
+from producer.sources.oracle.forms import (
+    bind_key,
+    list_column_expressions,
+    list_key_binds,
+    make_row_converter,
+)
+from producer.sources.oracle.mlog import has_whole_poll_between
+from producer.sources.survey import ExaminedTable
+from producer.tables import TableName, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.table.model import Key, Row, Table
 
@@ -22,97 +27,106 @@ _KEYS = 200
 """Keys of one statement."""
 
 
-class OracleView:
+class OracleSourceView:
     """Definitions are read once: they are those of one look of a person."""
 
-    def __init__(self, source: SourceConfig, driver: Driver) -> None:
+    def __init__(self, source: SourceConfig, driver: OracleDriver) -> None:
         self._source = source
         self._session = OracleSession(driver)
         self._catalog = OracleCatalog(self._session)
-        self._logged: dict[TableName, Logged] = {}
+        self._logged: dict[TableName, LoggedTable] = {}
 
     def close(self) -> None:
         self._session.close()
 
-    def tables(self) -> dict[TableName, Surveyed]:
-        surveyed = self._catalog.survey(self._catalog.table_names(self._source.tables))
+    def list_tables(self) -> dict[TableName, ExaminedTable]:
+        surveyed = self._catalog.examine_tables(self._catalog.list_table_names(self._source.tables))
         return {name: found for name, (found, _) in surveyed.items()}
 
     def fetch_rows(self, table: Table, after: Key | None, limit: int) -> list[Row]:
-        logged = self._of(table)
-        binds = sql.chunk_binds(bound_key(logged, after)) if after is not None else []
-        statement = sql.chunk(
-            (table.db, table.name), expressions(logged), key_binds(logged), limit, None, behind=after is not None
+        logged = self._get_logged_table(table)
+        binds = sql.build_chunk_binds(bind_key(logged, after)) if after is not None else []
+        statement = sql.build_chunk_select(
+            (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), limit, None, behind=after is not None
         )  # fmt: skip
-        return list(map(row_of(logged), self._session.rows(statement, binds)))
+        return list(map(make_row_converter(logged), self._session.fetch_rows(statement, binds)))
 
     def fetch_keys(self, table: Table, keys: Sequence[Key]) -> list[Row]:
-        logged, found = self._of(table), list[Row]()
+        logged, found = self._get_logged_table(table), list[Row]()
         for at in range(0, len(keys), _KEYS):
             some = keys[at : at + _KEYS]
-            statement = sql.with_keys(
-                (table.db, table.name), expressions(logged), key_binds(logged), len(some)
+            statement = sql.select_rows_by_keys(
+                (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), len(some)
             )
-            binds = [value for key in some for value in bound_key(logged, key)]
-            found += map(row_of(logged), self._session.rows(statement, binds))
+            binds = [value for key in some for value in bind_key(logged, key)]
+            found += map(make_row_converter(logged), self._session.fetch_rows(statement, binds))
         return found
 
-    def estimates(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
+    def estimate_sizes(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
         found = {}
         for name in names:
-            for rows, bytes_ in self._session.rows(*sql.estimate(name)):
+            for rows, bytes_ in self._session.fetch_rows(*sql.select_size_estimate(name)):
                 found[name] = int(rows or 0), int(rows or 0) * int(bytes_ or 0)
         return found
 
     def log_rows(self) -> int:
         return sum(
-            int(self._session.rows(*sql.count_log(log.log, COUNTED))[0][0]) for log in self._logs().values()
+            int(self._session.fetch_rows(*sql.select_log_count(log.log, COUNTED))[0][0])
+            for log in self._read_selected_logs().values()
         )
 
     def log_ends(self) -> Mapping[TableName, int]:
         found = {}
-        for name, log in self._logs().items():
-            ((end,),) = self._session.rows(*sql.log_end(log.log))
+        for name, log in self._read_selected_logs().items():
+            ((end,),) = self._session.fetch_rows(*sql.select_log_end(log.log))
             if end is not None:
                 found[name] = int(end)
         return found
 
-    def unread(self, ends: Mapping[TableName, int], left_out: Collection[TableName]) -> list[TableName]:
-        logs = self._logs()
+    def list_unread_tables(
+        self, ends: Mapping[TableName, int], left_out: Collection[TableName]
+    ) -> list[TableName]:
+        logs = self._read_selected_logs()
         wanted = [name for name in ends if name in logs and name not in left_out]
-        return [name for name in wanted if self._session.rows(*sql.log_until(logs[name].log, ends[name]))]
+        return [
+            name
+            for name in wanted
+            if self._session.fetch_rows(*sql.select_log_until(logs[name].log, ends[name]))
+        ]
 
     def ends_by(self, before: int, now: int) -> bool:
-        return whole_poll_between(before, now)
+        return has_whole_poll_between(before, now)
 
     # --- inside
 
-    def _logs(self) -> dict[TableName, MlogOptions]:
+    def _read_selected_logs(self) -> dict[TableName, MlogOptions]:
         """Return the logs by which the selected tables are captured: of others nobody reads anything."""
-        logs = self._catalog.logs()
+        logs = self._catalog.list_logs()
         return {
             name: logs[name]
-            for name, survey in self.tables().items()
+            for name, survey in self.list_tables().items()
             if survey.table is not None and name in logs
         }
 
-    def _of(self, table: Table) -> Logged:
+    def _get_logged_table(self, table: Table) -> LoggedTable:
         """Return how the columns of `table` are read, which may be some of the table's."""
         name = (table.db, table.name)
         if name not in self._logged:
-            survey, logged = self._catalog.survey([name])[name]
+            survey, logged = self._catalog.examine_tables([name])[name]
             if logged is None:
-                raise SourceRefusedError(survey.reason or f"table {dotted(name)} is not there: verify again")
+                raise SourceRefusedError(
+                    survey.reason or f"table {format_table_name(name)} is not there: verify again"
+                )
             self._logged[name] = logged
         logged = self._logged[name]
         by_name = {column.name: column for column in logged.columns}
         if lacking := [each for each in table.column_names if each not in by_name]:
             raise SourceRefusedError(
-                f"table {dotted(name)} has no column {', '.join(lacking)} any more: verify again"
+                f"table {format_table_name(name)} has no column {', '.join(lacking)} any more: verify again"
             )
         return logged._replace(table=table, columns=tuple(by_name[each] for each in table.column_names))
 
 
-def oracle_view(source: SourceConfig, _name: str) -> OracleView:
+def make_oracle_view(source: SourceConfig, _name: str) -> OracleSourceView:
     """Return a view that connects when it is asked. Raises SourceRefusedError where the driver is missing."""
-    return OracleView(source, oracle_driver(source))
+    return OracleSourceView(source, load_oracle_driver(source))

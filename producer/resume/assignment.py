@@ -16,7 +16,7 @@ class CaptureAssignment:
     at_least: int = 0
     claimed: int | None = None
 
-    def check(self, source: str, stored: StoredPosition | None) -> None:
+    def check_not_superseded(self, source: str, stored: StoredPosition | None) -> None:
         """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
         elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
 

@@ -9,18 +9,24 @@ import structlog
 
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
-from producer.resume.repeats import now_ms, send_stop
-from producer.resume.started import Started
-from producer.resume.table_topics import topic_stop
-from producer.resume.topic_recovery import Tail, TopicTails
+from producer.resume.repeats import get_wall_clock_ms, send_stop
+from producer.resume.started import StartedCapture
+from producer.resume.table_topics import build_topic_stop
+from producer.resume.topic_recovery import TableTail, TopicFindings
 from producer.source import SourceTables
-from producer.sources.survey import MISSING, Surveyed
-from producer.stops import Cause, Stopped, ambiguous_labels, lost_at_start, merged
-from producer.tables import Captured, TableName, dotted
+from producer.sources.survey import MISSING, ExaminedTable
+from producer.stops import (
+    StopCause,
+    StoppedTable,
+    build_ambiguous_label_stop,
+    find_stop_at_start,
+    merge_table_stops,
+)
+from producer.tables import CapturedTables, TableName, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
-from schemas.table.online_ddl import of_tools
-from schemas.wire.position import binlog_file_number
+from schemas.table.online_ddl import find_tool_tables
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
 
 _log = structlog.get_logger("capture")
@@ -33,14 +39,14 @@ class FormerStops:
     tables: SourceTables
     config: SourceConfig
     writer: EventWriter
-    captured: Captured
+    captured: CapturedTables
 
-    def take(
+    def take_over_stops(
         self,
-        started: Started,
+        started: StartedCapture,
         names: list[TableName],
         former: list[TableName],
-        found: dict[str, TopicTails],
+        found: dict[str, TopicFindings],
         unusable: Mapping[TableName, str],
     ) -> None:
         """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it.
@@ -50,77 +56,96 @@ class FormerStops:
         tails = {
             name: tail
             for name in [*names, *former]
-            if (tail := found[self.captured.topic_of(name)].tables.get(name)) is not None
+            if (tail := found[self.captured.assign_topic_name(name)].tables.get(name)) is not None
         }
         recorded = {*record.anchors, *record.stops}
         concerned = {*names, *former, *unusable}
-        self.captured.known = set(tails) | {name for name in concerned if dotted(name) in recorded}
-        said = {} if started.fresh else {dotted(n): t.stop for n, t in tails.items() if t.stop is not None}
-        before = merged(_not_ended(record, tails), said)
-        surveyed = self.tables.survey([name for name in names if name in self.captured.known])
-        patterns = self.tables.names.patterns(self.config.tables)  # once: the source is asked
-        of_a_tool = of_tools(
+        self.captured.known = set(tails) | {name for name in concerned if format_table_name(name) in recorded}
+        said = (
+            {}
+            if started.fresh
+            else {format_table_name(n): t.stop for n, t in tails.items() if t.stop is not None}
+        )
+        before = merge_table_stops(_select_open_stops(record, tails), said)
+        surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
+        patterns = self.tables.names.fold_patterns(self.config.tables)  # once: the source is asked
+        of_a_tool = find_tool_tables(
             self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
         )
-        cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+        cause = StopCause(
+            record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
+        )
         for name, tail in tails.items():
-            if (begun := tail.begun_in(record.epoch)) is not None and dotted(name) not in before:
-                started.copies.found(dotted(name), begun, now_ms(), altered=tail.altered())
+            if (begun := tail.find_last_copy(record.epoch)) is not None and format_table_name(
+                name
+            ) not in before:
+                started.copies.recover_copy(
+                    format_table_name(name), begun, get_wall_clock_ms(), altered=tail.was_altered()
+                )
         for name in sorted(self.captured.known):
             selected = is_selected(patterns, *name) and name not in of_a_tool
-            stop = before.get(dotted(name))
+            stop = before.get(format_table_name(name))
             if stop is None and name in unusable:
-                stop = cause.stop(name, topic_stop([name], unusable[name]))
+                stop = cause.build_table_stop(name, build_topic_stop([name], unusable[name]))
             if stop is None:
-                stop = self._lost(cause, name, surveyed.get(name), selected=selected)
+                stop = self._stop_lost_table(cause, name, surveyed.get(name), selected=selected)
             if stop is None:
-                stop = self._labels(cause, name, tails.get(name))
+                stop = self._stop_ambiguous_labels(cause, name, tails.get(name))
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
-            stopped = Stopped(stop, tail.stop_position, tail.stop_offset) if tail else Stopped(stop)
-            self.captured.stop(name, stopped)
+            stopped = StoppedTable(stop, tail.stop_position, tail.stop_offset) if tail else StoppedTable(stop)
+            self.captured.stop_table(name, stopped)
             started.errors.pop(name, None)
             if not self.captured.names.has_topic(name):
                 self.captured.unsaid.discard(name)  # it has no topic to say it in
-            started.copies.stopped(dotted(name), stop.cause, stop.reason, now_ms())
+            started.copies.handle_table_stop(
+                format_table_name(name), stop.cause, stop.reason, get_wall_clock_ms()
+            )
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)
 
-    def _lost(
-        self, cause: Cause, name: TableName, now: Surveyed | None, *, selected: bool
+    def _stop_lost_table(
+        self, cause: StopCause, name: TableName, now: ExaminedTable | None, *, selected: bool
     ) -> TableStop | None:
         exists = now is not None and now != MISSING
-        error = lost_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
-        return None if error is None else self._logged_stop(cause, name, error)
+        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
+        return None if error is None else self._log_stop(cause, name, error)
 
-    def _labels(self, cause: Cause, name: TableName, tail: Tail | None) -> TableStop | None:
+    def _stop_ambiguous_labels(
+        self, cause: StopCause, name: TableName, tail: TableTail | None
+    ) -> TableStop | None:
         """Return a stop if the definition in force is one of labels that are ambiguous, or one that the topic has of what the log is still to bring."""
         state = self.captured.tables.get(name)
         if state is None:
             return None
         later = [table for at, table in tail.definitions.items() if at > state.defined_at] if tail else []
-        errors = (ambiguous_labels(table) for table in (state.table, *later))
+        errors = (build_ambiguous_label_stop(table) for table in (state.table, *later))
         error = next((each for each in errors if each is not None), None)
-        return None if error is None else self._logged_stop(cause, name, error)
+        return None if error is None else self._log_stop(cause, name, error)
 
-    def _logged_stop(self, cause: Cause, name: TableName, error: TableStoppedError) -> TableStop:
+    def _log_stop(self, cause: StopCause, name: TableName, error: TableStoppedError) -> TableStop:
         _log.error(
             "table stopped",
             source=self.captured.source,
-            table=dotted(name),
+            table=format_table_name(name),
             cause=error.cause,
             reason=str(error),
         )
-        return cause.stop(name, error)
+        return cause.build_table_stop(name, error)
 
 
-def _not_ended(record: StoredPosition, tails: dict[TableName, Tail]) -> dict[str, TableStop]:
+def _select_open_stops(record: StoredPosition, tails: dict[TableName, TableTail]) -> dict[str, TableStop]:
     """Return the record's stops that no copy has ended which began in a topic since the record was written."""
     stops = dict(record.stops)
-    here = (record.epoch, binlog_file_number(record.file), record.pos)
+    here = (record.epoch, parse_binlog_file_number(record.file), record.pos)
     for name, tail in tails.items():
-        anchor = record.anchors.get(dotted(name))
-        if tail.ended(stops.get(dotted(name)), here, anchor.end if anchor is not None else -1) is None:
-            stops.pop(dotted(name), None)
+        anchor = record.anchors.get(format_table_name(name))
+        if (
+            tail.find_open_stop(
+                stops.get(format_table_name(name)), here, anchor.end if anchor is not None else -1
+            )
+            is None
+        ):
+            stops.pop(format_table_name(name), None)
     return stops

@@ -18,18 +18,18 @@ from producer.ports import EventWriter, TopicRanges
 from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
 from schemas.wire.codec import decode_stored_position, encode_stored_position
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
 
 
-class Records(NamedTuple):
+class PositionRecords(NamedTuple):
     """The content of the position topic: the record that counts, the keys of older ones, and whether a gen is taken twice."""
 
     newest: StoredPosition | None
     older_keys: tuple[str, ...]
 
 
-def select(found: Iterable[tuple[str, bytes | None]]) -> Records:
+def select_record(found: Iterable[tuple[str, bytes | None]]) -> PositionRecords:
     """Choose among the topic's (key, value) pairs in offset order: the highest gen, and of it the latest.
 
     Raises EnvelopeError for a value that is no position record.
@@ -42,10 +42,10 @@ def select(found: Iterable[tuple[str, bytes | None]]) -> Records:
             latest[key] = decode_stored_position(value)
     newest = max(latest.values(), key=lambda record: record.gen, default=None)
     older = tuple(key for key, record in latest.items() if newest is not None and record.gen < newest.gen)
-    return Records(newest, older)
+    return PositionRecords(newest, older)
 
 
-def check_server(stored: StoredPosition, now: Identity) -> None:
+def require_recorded_server(stored: StoredPosition, now: Identity) -> None:
     """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its id)."""
     was = stored.identity
     if was.server_uuid is not None or now.server_uuid is not None:
@@ -69,8 +69,8 @@ def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> No
 
 def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
     """Raise SourceRefusedError unless the source's log still holds the stored position."""
-    sizes = {binlog_file_number(file.name): file.size for file in files}
-    wanted = binlog_file_number(stored.file)
+    sizes = {parse_binlog_file_number(file.name): file.size for file in files}
+    wanted = parse_binlog_file_number(stored.file)
     place = f"{stored.file}:{stored.pos}"
     if not sizes:
         raise SourceRefusedError(f"the source lists no binlog files, capture stands at {place}: {START_OVER}")
@@ -94,13 +94,13 @@ class PositionStore:
         self._claimed = 0  # the offset of our claim
         self._next = 0  # behind our acknowledged records, as long as nobody else has written between them
 
-    def load(self, reader: TopicRanges) -> Records:
+    def load_records(self, reader: TopicRanges) -> PositionRecords:
         """Read the whole topic (compacted: small)."""
-        low, high = reader.bounds(self.topic)
-        messages = reader.read(self.topic, low, high)
-        return select((message.key().decode(), message.value()) for message in messages)
+        low, high = reader.get_bounds(self.topic)
+        messages = reader.read_range(self.topic, low, high)
+        return select_record((message.key().decode(), message.value()) for message in messages)
 
-    def claim(
+    def claim_position(
         self, writer: EventWriter, reader: TopicRanges, record: StoredPosition, older: Iterable[str]
     ) -> StoredPosition:
         """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
@@ -111,7 +111,7 @@ class PositionStore:
             offsets: list[int] = []
             writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), offsets.append)
             writer.drain()
-            if self._first_of(reader, record.gen) == offsets[0]:
+            if self._find_first_claim(reader, record.gen) == offsets[0]:
                 break
             record = msgspec.structs.replace(record, gen=record.gen + 1)
         self._claimed, self._next = offsets[0], offsets[0] + 1
@@ -121,13 +121,15 @@ class PositionStore:
         writer.drain()
         return record
 
-    def _first_of(self, reader: TopicRanges, gen: int) -> int:
-        low, high = reader.bounds(self.topic)
+    def _find_first_claim(self, reader: TopicRanges, gen: int) -> int:
+        low, high = reader.get_bounds(self.topic)
         key = str(gen).encode()
-        offsets = (message.offset() for message in reader.read(self.topic, low, high) if message.key() == key)
+        offsets = (
+            message.offset() for message in reader.read_range(self.topic, low, high) if message.key() == key
+        )
         return int(next(offsets))
 
-    def send(self, writer: EventWriter, record: StoredPosition) -> None:
+    def store_position(self, writer: EventWriter, record: StoredPosition) -> None:
         """Write `record`; everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), self._is_there)
 
@@ -136,16 +138,16 @@ class PositionStore:
         if offset == self._next:
             self._next += 1
 
-    def superseded(self, reader: TopicRanges, gen: int) -> bool:
+    def is_superseded(self, reader: TopicRanges, gen: int) -> bool:
         """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
 
         If not, all our events that were acknowledged before count: who claims later finds them in the topics. Without records of
         others, which are few, only the topic's end is asked for.
         """
-        _, end = reader.bounds(self.topic)
+        _, end = reader.get_bounds(self.topic)
         if end == self._next:
             return False
-        keys = [message.key() for message in reader.read(self.topic, self._claimed, end)]
+        keys = [message.key() for message in reader.read_range(self.topic, self._claimed, end)]
         if any(int(key) > gen for key in keys):
             return True
         self._next = end

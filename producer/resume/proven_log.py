@@ -11,8 +11,13 @@ import msgspec
 import structlog
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import check_gtids, check_log, check_server
-from producer.sources.binlog.log_proof import another_history, exact, prove, still_there
+from producer.resume.positions import check_gtids, check_log, require_recorded_server
+from producer.sources.binlog.log_proof import (
+    build_other_history_error,
+    build_proofs,
+    find_exact_proof,
+    select_remaining_proofs,
+)
 from producer.sources.binlog.log_stream import LogStream, NoEventError, open_stream
 from producer.sources.catalog import Catalog
 from producer.sources.changes import LogFile, LogStart
@@ -21,7 +26,7 @@ from schemas.wire.records import LogProof, StoredPosition
 _log = structlog.get_logger("capture")
 
 
-class _FileGoneError(SourceRefusedError):
+class _FilePurgedError(SourceRefusedError):
     """The file of a proof was purged."""
 
 
@@ -31,28 +36,30 @@ _NO_FILE = "could not find first log file"
 
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
     """Return where the log ends: capture begins there. Raises SourceRefusedError."""
-    identity = catalog.server.identity()  # before the end: what it lists is in the log up to there
+    identity = catalog.server.read_identity()  # before the end: what it lists is in the log up to there
     end = catalog.server.log_end()
     if end is None:
         raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
-    return LogStart(*end, identity, log.head(end[0]))
+    return LogStart(*end, identity, log.read_head_proof(end[0]))
 
 
-def require_same(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> LogStart:
+def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> LogStart:
     """Return where the log goes on, if it is the one that was captured up to `stored`.
 
     Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
     semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
     """
-    identity = catalog.server.identity()
-    check_server(stored, identity)
+    identity = catalog.server.read_identity()
+    require_recorded_server(stored, identity)
     contained = catalog.server.has_gtids(stored, identity)
     if not contained and not catalog.session.flavour.runs_ahead:
         check_gtids(stored, identity, contained=False)
     check_log(stored, files := catalog.server.log_files())
-    proofs = log.require(stored, files)
+    proofs = log.require_proofs(stored, files)
     check_gtids(
-        stored, identity, contained=contained or exact(stored.proof, stored.file, stored.pos) is not None
+        stored,
+        identity,
+        contained=contained or find_exact_proof(stored.proof, stored.file, stored.pos) is not None,
     )
     identity = msgspec.structs.replace(identity, gtid_set=stored.identity.gtid_set)
     return LogStart(stored.file, stored.pos, identity, proofs)
@@ -64,20 +71,22 @@ class ProvenLog:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
 
-    def open(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
+    def open_at(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
         """Return the log from `file`, `pos` on, proven: on this very connection where one of `proofs` ends there.
 
         Raises SourceRefusedError for another history.
         """
-        proof = exact(proofs, file, pos)
+        proof = find_exact_proof(proofs, file, pos)
         if proof is not None:
-            return self._proven(proof)
+            return self._open_proven(proof)
         for other in proofs:
-            with contextlib.suppress(_FileGoneError):  # purged since the start, where it was still asked for
-                self._proven(other).close()
-        return self._opened(file, pos)
+            with contextlib.suppress(
+                _FilePurgedError
+            ):  # purged since the start, where it was still asked for
+                self._open_proven(other).close()
+        return self._open_stream(file, pos)
 
-    def require(self, stored: StoredPosition, files: Sequence[LogFile]) -> tuple[LogProof, ...]:
+    def require_proofs(self, stored: StoredPosition, files: Sequence[LogFile]) -> tuple[LogProof, ...]:
         """Read the stored proofs' events again, and return the proofs whose files the source (`files`) still has.
 
         Raises SourceRefusedError for another history, and where nothing is left that could prove anything. A record of
@@ -89,38 +98,40 @@ class ProvenLog:
                 "only be told by its uuid, GTIDs and size this once",
                 source=stored.source, file=stored.file, pos=stored.pos,
             )  # fmt: skip
-            return self.head(stored.file)
-        left = still_there(stored.proof, files[0].name)
+            return self.read_head_proof(stored.file)
+        left = select_remaining_proofs(stored.proof, files[0].name)
         for proof in left:
-            self._proven(proof).close()
+            self._open_proven(proof).close()
         return tuple(left)
 
-    def head(self, file: str) -> tuple[LogProof, ...]:
+    def read_head_proof(self, file: str) -> tuple[LogProof, ...]:
         """Return the proof by the first event of `file`: the only one until an event is captured; none: it is empty."""
-        stream = self._opened(file, _BEGIN)
+        stream = self._open_stream(file, _BEGIN)
         try:
-            return prove([stream.first()])
+            return build_proofs([stream.read_first_event()])
         except NoEventError:
             return ()
         finally:
             stream.close()
 
-    def _proven(self, proof: LogProof) -> LogStream:
-        stream = self._opened(proof.file, proof.start)
+    def _open_proven(self, proof: LogProof) -> LogStream:
+        stream = self._open_stream(proof.file, proof.start)
         try:
-            stream.expect(proof)
+            stream.require_proven_event(proof)
         except SourceRefusedError as error:
             stream.close()
             if error.__cause__ is None:
                 raise  # it says all already
             if _NO_FILE in str(error).lower():
-                raise _FileGoneError(str(error)) from error
-            raise another_history(f"{proof.file}:{proof.start}", str(error.__cause__.args[-1])) from error
+                raise _FilePurgedError(str(error)) from error
+            raise build_other_history_error(
+                f"{proof.file}:{proof.start}", str(error.__cause__.args[-1])
+            ) from error
         except BaseException:
             stream.close()
             raise
         return stream
 
-    def _opened(self, file: str, pos: int) -> LogStream:
+    def _open_stream(self, file: str, pos: int) -> LogStream:
         server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
         return open_stream(self._settings, server_id=server_id, file=file, pos=pos)

@@ -9,20 +9,20 @@ import msgspec
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.ports import EventWriter
-from producer.tables import Begun, Captured, TableName, TableState, dotted
+from producer.tables import BegunCopy, CapturedTables, TableName, TableState, format_table_name
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition
 
 
-def definition_context(record: StoredPosition, position: Position) -> TransactionContext:
+def build_definition_context(record: StoredPosition, position: Position) -> TransactionContext:
     """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
     stem, _, number = record.file.rpartition(".")
     file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
         id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=now_ms(),
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=get_wall_clock_ms(),
     )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def send_definition(
     copy: CopyMark | None = None,
 ) -> None:
     """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
-    state.topic.note()  # the definition stands lower than what the topic has, and takes its place as the tail
+    state.topic.raise_ceiling_to_tail()  # the definition stands lower than what the topic has, and takes its place as the tail
     key, value = encode_definition(
         state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
         copy=copy,
@@ -49,23 +49,27 @@ def send_definition(
     def stored(offset: int) -> None:
         state.definition_offset = offset
         if copy is not None:
-            state.begun = Begun(copy, position, offset)
+            state.begun = BegunCopy(copy, position, offset)
 
     writer.send(state.topic.name, key, value, stored)
 
 
 def send_stop(
-    writer: EventWriter, context: SourceContext, captured: Captured, name: TableName, record: StoredPosition
+    writer: EventWriter,
+    context: SourceContext,
+    captured: CapturedTables,
+    name: TableName,
+    record: StoredPosition,
 ) -> None:
     """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
-    stopped, topic = captured.stopped[name], captured.topic(name)
+    stopped, topic = captured.stopped[name], captured.get_topic(name)
     position = stopped.position
     if position is None:
-        raise ValueError(f"the stop of {dotted(name)} has no place yet")
+        raise ValueError(f"the stop of {format_table_name(name)} has no place yet")
     context = msgspec.structs.replace(context, epoch=position[0])  # it may be of an era before
-    at = definition_context(record, position)
+    at = build_definition_context(record, position)
     at.ts_ms = stopped.stop.since_ms
-    topic.note()
+    topic.raise_ceiling_to_tail()
     key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
     topic.raise_ceiling()
 
@@ -75,5 +79,5 @@ def send_stop(
     writer.send(topic.name, key, value, stored)
 
 
-def now_ms() -> int:
+def get_wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000

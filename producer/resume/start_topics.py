@@ -8,16 +8,16 @@ import msgspec
 import structlog
 
 from producer.errors import TableStoppedError
-from producer.resume.repeats import now_ms
+from producer.resume.repeats import get_wall_clock_ms
 from producer.resume.table_topics import TableTopics
-from producer.resume.topic_recovery import TopicTails
-from producer.stops import Cause
-from producer.tables import TableName, dotted
-from schemas.findings import copy_again
-from schemas.table.names import meant
-from schemas.wire.position import binlog_file_number
+from producer.resume.topic_recovery import TopicFindings
+from producer.stops import StopCause
+from producer.tables import TableName, format_table_name
+from schemas.findings import format_copy_remedy
+from schemas.table.names import find_meant_tables
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import StoredPosition
-from schemas.wire.topic_names import stored_names
+from schemas.wire.topic_names import parse_stored_names
 
 _log = structlog.get_logger("capture")
 
@@ -32,37 +32,41 @@ class StartTopics:
         self._captured = topics.captured
         self.record = record
         abandoned: Collection[str] = ()
-        stored, shared = ({}, {}) if record is None else stored_names(record, self._captured.prefix)
+        stored, shared = ({}, {}) if record is None else parse_stored_names(record, self._captured.prefix)
         names = self._captured.names
         names.assigned = stored
-        self._strays = topics.look()
+        self._strays = topics.find_unowned_topics()
         if record is not None and record.topics is None:
             names.keep_existing()
-            shared = {topic: tables for topic, tables in shared.items() if names.exists(topic)}
+            shared = {topic: tables for topic, tables in shared.items() if names.is_existing(topic)}
             abandoned = shared.keys()
             names.owners = {topic: owner for topic, owner in names.owners.items() if topic not in abandoned}
-            self.record = _without_shared(record, shared)
-        self._strays |= topics.peek(self._not_known(selected))
+            self.record = _stop_topic_sharers(record, shared)
+        self._strays |= topics.peek_topics(self._list_unknown_topics(selected))
         # A topic is its table's from now on whose events it holds, unless that one has another topic.
         self._strays = {
             topic: found
             for topic, found in self._strays.items()
-            if topic not in abandoned and all(names.of(name) == topic for name in found.tables)
+            if topic not in abandoned and all(names.assign_name(name) == topic for name in found.tables)
         }
-        self.created, self.unusable = topics.make(selected)
+        self.created, self.unusable = topics.make_topics(selected)
         """The topics that were made, and the selected tables whose topics may not be written, with the reason."""
         self.names = [name for name in selected if names.has_topic(name)]
         """The selected tables that have a topic."""
 
-    def _not_known(self, selected: list[TableName]) -> list[str]:
+    def _list_unknown_topics(self, selected: list[TableName]) -> list[str]:
         """Return the topics of tables that are neither to be captured nor in the record otherwise: a process has named them just before it ended."""
         names, record = self._captured.names, self.record
-        known = {*selected} if record is None else {*selected, *_tables_in(record)}
+        known = {*selected} if record is None else {*selected, *_collect_tables(record)}
         return [
-            topic for table, topic in names.assigned.items() if table not in known and names.exists(topic)
+            topic
+            for table, topic in names.assigned.items()
+            if table not in known and names.is_existing(topic)
         ]
 
-    def forgotten(self, known: list[TableName], found: dict[str, TopicTails]) -> list[TableName]:
+    def add_forgotten_tables(
+        self, known: list[TableName], found: dict[str, TopicFindings]
+    ) -> list[TableName]:
         """Add the topics to `found` that hold events of tables which are not known, and return those tables."""
         left = {
             topic: each
@@ -73,27 +77,33 @@ class StartTopics:
         return sorted(name for each in left.values() for name in each.tables)
 
 
-def _tables_in(record: StoredPosition) -> set[TableName]:
-    return {name for text in (*record.anchors, *record.stops) for name in meant(text)}
+def _collect_tables(record: StoredPosition) -> set[TableName]:
+    return {name for text in (*record.anchors, *record.stops) for name in find_meant_tables(text)}
 
 
-def _without_shared(record: StoredPosition, shared: dict[str, list[TableName]]) -> StoredPosition:
+def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName]]) -> StoredPosition:
     """Return the record with a stop of each table that has shared its topic with another one: from now on it has a topic of its own, of which the
     record says nothing."""
     stops, gone = dict(record.stops), set[str]()
-    cause = Cause(record.epoch, record.file, binlog_file_number(record.file), record.pos, now_ms())
+    cause = StopCause(
+        record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
+    )
     for topic, tables in shared.items():
-        both = " and ".join(map(dotted, tables))
+        both = " and ".join(map(format_table_name, tables))
         for name in tables:
             error = TableStoppedError(
                 frozenset([name]), "topic",
                 f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot be told apart there; each has a "
-                "topic of its own now", copy_again(*name),
+                "topic of its own now", format_copy_remedy(*name),
             )  # fmt: skip
-            stops[dotted(name)] = cause.stop(name, error)
-            gone.add(dotted(name))
+            stops[format_table_name(name)] = cause.build_table_stop(name, error)
+            gone.add(format_table_name(name))
             _log.error(
-                "table stopped", source=record.source, table=dotted(name), cause="topic", reason=error.reason
+                "table stopped",
+                source=record.source,
+                table=format_table_name(name),
+                cause="topic",
+                reason=error.reason,
             )
     return msgspec.structs.replace(
         record,

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
-from producer.resume.topic_recovery import Tail
-from producer.source import NOTHING_PUBLISHED, Published
-from producer.tables import Captured, TableName
+from producer.resume.topic_recovery import TableTail
+from producer.source import NOTHING_PUBLISHED, PublishedRows
+from producer.tables import CapturedTables, TableName
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import LogPoint, Position
 from schemas.wire.records import StoredPosition
 
 
 @dataclass(slots=True)
-class Started:
+class StartedCapture:
     """A capture unit that has started: the state it runs with. `tails`: per known table what its topic said; `errors`: tables
     that are left out.
 
@@ -28,17 +28,17 @@ class Started:
 
     record: StoredPosition
     context: SourceContext
-    captured: Captured
-    tails: dict[TableName, Tail]
+    captured: CapturedTables
+    tails: dict[TableName, TableTail]
     errors: dict[TableName, str]
     fresh: bool
     late: dict[TableName, LogPoint] = field(default_factory=dict)
     begins: dict[TableName, Position] = field(default_factory=dict)
     copies: CopyBook = field(default_factory=CopyBook)
     snapshots: bool = True
-    published: Published = NOTHING_PUBLISHED
+    published: PublishedRows = NOTHING_PUBLISHED
 
-    def again(self, name: TableName) -> CopyMark | None:
+    def get_copy_mark(self, name: TableName) -> CopyMark | None:
         """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
         tail = self.tails.get(name)
         if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):

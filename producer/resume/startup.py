@@ -15,26 +15,26 @@ import msgspec
 import structlog
 
 from producer.copies.book import CopyBook
-from producer.definitions.places import Place, Unproven
+from producer.definitions.places import DefinitionPlace, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.former_stops import FormerStops
-from producer.resume.positions import PositionStore, Records
-from producer.resume.repeats import definition_context, now_ms, send_definition
+from producer.resume.positions import PositionRecords, PositionStore
+from producer.resume.repeats import build_definition_context, get_wall_clock_ms, send_definition
 from producer.resume.start_topics import StartTopics
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.resume.table_topics import TableTopics
-from producer.resume.topic_recovery import Tail, TopicTails, scan
-from producer.source import Published, SourceDatabase
-from producer.tables import Captured, TableName, TableState, dotted
+from producer.resume.topic_recovery import TableTail, TopicFindings, scan_topics
+from producer.source import PublishedRows, SourceDatabase
+from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.table.model import Table
-from schemas.table.names import meant
-from schemas.table.online_ddl import of_tools
+from schemas.table.names import find_meant_tables
+from schemas.table.online_ddl import find_tool_tables
 from schemas.wire.copies import copy_topic
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Anchor, StoredPosition
 from schemas.wire.topic_names import as_stored
 
@@ -42,7 +42,7 @@ _log = structlog.get_logger("capture")
 
 
 @dataclass(slots=True)
-class Starter:
+class CaptureStarter:
     """The parts that a start needs, and its steps."""
 
     source: SourceDatabase
@@ -51,25 +51,25 @@ class Starter:
     reader: TopicRanges
     topics: TopicMaker
     store: PositionStore
-    captured: Captured
+    captured: CapturedTables
     term: CaptureAssignment
 
-    def start(self, *, new_snapshot: bool) -> Started:
+    def start_capture(self, *, new_snapshot: bool) -> StartedCapture:
         """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
-        selected = self._without_tools(self.source.tables.table_names(self.config.tables))
-        records = self.store.load(self.reader)
+        selected = self._exclude_tool_tables(self.source.tables.list_table_names(self.config.tables))
+        records = self.store.load_records(self.reader)
         topics = StartTopics(TableTopics(self.captured, self.topics, self.reader), records.newest, selected)
         newest, names = topics.record, topics.names
-        former = self._former(names, newest)
-        found = self._scan([*names, *former], topics.created, newest)
-        former += topics.forgotten([*names, *former], found)
-        record = self._record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
+        former = self._list_former_tables(names, newest)
+        found = self._scan_topics([*names, *former], topics.created, newest)
+        former += topics.add_forgotten_tables([*names, *former], found)
+        record = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
         record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
-        record = self.store.claim(self.writer, self.reader, record, records.older_keys)
+        record = self.store.claim_position(self.writer, self.reader, record, records.older_keys)
         self.term.claimed = record.gen
-        context = self.source.context(self.captured.source, record.epoch, record.gen)
+        context = self.source.build_context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
-        started = Started(
+        started = StartedCapture(
             record, context, self.captured, {}, {}, fresh,
             copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second),
             snapshots=self.config.snapshot != "never",
@@ -77,45 +77,50 @@ class Starter:
         for name, why in topics.unusable.items():
             self._leave_out(started, name, why)
         self._define_all(started, names, former, found, topics.unusable)
-        started.published = published(found, self.captured, record.epoch, again=not fresh)
+        started.published = collect_published(found, self.captured, record.epoch, again=not fresh)
         return started
 
-    def _without_tools(self, names: list[TableName]) -> list[TableName]:
+    def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
         """Leave out the tables in which gh-ost and the like make the next form of another one."""
-        patterns = self.source.tables.names.patterns(self.config.tables)
-        left_out = of_tools(names, self.config.online_ddl.names, patterns, set(names))
+        patterns = self.source.tables.names.fold_patterns(self.config.tables)
+        left_out = find_tool_tables(names, self.config.online_ddl.names, patterns, set(names))
         for name, table in left_out.items():
             _log.warning(
-                "table of a tool left out", source=self.captured.source, table=dotted(name), of=dotted(table)
+                "table of a tool left out",
+                source=self.captured.source,
+                table=format_table_name(name),
+                of=format_table_name(table),
             )
         return [name for name in names if name not in left_out]
 
-    def _former(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
+    def _list_former_tables(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
         """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
         known = {
-            name for text in ({**record.anchors, **record.stops} if record else {}) for name in meant(text)
+            name
+            for text in ({**record.anchors, **record.stops} if record else {})
+            for name in find_meant_tables(text)
         }
         return sorted(name for name in known - set(names) if self.captured.names.has_topic(name))
 
-    def _scan(
+    def _scan_topics(
         self, names: list[TableName], created: set[str], record: StoredPosition | None
-    ) -> dict[str, TopicTails]:
+    ) -> dict[str, TopicFindings]:
         anchors: dict[str, dict[TableName, Anchor]] = defaultdict(dict)
         for name in names:
-            anchor = (record.anchors if record else {}).get(dotted(name))
-            topic = self.captured.topic_of(name)
+            anchor = (record.anchors if record else {}).get(format_table_name(name))
+            topic = self.captured.assign_topic_name(name)
             anchors[topic].update({name: anchor} if anchor else {})
         old = {topic: known for topic, known in anchors.items() if topic not in created}
-        return {topic: TopicTails() for topic in created} | scan(self.reader, old)
+        return {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old)
 
     # --- the record
 
-    def _record(
-        self, records: Records, found: dict[str, TopicTails], *, new_snapshot: bool
+    def _choose_record(
+        self, records: PositionRecords, found: dict[str, TopicFindings], *, new_snapshot: bool
     ) -> StoredPosition:
         """Return the record to claim: the stored one under the next gen, or a new beginning at the log's end."""
         stored = records.newest
-        self.term.check(self.captured.source, stored)
+        self.term.check_not_superseded(self.captured.source, stored)
         gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
         gen = max(gen, self.term.at_least)
         assigned = max(stored.assigned if stored else 0, self.term.at_least)
@@ -126,30 +131,35 @@ class Starter:
                 f"deleted, or another installation uses the prefix: {START_OVER}"
             )
         if stored is not None and not new_snapshot:
-            here = self.source.resumed(stored)
+            here = self.source.resume_log(stored)
             return msgspec.structs.replace(
-                stored, gen=gen, identity=here.identity, ts_ms=now_ms(), assigned=assigned, proof=here.proof
+                stored,
+                gen=gen,
+                identity=here.identity,
+                ts_ms=get_wall_clock_ms(),
+                assigned=assigned,
+                proof=here.proof,
             )
-        here = self.source.beginning()
+        here = self.source.find_log_end()
         before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
-            ts_ms=now_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
+            ts_ms=get_wall_clock_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
         )  # fmt: skip
 
     def _requests_end(self) -> int:
         """Return where requests for copies begin that mean this beginning: those before are fulfilled by it, or are of an older one."""
         topic = copy_topic(self.captured.prefix, self.captured.source)
-        return self.reader.bounds(topic)[1] if topic in self.topics.partitions() else 0
+        return self.reader.get_bounds(topic)[1] if topic in self.topics.count_partitions() else 0
 
     # --- definitions
 
     def _define_all(
         self,
-        started: Started,
+        started: StartedCapture,
         names: list[TableName],
         former: list[TableName],
-        found: dict[str, TopicTails],
+        found: dict[str, TopicFindings],
         unusable: Mapping[TableName, str],
     ) -> None:
         """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new.
@@ -157,43 +167,43 @@ class Starter:
         `unusable`: tables whose topics may not be written, and why."""
         known: list[TableName] = []
         for name in [*names, *former]:
-            tails = found[self.captured.topic_of(name)]
-            topic = self.captured.topic(name)
+            tails = found[self.captured.assign_topic_name(name)]
+            topic = self.captured.get_topic(name)
             topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
             tail = tails.tables.get(name)
-            if tail is not None and self._restore(started, name, tail):
+            if tail is not None and self._restore_table(started, name, tail):
                 known.append(name)
-        FormerStops(self.source.tables, self.config, self.writer, self.captured).take(
+        FormerStops(self.source.tables, self.config, self.writer, self.captured).take_over_stops(
             started, names, former, found, unusable
         )
         new = [name for name in names if name not in self.captured.tables and name not in unusable]
         self._define_new(started, new)
         self.writer.drain()
         self._require_alone(new)
-        self._rescan(started, known, found)
+        self._rescan_topics(started, known, found)
 
-    def _restore(self, started: Started, name: TableName, tail: Tail) -> bool:
+    def _restore_table(self, started: StartedCapture, name: TableName, tail: TableTail) -> bool:
         """Take over what the topic says, and repeat the definition under the new gen."""
         record = started.record
         started.tails[name] = tail
-        here = (record.epoch, binlog_file_number(record.file), record.pos, -1)
-        in_force = tail.at(here[1], here[2], record.epoch)
-        begun = tail.begun_in(record.epoch)
+        here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
+        in_force = tail.find_definition(here[1], here[2], record.epoch)
+        begun = tail.find_last_copy(record.epoch)
         if begun is not None and begun.position > here:
             in_force = begun.position, tail.definitions[begun.position]
             started.begins[name] = begun.position
-        elif in_force is None and (in_force := tail.beginning(record.epoch)) is not None:
+        elif in_force is None and (in_force := tail.find_first_definition(record.epoch)) is not None:
             started.begins[name] = in_force[0]  # not the first time that capture is here
         if in_force is None or started.fresh:
             return False
         position, table = in_force
-        state = TableState(name, self.captured.topic(name), table, position)
+        state = TableState(name, self.captured.get_topic(name), table, position)
         state.marker_offset, state.begun = tail.marker_offset, begun
         self.captured.tables[name] = state
-        send_definition(self.writer, started.context, state, definition_context(record, position))
+        send_definition(self.writer, started.context, state, build_definition_context(record, position))
         return True
 
-    def _define_new(self, started: Started, names: list[TableName]) -> None:
+    def _define_new(self, started: StartedCapture, names: list[TableName]) -> None:
         """Define tables of which nothing is in force, as far as it is proven what they are at the record's position."""
         record = started.record
         wanted = []
@@ -202,39 +212,43 @@ class Starter:
                 wanted.append(name)
         if not wanted:
             return
-        proofs = self.source.definitions.all_at(Place(record.file, record.pos, beginning=True), wanted)
+        proofs = self.source.definitions.prove_definitions(
+            DefinitionPlace(record.file, record.pos, beginning=True), wanted
+        )
         for name, proof in proofs.items():
-            if isinstance(proof, Unproven):
-                self._postpone(started, name, proof)
+            if isinstance(proof, UnprovenDefinition):
+                self._postpone_table(started, name, proof)
             elif proof.table is None:
                 self._leave_out(started, name, proof.reason or "the table is gone")
             else:
-                self._define(started, name, proof.table)
+                self._define_table(started, name, proof.table)
 
-    def _postpone(self, started: Started, name: TableName, proof: Unproven) -> None:
+    def _postpone_table(self, started: StartedCapture, name: TableName, proof: UnprovenDefinition) -> None:
         """Its statements are still to come. With a snapshot it is passed over until then; without one its first row decides."""
-        reason = unproven(name, started.record.file, started.record.pos, proof)
+        reason = explain_unproven(name, started.record.file, started.record.pos, proof)
         if self.config.snapshot != "never":
             started.late[name] = proof.last
             started.errors[name] = f"{reason}: {WAITS}"
-        _log.warning("table waits", source=self.captured.source, table=dotted(name), reason=reason)
+        _log.warning("table waits", source=self.captured.source, table=format_table_name(name), reason=reason)
 
-    def _leave_out(self, started: Started, name: TableName, reason: str) -> None:
+    def _leave_out(self, started: StartedCapture, name: TableName, reason: str) -> None:
         started.errors[name] = reason
-        _log.error("table left out", source=self.captured.source, table=dotted(name), reason=reason)
+        _log.error(
+            "table left out", source=self.captured.source, table=format_table_name(name), reason=reason
+        )
 
-    def _define(self, started: Started, name: TableName, table: Table) -> None:
-        record, topic = started.record, self.captured.topic(name)
-        at = (record.epoch, binlog_file_number(record.file), record.pos)
+    def _define_table(self, started: StartedCapture, name: TableName, table: Table) -> None:
+        record, topic = started.record, self.captured.get_topic(name)
+        at = (record.epoch, parse_binlog_file_number(record.file), record.pos)
         if topic.ceiling is not None and (*at, 0) <= topic.ceiling:
             started.late[name] = at[1:]
             return
-        position = (*at, topic.definition_row(at))
-        state = TableState(name, self.captured.topic(name), table, position)
+        position = (*at, topic.compute_definition_row(at))
+        state = TableState(name, self.captured.get_topic(name), table, position)
         self.captured.tables[name] = state
         self.captured.known.add(name)
-        transaction = definition_context(record, position)
-        send_definition(self.writer, started.context, state, transaction, copy=started.again(name))
+        transaction = build_definition_context(record, position)
+        send_definition(self.writer, started.context, state, transaction, copy=started.get_copy_mark(name))
 
     def _require_alone(self, new: list[TableName]) -> None:
         """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
@@ -246,14 +260,16 @@ class Starter:
                     "not ended: capture starts again with what it wrote"
                 )
 
-    def _rescan(self, started: Started, known: list[TableName], found: dict[str, TopicTails]) -> None:
+    def _rescan_topics(
+        self, started: StartedCapture, known: list[TableName], found: dict[str, TopicFindings]
+    ) -> None:
         """Read what a zombie wrote between the first look and the repeated definitions."""
         names = {topic for topic, tails in found.items() if tails.tables}
-        bounds = {name: self.reader.bounds(name) for name in names}
+        bounds = {name: self.reader.get_bounds(name) for name in names}
         news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
         for topic_name, message in self.reader.read_all(news):
             if message.value() is not None:
-                found[topic_name].add(message.offset(), message.value())
+                found[topic_name].add_event(message.offset(), message.value())
         for topic_name in names:
             topic = self.captured.topics[topic_name]
             topic.tail.last = found[topic_name].highest
@@ -262,18 +278,20 @@ class Starter:
             state, tail = self.captured.tables[name], started.tails[name]
             state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
             state.marker_offset = tail.marker_offset
-            state.begun = tail.begun_in(started.record.epoch)
+            state.begun = tail.find_last_copy(started.record.epoch)
         for name, stopped in self.captured.stopped.items():
-            if (tails := found.get(self.captured.topic_of(name))) is None:
+            if (tails := found.get(self.captured.assign_topic_name(name))) is None:
                 continue  # it has no topic
-            begun = tails.begun(name)
+            begun = tails.find_last_copy(name)
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
                 # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
                 stopped.position = None
                 self.captured.unsaid.add(name)
 
 
-def published(found: dict[str, TopicTails], captured: Captured, era: int, *, again: bool) -> Published:
+def collect_published(
+    found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, again: bool
+) -> PublishedRows:
     """Return what the topics have of a log that is used up; a zombie's events do not count."""
     rows: dict[TableName, list[tuple[str, int]]] = {}
     for tails in found.values():
@@ -283,16 +301,16 @@ def published(found: dict[str, TopicTails], captured: Captured, era: int, *, aga
     bare = {
         state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
     }
-    cut = {name for name in tables if found[captured.topic_of(name)].cut}
-    return Published(rows, max(here, default=None), again, tables, bare, cut)
+    cut = {name for name in tables if found[captured.assign_topic_name(name)].cut}
+    return PublishedRows(rows, max(here, default=None), again, tables, bare, cut)
 
 
 WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
 
 
-def unproven(name: TableName, file: str, pos: int, proof: Unproven) -> str:
+def explain_unproven(name: TableName, file: str, pos: int, proof: UnprovenDefinition) -> str:
     """Return why the definition of a table at a position of the log is not known."""
     return (
-        f"the definition of {dotted(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
+        f"the definition of {format_table_name(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
         f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
     )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from producer.ports import TopicRanges
-from producer.tables import Begun
-from schemas.table.model import Table, same_definition
+from producer.tables import BegunCopy
+from schemas.table.model import Table, is_same_definition
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, LogRows
 from schemas.wire.position import Position
@@ -46,14 +46,14 @@ _decode: Callable[[bytes], _Event] = msgspec.json.Decoder(_Event).decode
 
 
 @dataclass(slots=True)
-class Marker:
+class ChunkMarker:
     chunk: Chunk
     position: Position
     gen: int
 
 
 @dataclass(slots=True)
-class Tail:
+class TableTail:
     """One table's part of a topic. `definitions` in the order of the topic, by position.
 
     `stop`: why nothing of it follows, with the place of the event that says so; a new beginning of the log's life (a
@@ -62,36 +62,38 @@ class Tail:
 
     definitions: dict[Position, Table] = field(default_factory=dict)
     definition_offset: int | None = None
-    markers: list[Marker] = field(default_factory=list)
+    markers: list[ChunkMarker] = field(default_factory=list)
     marker_offset: int | None = None
-    begun: Begun | None = None
+    begun: BegunCopy | None = None
     stop: TableStop | None = None
     stop_position: Position | None = None
     stop_offset: int | None = None
 
-    def at(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
+    def find_definition(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
         """Return the definition in force for a transaction that starts at `file`, `pos`: one of this era."""
         ours = (p for p in self.definitions if p[0] == epoch and p <= (epoch, file, pos, -1))
         position = max(ours, default=None)
         return None if position is None else (position, self.definitions[position])
 
-    def beginning(self, epoch: int) -> tuple[Position, Table] | None:
+    def find_first_definition(self, epoch: int) -> tuple[Position, Table] | None:
         """Return the first definition of an era."""
         position = min((p for p in self.definitions if p[0] == epoch), default=None)
         return None if position is None else (position, self.definitions[position])
 
-    def begun_in(self, epoch: int) -> Begun | None:
+    def find_last_copy(self, epoch: int) -> BegunCopy | None:
         """Return the last copy that began, if that was in an era."""
         return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
 
-    def altered(self) -> bool:
+    def was_altered(self) -> bool:
         """Tell whether the definition is another one since the last copy began."""
         if self.begun is None or (was := self.definitions.get(self.begun.position)) is None:
             return False
         since = (table for at, table in self.definitions.items() if at > self.begun.position)
-        return not all(same_definition(was, table) for table in since)
+        return not all(is_same_definition(was, table) for table in since)
 
-    def ended(self, stop: TableStop | None, here: tuple[int, int, int], known: int) -> TableStop | None:
+    def find_open_stop(
+        self, stop: TableStop | None, here: tuple[int, int, int], known: int
+    ) -> TableStop | None:
         """Return the stop that a record holds unless a copy has begun in the topic since.
 
         `here`: the record's place (epoch, file, pos). Who passed the begin and kept the stop has not known of it. Where the begin stands at that very
@@ -106,19 +108,19 @@ class Tail:
         self.begun = begun._replace(ended=begun.ended or stop.cause)
         return None
 
-    def begins(self, mark: CopyMark, position: Position, offset: int) -> None:
+    def begin_copy(self, mark: CopyMark, position: Position, offset: int) -> None:
         """A copy begins: what stopped the table before is over, and what was read of it does not count."""
-        self.begun = Begun(mark, position, offset, self.stop.cause if self.stop is not None else "")
+        self.begun = BegunCopy(mark, position, offset, self.stop.cause if self.stop is not None else "")
         self.markers.clear()
         self.marker_offset = None
         self.stop = self.stop_position = self.stop_offset = None
 
 
 @dataclass(slots=True)
-class TopicTails:
+class TopicFindings:
     """The findings of `scan` in one topic. `logged`: rows of a log that is used up, by table; `cut`: events behind the anchors are gone."""
 
-    tables: dict[TableName, Tail] = field(default_factory=dict)
+    tables: dict[TableName, TableTail] = field(default_factory=dict)
     logged: dict[TableName, list[tuple[str, int]]] = field(default_factory=dict)
     highest: Position | None = None
     gen: int = 0
@@ -127,84 +129,86 @@ class TopicTails:
     is_empty: bool = False
     """Whether the topic holds no record, as far as `peek` looks."""
 
-    def add(self, offset: int, value: bytes, *, always: bool = False) -> None:
+    def add_event(self, offset: int, value: bytes, *, always: bool = False) -> None:
         """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
         event = _decode(value)
         source = event.source
         if source.gen < self.gen:
             return
         self.gen = source.gen
-        self._raise(source.position)
+        self._raise_ceiling(source.position)
         if source.prev is not None:
-            self._raise(source.prev)
+            self._raise_ceiling(source.prev)
         if event.log is not None:
             self.logged.setdefault((source.db, source.table), []).extend(event.log.rows)
         if event.op == "m" or source.row < 0:
-            self._table_event(offset, event)
+            self._add_table_event(offset, event)
         elif always:
-            self.tables.setdefault((source.db, source.table), Tail())
+            self.tables.setdefault((source.db, source.table), TableTail())
 
-    def begun(self, name: TableName) -> Begun | None:
+    def find_last_copy(self, name: TableName) -> BegunCopy | None:
         """Return the last copy that began of a table."""
         return self.tables[name].begun if name in self.tables else None
 
-    def _raise(self, position: Position) -> None:
+    def _raise_ceiling(self, position: Position) -> None:
         self.highest = max(position, self.highest or position)
 
-    def _table_event(self, offset: int, event: _Event) -> None:
+    def _add_table_event(self, offset: int, event: _Event) -> None:
         source = event.source
-        tail = self.tables.setdefault((source.db, source.table), Tail())
+        tail = self.tables.setdefault((source.db, source.table), TableTail())
         if event.definition is not None:
             tail.definitions[source.position] = event.definition
             tail.definition_offset = offset
             if tail.stop_position is not None and source.position[0] > tail.stop_position[0]:
                 tail.stop = tail.stop_position = tail.stop_offset = None
             if event.copy is not None:
-                tail.begins(event.copy, source.position, offset)
+                tail.begin_copy(event.copy, source.position, offset)
         elif event.stop is not None:
             tail.stop, tail.stop_position, tail.stop_offset = event.stop, source.position, offset
         if event.chunk is not None:
-            tail.markers.append(Marker(event.chunk, source.position, source.gen))
+            tail.markers.append(ChunkMarker(event.chunk, source.position, source.gen))
             tail.marker_offset = offset
 
 
-def scan(reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]) -> dict[str, TopicTails]:
+def scan_topics(
+    reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]
+) -> dict[str, TopicFindings]:
     """Read what counts of each topic: the anchored events, then everything behind the anchors. All topics at once.
 
     Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
     """
     found, stretches = {}, {}
     for topic, known in topics.items():
-        low, high = reader.bounds(topic)
+        low, high = reader.get_bounds(topic)
         anchors = known.values()
         start = min((anchor.end + 1 for anchor in anchors), default=0)
-        found[topic] = TopicTails(end=high, cut=low > start)
-        anchored = [(offset, offset + 1) for offset in _anchored(anchors, low, start)]
+        found[topic] = TopicFindings(end=high, cut=low > start)
+        anchored = [(offset, offset + 1) for offset in _list_anchored_offsets(anchors, low, start)]
         stretches[topic] = [*anchored, (max(low, start), high)]
         for anchor in anchors:
             if anchor.highest is not None:
-                found[topic]._raise(anchor.highest)
+                found[topic]._raise_ceiling(anchor.highest)
     for topic, message in reader.read_all(stretches):
         if message.value() is not None:
-            found[topic].add(message.offset(), message.value())
+            found[topic].add_event(message.offset(), message.value())
     return found
 
 
-def peek(reader: TopicRanges, topics: Iterable[str], source: str) -> dict[str, TopicTails]:
+def peek_last_events(reader: TopicRanges, topics: Iterable[str], source: str) -> dict[str, TopicFindings]:
     """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
 
     Records of somebody else count as no table's. Raises TransientSourceError.
     """
-    bounds = {topic: reader.bounds(topic) for topic in topics}
-    found = {topic: TopicTails(end=high, is_empty=low == high) for topic, (low, high) in bounds.items()}
+    bounds = {topic: reader.get_bounds(topic) for topic in topics}
+    found = {topic: TopicFindings(end=high, is_empty=low == high) for topic, (low, high) in bounds.items()}
     last = {topic: [(max(low, high - 1), high)] for topic, (low, high) in bounds.items()}
     for topic, message in reader.read_all(last):
-        if message.value() is not None and _source_of(message.value()) == source:
-            found[topic].add(message.offset(), message.value(), always=True)
+        if message.value() is not None and _read_source(message.value()) == source:
+            found[topic].add_event(message.offset(), message.value(), always=True)
     return found
 
 
-def _source_of(value: bytes) -> str | None:
+def _read_source(value: bytes) -> str | None:
     """Return the source of an event; None: it is none of rowlock's."""
     try:
         return _decode(value).source.name
@@ -212,7 +216,7 @@ def _source_of(value: bytes) -> str | None:
         return None
 
 
-def _anchored(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
+def _list_anchored_offsets(anchors: Iterable[Anchor], low: int, start: int) -> list[int]:
     offsets = {
         offset
         for anchor in anchors

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_whole_chunk
-from producer.kafka.settings import fitting
+from producer.kafka.settings import count_fitting_records
 from producer.ports import Clock, EventWriter
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.snapshot.jobs import SnapshotJob
 from producer.sources.chunk_data import EmitChunk
-from producer.stops import too_large
-from producer.tables import TopicState, dotted
+from producer.stops import build_oversized_row_stop
+from producer.tables import TopicState, format_table_name
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 
 _ROWS_PER_GEN = 1 << 32
@@ -22,9 +22,9 @@ _GENS = 1 << 20
 
 
 class ChunkSender:
-    """Sends the chunks of a run, each with rows and marker; the copies (`Started.copies`) learn what was sent."""
+    """Sends the chunks of a run, each with rows and marker; the copies (`StartedCapture.copies`) learn what was sent."""
 
-    def __init__(self, started: Started, writer: EventWriter, clock: Clock) -> None:
+    def __init__(self, started: StartedCapture, writer: EventWriter, clock: Clock) -> None:
         self._context: SourceContext = started.context
         self._server_id = started.record.identity.server_id
         self._copies = started.copies
@@ -32,50 +32,52 @@ class ChunkSender:
         self._clock = clock
         self._next_row: dict[str, int] = {}
 
-    def next_row(self, topic: TopicState) -> int:
+    def reserve_row(self, topic: TopicState) -> int:
         """Return the next position row of the topic's snapshot events."""
         row = self._next_row.get(topic.name)
         if row is None:
-            row = first_row(self._context.gen, topic.ceiling)
+            row = compute_first_row(self._context.gen, topic.ceiling)
             self._next_row[topic.name] = row
         return row
 
     def take_row(self, topic: TopicState, rows: int = 1) -> None:
         """The next `rows` of them have an event."""
-        self._next_row[topic.name] = self.next_row(topic) + rows
+        self._next_row[topic.name] = self.reserve_row(topic) + rows
 
-    def passed(self, topic: TopicState, point: LogPoint) -> bool:
+    def has_passed_topic(self, topic: TopicState, point: LogPoint) -> bool:
         """Tell whether snapshot rows at `point` would stand above everything in the topic."""
         ceiling = topic.ceiling
-        return ceiling is None or (self._context.epoch, *point, self.next_row(topic)) > ceiling
+        return ceiling is None or (self._context.epoch, *point, self.reserve_row(topic)) > ceiling
 
-    def send(self, job: SnapshotJob, chunk: EmitChunk, file: str) -> None:
+    def send_chunk(self, job: SnapshotJob, chunk: EmitChunk, file: str) -> None:
         """Send a chunk's rows and its marker, at its place in `file` of the log. Raises TableStoppedError where Kafka takes no such row."""
         state, (number, pos) = job.table, chunk.at
         transaction = TransactionContext(
             id=f"snapshot:{file}:{pos}", gtid=None, file=file, file_number=number, pos=pos,
             ts_ms=self._clock.now_ms(), server_id=self._server_id, made_ms=self._clock.now_ms(),
         )  # fmt: skip
-        first, before = self.next_row(state.topic), state.topic.tail.last
+        first, before = self.reserve_row(state.topic), state.topic.tail.last
         records = encode_whole_chunk(
-            chunk, self._context, state.topic.tail, transaction, first_row=first, copy=job.mark()
+            chunk, self._context, state.topic.tail, transaction, first_row=first, copy=job.build_copy_mark()
         )
-        fit, size = fitting(records)
+        fit, size = count_fitting_records(records)
         if fit < len(records):
             state.topic.tail.last = before
             key, value = records[fit]
-            raise too_large(state.name, key, len(key) + len(value))
+            raise build_oversized_row_stop(state.name, key, len(key) + len(value))
         self.take_row(state.topic, len(records))
         *rows, (key, value) = records
         self._writer.send_all(state.topic.name, rows, size - len(key) - len(value))
-        self._writer.send(state.topic.name, key, value, self._when_stored(job, last=chunk.upto is None))
-        if (asked := self._copies.states.fulfilled(state)) is not None:
+        self._writer.send(
+            state.topic.name, key, value, self._make_stored_callback(job, last=chunk.upto is None)
+        )
+        if (asked := self._copies.states.find_fulfilled_request(state)) is not None:
             if asked.max_rows_per_second:
                 took = len(chunk.rows) / asked.max_rows_per_second
                 job.due = max(job.due, self._clock.seconds()) + min(took, CHUNK_S)
-            self._copies.states.sent(dotted(state.name), asked.id, len(chunk.rows))
+            self._copies.states.add_sent_rows(format_table_name(state.name), asked.id, len(chunk.rows))
 
-    def _when_stored(self, job: SnapshotJob, *, last: bool) -> Callable[[int], None]:
+    def _make_stored_callback(self, job: SnapshotJob, *, last: bool) -> Callable[[int], None]:
         """Return what is done once a marker is in the topic. The copy may be another one by then."""
         state, begun = job.table, job.table.begun
 
@@ -84,12 +86,14 @@ class ChunkSender:
                 return
             state.marker_offset = job.since = offset
             if last and begun is not None:
-                self._copies.ended(dotted(state.name), begun.mark.id, self._clock.now_ms())
+                self._copies.mark_copy_ended(
+                    format_table_name(state.name), begun.mark.id, self._clock.now_ms()
+                )
 
         return stored
 
 
-def first_row(gen: int, ceiling: Position | None) -> int:
+def compute_first_row(gen: int, ceiling: Position | None) -> int:
     """Return the position row of a run's first snapshot event in a topic that ends at `ceiling`.
 
     It is above all that any run before can have used. The generations' stretches begin anew after 2^20 of them, which is

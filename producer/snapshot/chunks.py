@@ -16,10 +16,10 @@ Driving it (all calls from the thread that reads the stream; a state is spent on
     state, effects = machine.start(table, at, delivered, snapshots.resume_after(tail, table), now)
     state, effects = machine.step(state, event, now)
 
-    RowsSeen(mark, keys)      a transaction touched these keys of the table (before and after images)
+    RowsPassed(mark, keys)      a transaction touched these keys of the table (before and after images)
     TableChanged(mark, table) DDL, TRUNCATE or RENAME of the table passed; `table`: the definition from here on
     ChunkRead / ChunkFailed   the reader's answer (producer/snapshot/reader.py); feed it between transactions only
-    StreamAt(point, delivered) between transactions: everything before `point` was fed. Also when idle, and after
+    StreamReached(point, delivered) between transactions: everything before `point` was fed. Also when idle, and after
                               events that are of no transaction (rotation, format), or HIGH may never be reached
 
     ReadChunk    have it read on another connection, not before `not_before`; the answer carries its `request`. `where`: an SQL
@@ -47,7 +47,7 @@ _LOW_RETRY = 0.05
 _FAILED_RETRY = 1.0
 
 
-class RowsSeen(NamedTuple):
+class RowsPassed(NamedTuple):
     mark: LogMark
     keys: Sequence[Key]
 
@@ -57,7 +57,7 @@ class TableChanged(NamedTuple):
     table: Table
 
 
-class StreamAt(NamedTuple):
+class StreamReached(NamedTuple):
     point: LogPoint
     delivered: GtidSet | None = None
 
@@ -66,8 +66,8 @@ class SnapshotDone(NamedTuple):
     table: Table
 
 
-Event = RowsSeen | TableChanged | StreamAt | ChunkRead | ChunkFailed
-Effect = ReadChunk | EmitChunk | SnapshotDone
+SnapshotEvent = RowsPassed | TableChanged | StreamReached | ChunkRead | ChunkFailed
+SnapshotEffect = ReadChunk | EmitChunk | SnapshotDone
 
 
 class ResumePoint(NamedTuple):
@@ -104,7 +104,7 @@ class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
     done: bool
 
 
-Step = tuple[ChunkState, list[Effect]]
+Step = tuple[ChunkState, list[SnapshotEffect]]
 
 
 class SnapshotMachine:
@@ -113,7 +113,7 @@ class SnapshotMachine:
     def __init__(self, chunk_rows: int) -> None:
         self.chunk_rows = chunk_rows
 
-    def start(
+    def start_snapshot(
         self, table: Table, at: LogPoint, delivered: GtidSet | None, resume: ResumePoint, now: float
     ) -> Step:
         """Begin at stream point `at`, between transactions; everything from there on is fed."""
@@ -129,26 +129,26 @@ class SnapshotMachine:
             seen=[],
             done=resume.done,
         )
-        return (state, [SnapshotDone(table)]) if resume.done else self._read(state, now)
+        return (state, [SnapshotDone(table)]) if resume.done else self._plan_read(state, now)
 
-    def step(self, state: ChunkState, event: Event, now: float) -> Step:
+    def apply_event(self, state: ChunkState, event: SnapshotEvent, now: float) -> Step:
         """Return the state after `event` and what is to be done, in order."""
         if state.done:
             return state, []
         match event:
-            case RowsSeen():
-                return _record(state, event), []
+            case RowsPassed():
+                return _record_rows(state, event), []
             case TableChanged():
-                return self._changed(state, event, now)
+                return self._handle_table_change(state, event, now)
             case ChunkRead():
-                return self._answered(state, event, now)
+                return self._handle_chunk_read(state, event, now)
             case ChunkFailed():
                 again = event.request == state.request and state.chunk is None
-                return self._read(state, now + _FAILED_RETRY) if again else (state, [])
-            case StreamAt():
-                return self._at(state, event, now)
+                return self._plan_read(state, now + _FAILED_RETRY) if again else (state, [])
+            case StreamReached():
+                return self._handle_stream_position(state, event, now)
 
-    def _read(self, state: ChunkState, not_before: float) -> Step:
+    def _plan_read(self, state: ChunkState, not_before: float) -> Step:
         state = msgspec.structs.replace(
             state,
             request=state.request + 1,
@@ -159,28 +159,28 @@ class SnapshotMachine:
         )
         return state, [ReadChunk(state.request, state.table, state.after, state.limit, not_before)]
 
-    def _changed(self, state: ChunkState, event: TableChanged, now: float) -> Step:
+    def _handle_table_change(self, state: ChunkState, event: TableChanged, now: float) -> Step:
         """Whatever was or is being read is of the old table: read again. With another key the snapshot begins anew elsewhere."""
         state.seen.append((event.mark, None))
-        return self._read(msgspec.structs.replace(state, table=event.table), now)
+        return self._plan_read(msgspec.structs.replace(state, table=event.table), now)
 
-    def _answered(self, state: ChunkState, read: ChunkRead, now: float) -> Step:
+    def _handle_chunk_read(self, state: ChunkState, read: ChunkRead, now: float) -> Step:
         if read.request != state.request or state.chunk is not None:
             return state, []
-        if not read.low.reaches(state.begin, state.delivered):
-            return self._read(state, now + _LOW_RETRY)
-        unseen = [keys for mark, keys in state.seen if not read.low.saw(mark)]
+        if not read.low.has_seen_all_before(state.begin, state.delivered):
+            return self._plan_read(state, now + _LOW_RETRY)
+        unseen = [keys for mark, keys in state.seen if not read.low.has_seen(mark)]
         if None in unseen:
-            return self._read(state, now + _LOW_RETRY)
-        columns = state.table.indexes_of(state.table.key.columns)
-        chunk_keys = frozenset(_key(row, columns) for row in read.rows)
+            return self._plan_read(state, now + _LOW_RETRY)
+        columns = state.table.find_ordinals(state.table.key.columns)
+        chunk_keys = frozenset(_get_key(row, columns) for row in read.rows)
         touched = {key for keys in unseen for key in keys or () if key in chunk_keys}
         return msgspec.structs.replace(state, chunk=read, keys=chunk_keys, touched=touched), []
 
-    def _at(self, state: ChunkState, event: StreamAt, now: float) -> Step:
+    def _handle_stream_position(self, state: ChunkState, event: StreamReached, now: float) -> Step:
         if state.chunk is None or event.point < state.chunk.high:
             return state, []
-        emit = self._emission(state, state.chunk, event.point)
+        emit = self._build_emission(state, state.chunk, event.point)
         if emit.upto is None:
             return msgspec.structs.replace(state, done=True, chunk=None), [emit, SnapshotDone(state.table)]
         state = msgspec.structs.replace(
@@ -191,17 +191,17 @@ class SnapshotMachine:
             delivered=event.delivered.copy() if event.delivered is not None else None,
             seen=[],
         )
-        state, effects = self._read(state, now)
+        state, effects = self._plan_read(state, now)
         return state, [emit, *effects]
 
-    def _emission(self, state: ChunkState, chunk: ChunkRead, at: LogPoint) -> EmitChunk:
-        columns = state.table.indexes_of(state.table.key.columns)
-        left = tuple(row for row in chunk.rows if _key(row, columns) not in state.touched)
-        upto = _key(chunk.rows[-1], columns) if len(chunk.rows) >= state.limit else None
+    def _build_emission(self, state: ChunkState, chunk: ChunkRead, at: LogPoint) -> EmitChunk:
+        columns = state.table.find_ordinals(state.table.key.columns)
+        left = tuple(row for row in chunk.rows if _get_key(row, columns) not in state.touched)
+        upto = _get_key(chunk.rows[-1], columns) if len(chunk.rows) >= state.limit else None
         return EmitChunk(state.table, left, at, state.number, state.after, upto, state.repeated)
 
 
-def _record(state: ChunkState, event: RowsSeen) -> ChunkState:
+def _record_rows(state: ChunkState, event: RowsPassed) -> ChunkState:
     if state.chunk is None:
         state.seen.append((event.mark, event.keys))
     else:
@@ -211,5 +211,5 @@ def _record(state: ChunkState, event: RowsSeen) -> ChunkState:
     return state
 
 
-def _key(row: Row, columns: tuple[int, ...]) -> Key:
+def _get_key(row: Row, columns: tuple[int, ...]) -> Key:
     return tuple(row[i] for i in columns)

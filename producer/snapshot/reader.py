@@ -2,7 +2,7 @@
 
 LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the default) a commit
 is in the log, delivered to replicas and counted in SHOW MASTER STATUS while no SELECT sees it yet; how a server tells
-what is visible is its own (`Visibility`, producer/flavours).
+what is visible is its own (`SnapshotVisibility`, producer/flavours).
 
 Nothing is locked and nothing is written. HIGH is the log's end after the SELECT.
 """
@@ -22,11 +22,11 @@ import structlog
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.flavours.flavour import Visibility
-from producer.snapshot.text import expressions, row_of
+from producer.flavours.flavour import SnapshotVisibility
+from producer.snapshot.text import build_select_expressions, make_snapshot_row_decoder
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.source_errors import source_errors
-from schemas.io.mysql_connection import SESSION_SQL, open_connection
+from schemas.io.mysql_connection import MYSQL_SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Table
 from schemas.values.mysql import quote_name, to_mysql_columns
 from schemas.wire.position import LogPoint
@@ -35,9 +35,9 @@ _log = structlog.get_logger("snapshot")
 _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table, definition changed
 
 
-def chunk_connections(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
+def make_connection_opener(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
     """Return what opens connections to read chunks on; `settings` are pymysql's."""
-    settings = {**settings, "init_command": SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
+    settings = {**settings, "init_command": MYSQL_SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
     return lambda: open_connection(**settings)
 
 
@@ -48,7 +48,7 @@ class ChunkReader:
     """
 
     def __init__(
-        self, connect: Callable[[], Connection[Any]], visibility: Visibility, started: LogPoint
+        self, connect: Callable[[], Connection[Any]], visibility: SnapshotVisibility, started: LogPoint
     ) -> None:
         self._connect = connect
         self._visibility = visibility
@@ -62,36 +62,36 @@ class ChunkReader:
                 self._connection.close()
             self._connection = None
 
-    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
+    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError where trying again will not help (a grant)."""
         with source_errors():
-            return self._read(request)
+            return self._read_chunk(request)
 
-    def _read(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
+    def _read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         try:
-            connection = self._open()
-            if not self._prepared and not self._visibility.prepare(connection, self._started):
+            connection = self._open_connection()
+            if not self._prepared and not self._visibility.is_start_visible(connection, self._started):
                 return ChunkFailed(
                     request.request, "transactions before the stream's start are not visible yet"
                 )
             self._prepared = True
-            return self._select(connection, request)
+            return self._select_chunk(connection, request)
         except (pymysql.MySQLError, OSError) as error:
             self.close()
-            return _answer(request, error)
+            return _handle_read_error(request, error)
 
-    def _open(self) -> Connection[Any]:
+    def _open_connection(self) -> Connection[Any]:
         if self._connection is None:
             self._connection = self._connect()
             with self._connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         return self._connection
 
-    def _select(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
-        sql, parameters = chunk_query(request.table, request.after, request.limit, request.where)
-        convert = row_of(request.table)
+    def _select_chunk(self, connection: Connection[Any], request: ReadChunk) -> ChunkRead:
+        sql, parameters = build_chunk_query(request.table, request.after, request.limit, request.where)
+        convert = make_snapshot_row_decoder(request.table)
         with connection.cursor(Cursor) as cursor:
-            low = self._visibility.begin(cursor)
+            low = self._visibility.begin_snapshot(cursor)
             cursor.execute(sql, parameters or None)
             found = cursor.fetchall()
             cursor.execute("COMMIT")  # before a row can stop its table
@@ -107,7 +107,7 @@ _NOT_OF_A_CONDITION = frozenset(
 """Nobody is let in, connections that are lost or killed, locks, time-outs: whatever the statement says."""
 
 
-def _answer(request: ReadChunk, error: Exception) -> ChunkFailed | ChunkRefused:
+def _handle_read_error(request: ReadChunk, error: Exception) -> ChunkFailed | ChunkRefused:
     """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
 
     Raises `error` where trying again will not heal it.
@@ -131,23 +131,23 @@ _BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER, 
 """Kinds that sort by their number, but compare with a literal otherwise (labels as text, YEAR 0 as 2000)."""
 
 
-def chunk_query(
+def build_chunk_query(
     table: Table, after: Key | None, limit: int, where: str | None = None
 ) -> tuple[str, _Parameters]:
     """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations.
 
     `where`: a condition that they meet, whole in itself (producer.copies.limits.unbalanced); a comment in it ends with its line.
     """
-    columns = [table.column(name) for name in table.key.columns]
+    columns = [table.get_column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]
     conditions, parameters = [], _NO_PARAMETERS
     if where is not None:
         conditions.append(f"({where.replace('%', '%%')}\n)")
     if after is not None:
-        behind, parameters = _behind(names, _parameters(table, columns, after))
+        behind, parameters = _build_key_condition(names, _build_parameters(table, columns, after))
         conditions.append(behind)
     sql = (
-        f"SELECT {', '.join(expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
+        f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
         f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY {', '.join(names)} LIMIT {limit:d}"
     )
     return sql if parameters else sql.replace("%%", "%"), parameters
@@ -159,7 +159,7 @@ def _sort_expression(column: Column) -> str:
     return f"CAST({name} AS UNSIGNED)" if column.type.kind in _BY_NUMBER else name
 
 
-def _behind(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
+def _build_key_condition(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
     """Return a condition for (names) > (values) that an index can serve: row comparison is not optimized."""
     condition = f"{names[-1]} > %s"
     parameters: _Parameters = (values[-1],)
@@ -169,12 +169,12 @@ def _behind(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
     return condition, parameters
 
 
-def _parameters(table: Table, columns: list[Column], key: Key) -> _Parameters:
+def _build_parameters(table: Table, columns: list[Column], key: Key) -> _Parameters:
     values = to_mysql_columns(table, tuple(column.name for column in columns))(key)
-    return tuple(_parameter(column, value) for column, value in zip(columns, values, strict=True))
+    return tuple(_convert_parameter(column, value) for column, value in zip(columns, values, strict=True))
 
 
-def _parameter(column: Column, value: Any) -> object:
+def _convert_parameter(column: Column, value: Any) -> object:
     kind = column.type.kind
     if kind is Kind.DECIMAL:
         return Decimal(value)  # a text would be compared as a double
@@ -189,20 +189,20 @@ def _parameter(column: Column, value: Any) -> object:
 # --- the thread
 
 
-class ReadsChunks(Protocol):
+class BlockingChunkReader(Protocol):
     """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
 
-    def read(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
+    def read_topic(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
     def close(self) -> None: ...
 
 
-class BackgroundReader:
+class BackgroundChunkReader:
     """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
 
     `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
     """
 
-    def __init__(self, reader: ReadsChunks, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reader: BlockingChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
         self._requests: queue.SimpleQueue[ReadChunk | None] = queue.SimpleQueue()
@@ -210,13 +210,13 @@ class BackgroundReader:
             queue.SimpleQueue()
         )
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="snapshot", daemon=True)
+        self._thread = threading.Thread(target=self._run_reads, name="snapshot", daemon=True)
         self._thread.start()
 
     def submit(self, request: ReadChunk) -> None:
         self._requests.put(request)
 
-    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+    def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         """Return the next answer, if there is one."""
         try:
             answer = self._answers.get_nowait()
@@ -233,13 +233,15 @@ class BackgroundReader:
         self._thread.join()
         self._reader.close()
 
-    def _run(self) -> None:
+    def _run_reads(self) -> None:
         while (request := self._requests.get()) is not None:
             self._closed.wait(max(0.0, request.not_before - self._clock()))
             if self._closed.is_set():
                 return
             try:
-                answer: ChunkRead | ChunkFailed | ChunkRefused | BaseException = self._reader.read(request)
+                answer: ChunkRead | ChunkFailed | ChunkRefused | BaseException = self._reader.read_topic(
+                    request
+                )
             except Exception as error:  # noqa: BLE001 - raised again in the thread that polls
                 answer = error
             if isinstance(answer, ChunkFailed):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from producer.copies.states import CopyStates
-from producer.resume.topic_recovery import Marker, Tail
+from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot.chunks import FROM_START, ResumePoint
-from producer.tables import TableState, dotted
+from producer.tables import TableState, format_table_name
 from schemas.table.model import Table
 
 
-def resume_point(state: TableState, tail: Tail | None, copies: CopyStates) -> ResumePoint | None:
+def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) -> ResumePoint | None:
     """Return the place where the snapshot or copy of a table goes on; None: a copy has to begin first. `tail`: of its topic at the start."""
     begun = state.begun
     again = FROM_START._replace(repeated=begun is not None)
-    if begun is not None and not copies.resumes(dotted(state.name), begun):
+    if begun is not None and not copies.should_resume(format_table_name(state.name), begun):
         return again._replace(done=True)
     if tail is None or not tail.markers or tail.begun != begun:
         return again
@@ -21,25 +21,25 @@ def resume_point(state: TableState, tail: Tail | None, copies: CopyStates) -> Re
     return None if resume == FROM_START._replace(repeated=True) else resume
 
 
-def resume_after(tail: Tail, table: Table) -> ResumePoint:
+def resume_after(tail: TableTail, table: Table) -> ResumePoint:
     """Return where the snapshot of a table stands by its markers, in topic order; the first one may be any of a chain.
 
     It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof. `table`: the
     definition in force now. Where a chunk of another key ended says nothing about this one's order: all is read again.
     """
     at = FROM_START
-    last: Marker | None = None
+    last: ChunkMarker | None = None
     for marker in tail.markers:
         chunk = marker.chunk
         follows = not at.done and (chunk.number, chunk.after) == (at.number, at.after)
         if last is None or chunk.number == 1 or follows:
             at, last = ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated), marker
-    if last is None or at.done or _of_its_key(tail, last, table):
+    if last is None or at.done or _has_key_of_table(tail, last, table):
         return at
     return FROM_START._replace(repeated=True)
 
 
-def _of_its_key(tail: Tail, marker: Marker, table: Table) -> bool:
+def _has_key_of_table(tail: TableTail, marker: ChunkMarker, table: Table) -> bool:
     """Tell whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
     under = max((position for position in tail.definitions if position <= marker.position), default=None)
     if under is not None:

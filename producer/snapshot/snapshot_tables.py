@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from producer.copies.states import CopyStates
 from producer.snapshot.jobs import SnapshotJob
-from producer.tables import TableName, TableState, TopicState, dotted
+from producer.tables import TableName, TableState, TopicState, format_table_name
 
 
 class SnapshotTables:
@@ -26,8 +26,12 @@ class SnapshotTables:
     def pending(self) -> set[str]:
         """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
         running = (job.table for job in self.jobs.values())
-        own = [state for state in (*self.waiting.values(), *running) if self._copies.fulfilled(state) is None]
-        return {dotted(state.name) for state in (*own, *self.unbegun.values())}
+        own = [
+            state
+            for state in (*self.waiting.values(), *running)
+            if self._copies.find_fulfilled_request(state) is None
+        ]
+        return {format_table_name(state.name) for state in (*own, *self.unbegun.values())}
 
     @property
     def active(self) -> bool:
@@ -38,20 +42,20 @@ class SnapshotTables:
         """Tell whether the table's snapshot or copy is not all sent."""
         return name in self.jobs or name in self.waiting or name in self.unbegun
 
-    def under_way(self, name: TableName) -> bool:
+    def is_under_way(self, name: TableName) -> bool:
         return name in self.jobs
 
-    def due(self, passed: Callable[[TopicState], bool]) -> TableState | None:
+    def take_due_table(self, passed: Callable[[TopicState], bool]) -> TableState | None:
         """Take a table that waits and whose topic the stream has `passed` off the list."""
         name = next((name for name, state in self.waiting.items() if passed(state.topic)), None)
         return None if name is None else self.waiting.pop(name)
 
-    def finish(self, name: TableName) -> None:
+    def finish_table(self, name: TableName) -> None:
         """All chunks of a table that is under way are sent."""
         del self.jobs[name]
-        self.done.add(dotted(name))
+        self.done.add(format_table_name(name))
 
-    def forget(self, name: TableName) -> None:
+    def forget_table(self, name: TableName) -> None:
         """The table is stopped, or its copy given up: what was read of it is not emitted."""
         self.jobs.pop(name, None)
         self.waiting.pop(name, None)

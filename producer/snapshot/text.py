@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from producer.binlog_format.charsets import decoder_of
+from producer.binlog_format.charsets import find_decoder
 from producer.errors import TableStoppedError
-from schemas.findings import copy_again
+from schemas.findings import format_copy_remedy
 from schemas.table.model import Column, Kind, Row, Table
 from schemas.values.converter import Convert, to_base64
-from schemas.values.mysql import quote_name, row_from_select, select_list
+from schemas.values.mysql import make_select_row_converter, quote_name, select_list
 
 _TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT})
 
 
-def expressions(table: Table) -> list[str]:
+def build_select_expressions(table: Table) -> list[str]:
     """Return the SQL expression of every column, in order."""
     plain = select_list(table)
     return [
@@ -28,13 +28,13 @@ def expressions(table: Table) -> list[str]:
     ]
 
 
-def row_of(table: Table) -> Callable[[tuple[Any, ...]], Row]:
+def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of `expressions` to wire values; text that cannot be decoded is raw and marked.
 
     It raises TableStoppedError for a key that cannot be decoded.
     """
-    convert = row_from_select(table, _text_of)
-    keys = [i for i in table.indexes_of(table.key.columns) if table.columns[i].type.kind in _TEXT]
+    convert = make_select_row_converter(table, _make_text_decoder)
+    keys = [i for i in table.find_ordinals(table.key.columns) if table.columns[i].type.kind in _TEXT]
     if not keys:
         return convert
 
@@ -42,16 +42,16 @@ def row_of(table: Table) -> Callable[[tuple[Any, ...]], Row]:
         found = convert(row)
         for i in keys:
             if isinstance(found[i], dict):
-                raise _undecodable_key(table, table.columns[i])
+                raise _build_undecodable_key_stop(table, table.columns[i])
         return found
 
     return checked
 
 
-def _text_of(column: Column) -> Convert | None:
+def _make_text_decoder(column: Column) -> Convert | None:
     if column.type.kind not in _TEXT:
         return None
-    decode = decoder_of(column.type.charset)
+    decode = find_decoder(column.type.charset)
 
     def text(data: bytes) -> object:
         try:
@@ -62,9 +62,9 @@ def _text_of(column: Column) -> Convert | None:
     return text
 
 
-def _undecodable_key(table: Table, column: Column) -> TableStoppedError:
+def _build_undecodable_key_stop(table: Table, column: Column) -> TableStoppedError:
     return TableStoppedError(
         frozenset([(table.db, table.name)]), "value",
         f"a row of {table.db}.{table.name} has bytes in column {column.name} of its key that are no {column.type.charset} text",
-        f"correct the row at the source, and {copy_again(table.db, table.name)}",
+        f"correct the row at the source, and {format_copy_remedy(table.db, table.name)}",
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 from pymysql.connections import Connection
 
 from producer.flavours.flavour import BinlogFlavour
-from producer.flavours.known import flavour_of
+from producer.flavours.known import get_flavour
 from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession, connect_settings
 from producer.sources.table_catalog import TableCatalog
@@ -29,4 +29,4 @@ class Catalog:
 
 def open_catalog(source: SourceConfig) -> Catalog:
     """Connect. Raises pymysql errors."""
-    return Catalog(open_connection(**connect_settings(source)), flavour_of(source))
+    return Catalog(open_connection(**connect_settings(source)), get_flavour(source))

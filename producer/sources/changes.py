@@ -18,7 +18,7 @@ from schemas.findings import COPY_EACH
 from schemas.wire.records import Identity, LogProof
 
 TableName = tuple[str, str]  # database, table
-Tables = tuple[TableName, ...]
+TableNames = tuple[TableName, ...]
 
 
 class LogMoment(NamedTuple):
@@ -75,7 +75,7 @@ class Barrier(NamedTuple):
     """
 
     header: TransactionHeader
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.Unknown | ddl.Dml | ddl.Trigger
+    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.UnknownStatement | ddl.DmlStatement | ddl.TriggerCreation
     sql: str
     row: int
     start: int = 0
@@ -98,10 +98,10 @@ class Boundary(NamedTuple):
     pos: int
     undone: frozenset[TableName] = frozenset()
     stop: TableStoppedError | None = None
-    prepared: Mapping[str, Tables] = {}
+    prepared: Mapping[str, TableNames] = {}
 
 
-def not_undone(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
+def find_not_undone_stop(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
     """Return the stop of tables whose rows the log takes back while they stay: `engines` has those without transactions."""
     tables = frozenset(name for name, engine in engines.items() if engine is not None)
     if not tables:

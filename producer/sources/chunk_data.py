@@ -21,18 +21,18 @@ class LogMark(NamedTuple):
     gtid: str | None
 
 
-class Low(NamedTuple):
+class LowWatermark(NamedTuple):
     """The low watermark of a SELECT, which surely saw everything before `point` (MariaDB), or the transactions `gtids` (MySQL)."""
 
     point: LogPoint | None
     gtids: GtidSet | None
 
-    def saw(self, mark: LogMark) -> bool:
+    def has_seen(self, mark: LogMark) -> bool:
         if self.gtids is not None:
             return mark.gtid is not None and mark.gtid in self.gtids
         return self.point is not None and mark.point < self.point
 
-    def reaches(self, at: LogPoint, delivered: GtidSet | None) -> bool:
+    def has_seen_all_before(self, at: LogPoint, delivered: GtidSet | None) -> bool:
         """Tell whether everything before `at`, where the stream has delivered `delivered`, was seen."""
         if self.gtids is not None:
             return delivered is not None and self.gtids.covers(delivered)
@@ -53,7 +53,7 @@ class ChunkRead(NamedTuple):
 
     request: int
     rows: Sequence[Row]
-    low: Low
+    low: LowWatermark
     high: LogPoint
 
 
@@ -82,7 +82,7 @@ class EmitChunk(NamedTuple):
     upto: Key | None
     repeated: bool
 
-    def marker(self, first_row: int) -> Chunk:
+    def build_end_marker(self, first_row: int) -> Chunk:
         """Return the end marker of the chunk whose first row has position row `first_row`."""
         return Chunk(
             number=self.number,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pymysql
 
-from producer.statements.conversions import GLOBAL, DoubtedValues, fixed
-from schemas.io.mysql_connection import SESSION_SQL
+from producer.statements.conversions import GLOBAL, DoubtedValues, is_fixed_zone
+from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 from schemas.values.mysql import quote_name
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from producer.sources.source_session import SourceSession
 
 TableName = tuple[str, str]
-ASK_S = 3
+MAX_CONVERSION_QUERY_S = 3
 """Seconds that the answer may take: nothing is captured meanwhile."""
 _SHIFTS = (3600, 1800, 7200)
 """Seconds by which zones have set their clocks back."""
@@ -30,17 +30,19 @@ _SHIFTS = (3600, 1800, 7200)
 
 def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValues) -> bool:
     """Tell whether a row may be one that was changed. Raises pymysql errors where the connection is lost."""
-    begun = session.query(
+    begun = session.run_query(
         "SELECT @@global.time_zone AS zone, @@system_time_zone AS of_system, @@global.sql_mode AS mode"
     )[0]
     if doubt.certain or (doubt.unpadded and "PAD_CHAR_TO_FULL_LENGTH" in str(begun["mode"])):
         return True
     zone = str(begun["zone"]) if doubt.zone == GLOBAL else doubt.zone
-    if zone.upper() == "SYSTEM" and fixed(str(begun["of_system"])):
+    if zone.upper() == "SYSTEM" and is_fixed_zone(str(begun["of_system"])):
         zone = "+00:00"
-    times = () if not doubt.times or not session.flavour.converts_times or fixed(zone) else doubt.times
+    times = (
+        () if not doubt.times or not session.flavour.converts_times or is_fixed_zone(zone) else doubt.times
+    )
     wanted = [
-        *(_repeated(column) for column in times),
+        *(_build_repeated_predicate(column) for column in times),
         *(f"{quote_name(column)} = '0000-00-00'" for column in doubt.dates),
     ]
     if not wanted:
@@ -48,14 +50,16 @@ def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValu
     table = ".".join(quote_name(part) for part in name)
     try:
         with _in_zone(session, zone):
-            return bool(session.query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1"))
+            return bool(
+                session.run_query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1")
+            )
     except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
         if not session.alive:
             raise
         return True  # it takes too long, or the table is another one by now
 
 
-def _repeated(column: str) -> str:
+def _build_repeated_predicate(column: str) -> str:
     """Return the predicate that the local time of a TIMESTAMP is also that of another instant."""
     name, found = quote_name(column), []
     for seconds in _SHIFTS:
@@ -66,19 +70,19 @@ def _repeated(column: str) -> str:
 @contextmanager
 def _in_zone(session: SourceSession, zone: str) -> Iterator[None]:
     """Have what is asked meanwhile take `zone` for the local time, and a few seconds at most."""
-    begin, end = session.flavour.limits_reads(ASK_S)
-    _each(session, [begin, *([f"SET SESSION time_zone = {_literal(zone)}"] if zone else [])])
+    begin, end = session.flavour.limits_reads(MAX_CONVERSION_QUERY_S)
+    _run_each(session, [begin, *([f"SET SESSION time_zone = {_quote_literal(zone)}"] if zone else [])])
     try:
         yield
     finally:
         if session.alive:
-            _each(session, [end, SESSION_SQL])
+            _run_each(session, [end, MYSQL_SESSION_SQL])
 
 
-def _each(session: SourceSession, statements: Iterable[str]) -> None:
+def _run_each(session: SourceSession, statements: Iterable[str]) -> None:
     for statement in statements:
-        session.query(statement)
+        session.run_query(statement)
 
 
-def _literal(text: str) -> str:
+def _quote_literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import SYSTEM_SCHEMAS, is_selected
-from schemas.table.patterns import literal_database
+from schemas.table.patterns import get_literal_database
 
 _NAME = r"(?:`(?:[^`]|``)*`|\*|[^`.\s]+)"
 _LINE = re.compile(
@@ -52,9 +52,9 @@ class Grant:
     object: str
     revoked: bool = False
 
-    def covers(self, db: str) -> bool:
+    def covers_database(self, db: str) -> bool:
         """Tell whether it holds for all of `db`, or for a part of it."""
-        return self.database == "*" or _like(self.database).fullmatch(db) is not None
+        return self.database == "*" or _compile_grant_pattern(self.database).fullmatch(db) is not None
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Grants:
     account: str | None
 
     @classmethod
-    def parse(cls, lines: Iterable[str]) -> Grants:
+    def parse_grants(cls, lines: Iterable[str]) -> Grants:
         """Read the lines of SHOW GRANTS (sql_mode without ANSI_QUOTES); those that name a role only are passed over."""
         lines = list(lines)
         found, columns = [], set()
@@ -74,16 +74,16 @@ class Grants:
             match = _LINE.match(line)
             if match is None:
                 continue
-            names = _unquoted(match["db"]), _unquoted(match["object"])
+            names = _unquote_name(match["db"]), _unquote_name(match["object"])
             whole = frozenset(
                 each.strip().upper() for each in _COLUMN_GRANT.sub("", match["what"]).split(",")
             )
             found.append(Grant(whole - {""}, *names, revoked=match["verb"].upper() == "REVOKE"))
             if any(each.strip().upper() == "SELECT" for each in _COLUMN_GRANT.findall(match["what"])):
                 columns.add(names)
-        return cls(tuple(found), frozenset(columns), _account(lines))
+        return cls(tuple(found), frozenset(columns), _parse_account(lines))
 
-    def everywhere(self, *wanted: str) -> bool:
+    def has_everywhere(self, *wanted: str) -> bool:
         """Tell whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
         asked = frozenset(wanted) | _ALL
         taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
@@ -95,23 +95,25 @@ class Grants:
             if not each.revoked
         )
 
-    def on_database(self, db: str, *wanted: str) -> bool:
+    def has_on_database(self, db: str, *wanted: str) -> bool:
         """Tell whether one of the `wanted` privileges is granted on all tables of `db`."""
         asked = frozenset(wanted) | _ALL
-        if any(asked & each.privileges and each.covers(db) for each in self.grants if each.revoked):
+        if any(asked & each.privileges and each.covers_database(db) for each in self.grants if each.revoked):
             return False
         return any(
-            asked & each.privileges and each.covers(db)
+            asked & each.privileges and each.covers_database(db)
             for each in self.grants
             if each.object == "*" and not each.revoked
         )
 
-    def on_part(self, db: str, *wanted: str) -> bool:
+    def has_on_part(self, db: str, *wanted: str) -> bool:
         """Tell whether one of the `wanted` privileges is granted on something in `db`."""
         asked = frozenset(wanted) | _ALL
-        return any(asked & each.privileges and each.covers(db) for each in self.grants if not each.revoked)
+        return any(
+            asked & each.privileges and each.covers_database(db) for each in self.grants if not each.revoked
+        )
 
-    def on_table(self, db: str, table: str, *wanted: str) -> bool:
+    def has_on_table(self, db: str, table: str, *wanted: str) -> bool:
         """Tell whether one of the `wanted` privileges is granted on the table."""
         asked = frozenset(wanted) | _ALL
         exact = any(
@@ -119,49 +121,49 @@ class Grants:
             for each in self.grants
             if not each.revoked
         )
-        return exact or self.on_database(db, *wanted)
+        return exact or self.has_on_database(db, *wanted)
 
 
 @dataclass(frozen=True)
-class Sight:
+class CatalogVisibility:
     """The part of the catalogue that a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
 
     grants: Grants
     rights: Rights
 
     @classmethod
-    def of(cls, lines: Iterable[str], rights: Rights) -> Sight:
-        return cls(Grants.parse(lines), rights)
+    def from_grants(cls, lines: Iterable[str], rights: Rights) -> CatalogVisibility:
+        return cls(Grants.parse_grants(lines), rights)
 
-    def everything(self) -> bool:
+    def can_see_all_tables(self) -> bool:
         """Tell whether the tables and views of all databases are seen, by name and kind."""
-        return self.grants.everywhere(*TABLE_RIGHTS)
+        return self.grants.has_everywhere(*TABLE_RIGHTS)
 
-    def triggers(self, db: str) -> bool:
+    def can_see_triggers(self, db: str) -> bool:
         """Tell whether all triggers of `db` are seen, with their bodies."""
-        return self.grants.on_database(db, "TRIGGER")
+        return self.grants.has_on_database(db, "TRIGGER")
 
-    def views(self, db: str) -> bool:
+    def can_see_views(self, db: str) -> bool:
         """Tell whether all definitions of views of `db` are seen."""
-        return self.grants.on_database(db, "SHOW VIEW") and self.grants.on_database(db, "SELECT")
+        return self.grants.has_on_database(db, "SHOW VIEW") and self.grants.has_on_database(db, "SELECT")
 
-    def routines(self) -> bool:
+    def can_see_routines(self) -> bool:
         """Tell whether all stored routines of the server are seen, with their bodies."""
         table = self.rights.routines_table
-        return self.grants.everywhere("SELECT", self.rights.routines) or (
-            table is not None and self.grants.on_table(*table, "SELECT")
+        return self.grants.has_everywhere("SELECT", self.rights.routines) or (
+            table is not None and self.grants.has_on_table(*table, "SELECT")
         )
 
-    def foreign_keys(self, db: str) -> bool:
+    def can_see_foreign_keys(self, db: str) -> bool:
         """Tell whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
-        return self.grants.on_database(db, *self.rights.foreign_keys)
+        return self.grants.has_on_database(db, *self.rights.foreign_keys)
 
 
-def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
+def list_hidden_objects(sight: CatalogVisibility, source: SourceConfig) -> list[tuple[str, str]]:
     """Return (what a change logged as a statement would come to, the GRANT) for what the user cannot see of the whole server."""
     account = sight.grants.account or f"'{source.user}'@'%'"
     found = []
-    if not (sight.grants.everywhere("TRIGGER") and sight.everything()):
+    if not (sight.grants.has_everywhere("TRIGGER") and sight.can_see_all_tables()):
         found.append(
             (
                 (
@@ -171,7 +173,7 @@ def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
                 f"GRANT TRIGGER, SHOW VIEW ON *.* TO {account};",
             )
         )
-    if not sight.routines():
+    if not sight.can_see_routines():
         found.append(
             (
                 (
@@ -184,37 +186,40 @@ def hidden(sight: Sight, source: SourceConfig) -> list[tuple[str, str]]:
     return found
 
 
-def missing_grants(lines: Sequence[str], rights: Rights, source: SourceConfig) -> list[tuple[str, str]]:
+def list_missing_grants(lines: Sequence[str], rights: Rights, source: SourceConfig) -> list[tuple[str, str]]:
     """Return (what is missing, the GRANT statement) for each privilege that `lines` do not give."""
-    grants = Grants.parse(lines)
+    grants = Grants.parse_grants(lines)
     account = grants.account or f"'{source.user}'@'%'"
     missing = []
     for name, enough in (("REPLICATION SLAVE", _REPLICATION_SLAVE), (rights.status, rights.gives_status)):
-        if not grants.everywhere(*enough):
+        if not grants.has_everywhere(*enough):
             missing.append((f"user {source.user} lacks {name}", f"GRANT {name} ON *.* TO {account};"))
-    for db in _databases(source):
-        if not grants.on_part(db, "SELECT"):
+    for db in _list_plain_databases(source):
+        if not grants.has_on_part(db, "SELECT"):
             missing.append(
-                (f"user {source.user} may not read {db}", f"GRANT SELECT ON {_quoted(db)}.* TO {account};")
+                (
+                    f"user {source.user} may not read {db}",
+                    f"GRANT SELECT ON {_quote_name(db)}.* TO {account};",
+                )
             )
     for db, table in sorted(grants.columns):
-        if is_selected(source.tables, db, table) and not grants.on_table(db, table, "SELECT"):
+        if is_selected(source.tables, db, table) and not grants.has_on_table(db, table, "SELECT"):
             missing.append(
                 (
                     f"user {source.user} may read only some columns of {db}.{table}, and the server hides the others",
-                    f"GRANT SELECT ON {_quoted(db)}.{_quoted(table)} TO {account};",
+                    f"GRANT SELECT ON {_quote_name(db)}.{_quote_name(table)} TO {account};",
                 )
             )
     return missing
 
 
-def _databases(source: SourceConfig) -> list[str]:
+def _list_plain_databases(source: SourceConfig) -> list[str]:
     """The databases that are named without a wildcard; of others the tables that are visible must speak."""
-    names = (literal_database(pattern) for pattern in source.tables if not pattern.startswith("!"))
+    names = (get_literal_database(pattern) for pattern in source.tables if not pattern.startswith("!"))
     return sorted({name for name in names if name is not None})
 
 
-def _like(granted: str) -> re.Pattern[str]:
+def _compile_grant_pattern(granted: str) -> re.Pattern[str]:
     """The pattern of a GRANT on databases: `%` and `_`, which a backslash makes plain."""
     parts = re.findall(r"\\.|.", granted, re.DOTALL)
     wild = {"%": ".*", "_": "."}
@@ -224,7 +229,7 @@ def _like(granted: str) -> re.Pattern[str]:
     )
 
 
-def _account(lines: Sequence[str]) -> str | None:
+def _parse_account(lines: Sequence[str]) -> str | None:
     for line in lines:
         match = re.search(r" TO (`[^`]*`@`[^`]*`|'[^']*'@'[^']*')", line)
         if match:
@@ -232,9 +237,9 @@ def _account(lines: Sequence[str]) -> str | None:
     return None
 
 
-def _unquoted(name: str) -> str:
+def _unquote_name(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from producer.sources.changes import LogFile
 from producer.sources.source_session import SourceSession
-from schemas.io.mysql_catalog import charset_ids
+from schemas.io.mysql_catalog import read_charset_ids
 from schemas.wire.records import Identity, StoredPosition
 
 
-class Answering(NamedTuple):
+class AnsweringServer(NamedTuple):
     """The server that answers. `own`: its uuid, or host and port; `server_id`: as the events that it sends itself name it."""
 
     own: str
@@ -24,15 +24,16 @@ class ServerState:
         self._session = session
         self._flavour = session.flavour
 
-    def variables(self) -> dict[str, str]:
+    def read_variables(self) -> dict[str, str]:
         """Return all global variables, names in lower case."""
         return {
-            row["Variable_name"].lower(): row["Value"] for row in self._session.query("SHOW GLOBAL VARIABLES")
+            row["Variable_name"].lower(): row["Value"]
+            for row in self._session.run_query("SHOW GLOBAL VARIABLES")
         }
 
-    def charsets(self) -> dict[int, str]:
+    def read_charsets(self) -> dict[int, str]:
         """Return the character set of every collation id."""
-        return charset_ids(self._session.connection)
+        return read_charset_ids(self._session.connection)
 
     def log_end(self) -> tuple[str, int] | None:
         """Return file and position of the end of the log; None: no binary log."""
@@ -49,16 +50,17 @@ class ServerState:
     def log_files(self) -> list[LogFile]:
         """Return the log's files, oldest first. Raises OperationalError 1381 without a binary log."""
         return [
-            LogFile(row["Log_name"], int(row["File_size"])) for row in self._session.query("SHOW BINARY LOGS")
+            LogFile(row["Log_name"], int(row["File_size"]))
+            for row in self._session.run_query("SHOW BINARY LOGS")
         ]
 
-    def answering(self) -> Answering:
+    def identify_server(self) -> AnsweringServer:
         """Return which server answers on this connection: not another one behind the same address."""
-        row = self._session.query(f"SELECT {self._flavour.own} AS own, @@global.server_id AS id")[0]
-        return Answering(str(row["own"]), int(row["id"]))
+        row = self._session.run_query(f"SELECT {self._flavour.own} AS own, @@global.server_id AS id")[0]
+        return AnsweringServer(str(row["own"]), int(row["id"]))
 
-    def identity(self) -> Identity:
-        row = self._session.query(
+    def read_identity(self) -> Identity:
+        row = self._session.run_query(
             f"SELECT {self._flavour.uuid} AS uuid, @@global.server_id AS id, @@version AS version, "
             f"{self._flavour.gtids} AS gtids"
         )[0]
@@ -69,11 +71,11 @@ class ServerState:
 
     def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
         """Tell whether the server has all transactions that the record's identity lists."""
-        return self._flavour.has_gtids(self._session.query, stored.identity.gtid_set, now.gtid_set)
+        return self._flavour.has_gtids(self._session.run_query, stored.identity.gtid_set, now.gtid_set)
 
-    def grants(self) -> list[str]:
+    def read_grants(self) -> list[str]:
         """Return the lines of SHOW GRANTS, those of the roles in force included."""
-        return self._flavour.grants(self._session.query)
+        return self._flavour.grants(self._session.run_query)
 
     def _log_status(self) -> list[dict[str, Any]]:
-        return self._session.first_known(self._flavour.log_status)
+        return self._session.run_first_known(self._flavour.log_status)

@@ -10,7 +10,7 @@ import pymysql
 from producer.errors import CaptureError, SourceRefusedError, TransientSourceError
 from schemas.errors import ServerConnectError
 from schemas.findings import START_OVER
-from schemas.io.server_errors.mysql import error_text, remedy_of
+from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
 
 _PURGED = 1236  # ER_MASTER_FATAL_ERROR_READING_BINLOG: purged, or the position is not in the file
 _TRANSIENT = frozenset(
@@ -24,15 +24,15 @@ def source_errors() -> Iterator[None]:
     try:
         yield
     except pymysql.MySQLError as error:
-        raise source_error(error) from error
+        raise translate_mysql_error(error) from error
     except ServerConnectError as error:
         raise (TransientSourceError if error.transient else SourceRefusedError)(str(error)) from error
 
 
-def source_error(error: pymysql.MySQLError) -> CaptureError:
+def translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
     """Translate a driver error: transient, or refused with what to do."""
     code = error.args[0] if error.args else 0
-    text = error_text(error)
+    text = format_mysql_error(error)
     if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
         return TransientSourceError(f"the source cannot be reached just now: {text}")
     if code == _PURGED:
@@ -40,4 +40,4 @@ def source_error(error: pymysql.MySQLError) -> CaptureError:
             f"the source cannot continue the log where capture stands: {text}. If the log was purged: "
             f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
         )
-    return SourceRefusedError(f"the source refuses capture: {text}: {remedy_of(error)}")
+    return SourceRefusedError(f"the source refuses capture: {text}: {choose_mysql_remedy(error)}")

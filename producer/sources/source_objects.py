@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from producer.sources.catalog import Catalog
-from producer.sources.grants import Sight
+from producer.sources.grants import CatalogVisibility
 from producer.sources.table_catalog import TableName
 from schemas.io.mysql_catalog import SYSTEM_SCHEMAS
 
@@ -42,7 +42,7 @@ class SourceObjects:
     `cascades`: a parent → the children whose rows its changes may change (ON DELETE/UPDATE CASCADE, SET NULL …).
     """
 
-    sight: Sight
+    sight: CatalogVisibility
     kinds: dict[TableName, str] = field(default_factory=dict)
     triggers: dict[TableName, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     views: dict[TableName, str | None] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def read_objects(catalog: Catalog) -> SourceObjects:
 
     Not one snapshot: who rests something on it proves that no statement changed it meanwhile, as for definitions (R8).
     """
-    query = catalog.session.query
+    query = catalog.session.run_query
     triggers: dict[TableName, list[tuple[str, str]]] = defaultdict(list)
     for row in query(_TRIGGERS):
         triggers[row["db"], row["name"]].append((row["own"], str(row["body"])))
@@ -63,16 +63,16 @@ def read_objects(catalog: Catalog) -> SourceObjects:
     for row in query(_KEYS):
         cascades[row["parent_db"], row["parent"]].add((row["db"], row["name"]))
     return SourceObjects(
-        sight=Sight.of(catalog.server.grants(), catalog.session.flavour.rights),
-        kinds={(row["db"], row["name"]): _kind(row["kind"]) for row in query(_TABLES)},
+        sight=CatalogVisibility.from_grants(catalog.server.read_grants(), catalog.session.flavour.rights),
+        kinds={(row["db"], row["name"]): _normalize_kind(row["kind"]) for row in query(_TABLES)},
         triggers={name: tuple(found) for name, found in triggers.items()},
         views={(row["db"], row["name"]): row["body"] or None for row in query(_VIEWS)},
-        routines=_bodies(query(_ROUTINES)),
+        routines=_join_bodies(query(_ROUTINES)),
         cascades={parent: frozenset(children) for parent, children in cascades.items()},
     )
 
 
-def _bodies(rows: Iterable[Mapping[str, Any]]) -> dict[TableName, str | None]:
+def _join_bodies(rows: Iterable[Mapping[str, Any]]) -> dict[TableName, str | None]:
     """Join the bodies of one name: a procedure and a function may share it, a package has two. None: one is not shown."""
     found: dict[TableName, str | None] = {}
     for row in rows:
@@ -82,5 +82,5 @@ def _bodies(rows: Iterable[Mapping[str, Any]]) -> dict[TableName, str | None]:
     return found
 
 
-def _kind(shown: str) -> str:
+def _normalize_kind(shown: str) -> str:
     return "view" if "VIEW" in shown.upper() else "table"

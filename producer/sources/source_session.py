@@ -12,7 +12,7 @@ from pymysql.cursors import DictCursor
 
 from producer.flavours.flavour import BinlogFlavour
 from schemas.config.model import SourceConfig
-from schemas.io.mysql_connection import SESSION_SQL
+from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 
 _PARSE_ERROR = 1064
 
@@ -29,12 +29,12 @@ def connect_settings(source: SourceConfig) -> dict[str, Any]:
         "connect_timeout": 10,
         "read_timeout": 60,
         "write_timeout": 60,
-        "init_command": SESSION_SQL,
-        **_tls(source),
+        "init_command": MYSQL_SESSION_SQL,
+        **_build_tls_arguments(source),
     }
 
 
-def _tls(source: SourceConfig) -> dict[str, Any]:
+def _build_tls_arguments(source: SourceConfig) -> dict[str, Any]:
     tls = source.tls
     if tls is None:
         return {"ssl_disabled": True}
@@ -67,17 +67,17 @@ class SourceSession:
         if self.connection.open:
             self.connection.close()
 
-    def query(self, sql: str, arguments: Iterable[object] = ()) -> list[dict[str, Any]]:
+    def run_query(self, sql: str, arguments: Iterable[object] = ()) -> list[dict[str, Any]]:
         with closing(self.connection.cursor(DictCursor)) as cursor:
             cursor.execute(sql, tuple(arguments) or None)
             return list(cursor.fetchall())
 
-    def first_known(self, statements: Sequence[str]) -> list[dict[str, Any]]:
+    def run_first_known(self, statements: Sequence[str]) -> list[dict[str, Any]]:
         """Run the first of the statements that the server knows: they are names of one thing, the newest first."""
         for statement in statements[:-1]:
             try:
-                return self.query(statement)
+                return self.run_query(statement)
             except pymysql.err.ProgrammingError as error:
                 if error.args[0] != _PARSE_ERROR:
                     raise
-        return self.query(statements[-1])
+        return self.run_query(statements[-1])

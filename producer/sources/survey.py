@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from producer.binlog_format.charsets import decoder_of
+from producer.binlog_format.charsets import find_decoder
 from schemas.errors import SchemaError, TableNotFoundError
-from schemas.io.mysql_catalog import Entry
+from schemas.io.mysql_catalog import CatalogEntry
 from schemas.io.mysql_columns import CatalogColumn
 from schemas.table.model import Table
 
 TableName = tuple[str, str]
 
 
-class Surveyed(NamedTuple):
+class ExaminedTable(NamedTuple):
     """`table`: the definition of one that can be captured. `reason`: why another one cannot ("what was seen: what to do").
 
     Both None: there is no such table, or the user may not see it.
@@ -25,10 +25,12 @@ class Surveyed(NamedTuple):
     reason: str | None
 
 
-MISSING = Surveyed(None, None)
+MISSING = ExaminedTable(None, None)
 
 
-def judge(name: TableName, entry: Entry, stored_otherwise: Callable[[CatalogColumn], bool]) -> Surveyed:
+def judge_catalog_table(
+    name: TableName, entry: CatalogEntry, stored_otherwise: Callable[[CatalogColumn], bool]
+) -> ExaminedTable:
     """Say whether a table can be captured, as far as its own definition tells. Pure.
 
     `stored_otherwise`: of columns whose values have a form in the log that their type does not show.
@@ -37,9 +39,9 @@ def judge(name: TableName, entry: Entry, stored_otherwise: Callable[[CatalogColu
     if isinstance(entry.table, TableNotFoundError):
         return MISSING
     if isinstance(entry.table, SchemaError):
-        return Surveyed(None, str(entry.table))
+        return ExaminedTable(None, str(entry.table))
     if entry.engine is not None:
-        return Surveyed(
+        return ExaminedTable(
             None,
             f"{place} has the engine {entry.engine}, whose changes no ROLLBACK takes back and no snapshot reads consistently: "
             "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
@@ -47,21 +49,21 @@ def judge(name: TableName, entry: Entry, stored_otherwise: Callable[[CatalogColu
     otherwise = [column for column in entry.columns if stored_otherwise(column)]
     if otherwise:
         shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
-        return Surveyed(
+        return ExaminedTable(
             None,
             f"{place}: {shown}: these have a form of their own in the binlog, which is not supported: "
             "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
         )
-    if (undecodable := undecodable_columns(entry.table)) is not None:
-        return Surveyed(None, f"{place}: {undecodable}")
-    return Surveyed(entry.table, None)
+    if (undecodable := explain_undecodable_columns(entry.table)) is not None:
+        return ExaminedTable(None, f"{place}: {undecodable}")
+    return ExaminedTable(entry.table, None)
 
 
-def undecodable_columns(table: Table) -> str | None:
+def explain_undecodable_columns(table: Table) -> str | None:
     """Return which columns hold text that capture cannot decode, and what to do; None: none does. Pure."""
     for column in table.columns:
         try:
-            decoder_of(column.type.charset)
+            find_decoder(column.type.charset)
         except LookupError as error:
             return f"column {column.name}: {error}: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table"
     return None

@@ -11,18 +11,18 @@ from typing import Literal, NamedTuple
 
 from producer.statements.tokens import Token
 
-Rows = Literal["kept", "emptied", "replaced", "gone", "unknown"]
+RowEffect = Literal["kept", "emptied", "replaced", "gone", "unknown"]
 Definition = Literal["kept", "changed"]
 Needs = Literal["", "no list", "same definition", "other definition"]
 """Proof that is needed besides. "no list": the table is not partitioned by LIST (or by anything unknown). "same definition": rows
 and values are kept if the definition comes out as it was. "other definition": nobody knows of the values if it does."""
 
 
-class Action(NamedTuple):
+class AlterAction(NamedTuple):
     """An action of ALTER TABLE: the words it begins with ("A|B": either), and what it does. `example`: for the test and the docs."""
 
     words: str
-    rows: Rows
+    rows: RowEffect
     definition: Definition = "kept"
     needs: Needs = ""
     example: str = ""
@@ -30,46 +30,46 @@ class Action(NamedTuple):
 
 
 #: The first that fits counts. COLUMN and IF [NOT] EXISTS are passed over before the words behind the verb.
-ACTIONS: tuple[Action, ...] = (
-    Action("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
-    Action("ADD VECTOR INDEX|KEY", "kept"),
-    Action("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
-    Action("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
-    Action("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
-    Action("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
-    Action("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
-    Action("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
-    Action("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
-    Action("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
-    Action("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
-    Action("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
-    Action("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
-    Action("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
-    Action("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
-    Action("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
-    Action("UPGRADE PARTITIONING", "kept"),
-    Action("REPAIR PARTITION", "unknown", example="REPAIR PARTITION p0"),
-    Action("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
-    Action("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
-    Action("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
-    Action("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
-    Action("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
-    Action("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
-    Action("DISCARD", "emptied", example="DISCARD TABLESPACE"),
-    Action("IMPORT", "replaced", example="IMPORT TABLESPACE"),
-    Action("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
-    Action("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
-    Action("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
-    Action("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
-    Action("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
-    Action("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
-    Action("FORCE", "kept", example="FORCE"),
-    Action("ORDER BY", "kept", example="ORDER BY v, id"),
-    Action("RENAME INDEX|KEY", "kept", "changed", example="RENAME INDEX v_index TO v_other"),
-    Action("RENAME COLUMN", "unknown", "changed", "other definition", "RENAME COLUMN v TO w"),
-    Action("WITH|WITHOUT VALIDATION", "kept"),
-    Action("SECONDARY_LOAD|SECONDARY_UNLOAD", "kept"),
-    Action("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
+ACTIONS: tuple[AlterAction, ...] = (
+    AlterAction("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
+    AlterAction("ADD VECTOR INDEX|KEY", "kept"),
+    AlterAction("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
+    AlterAction("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
+    AlterAction("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
+    AlterAction("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    AlterAction("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
+    AlterAction("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
+    AlterAction("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
+    AlterAction("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
+    AlterAction("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
+    AlterAction("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
+    AlterAction("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
+    AlterAction("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
+    AlterAction("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
+    AlterAction("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
+    AlterAction("UPGRADE PARTITIONING", "kept"),
+    AlterAction("REPAIR PARTITION", "unknown", example="REPAIR PARTITION p0"),
+    AlterAction("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
+    AlterAction("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
+    AlterAction("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
+    AlterAction("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
+    AlterAction("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
+    AlterAction("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
+    AlterAction("DISCARD", "emptied", example="DISCARD TABLESPACE"),
+    AlterAction("IMPORT", "replaced", example="IMPORT TABLESPACE"),
+    AlterAction("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
+    AlterAction("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
+    AlterAction("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    AlterAction("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
+    AlterAction("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
+    AlterAction("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
+    AlterAction("FORCE", "kept", example="FORCE"),
+    AlterAction("ORDER BY", "kept", example="ORDER BY v, id"),
+    AlterAction("RENAME INDEX|KEY", "kept", "changed", example="RENAME INDEX v_index TO v_other"),
+    AlterAction("RENAME COLUMN", "unknown", "changed", "other definition", "RENAME COLUMN v TO w"),
+    AlterAction("WITH|WITHOUT VALIDATION", "kept"),
+    AlterAction("SECONDARY_LOAD|SECONDARY_UNLOAD", "kept"),
+    AlterAction("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
 )  # fmt: skip
 
 #: Table options that change no row. ENGINE only where it names InnoDB: another engine may keep no row at all.
@@ -93,13 +93,13 @@ WHOLE_TYPES = frozenset(
 _GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])
 
 
-def ignores(tokens: list[Token]) -> bool:
+def is_alter_ignore(tokens: list[Token]) -> bool:
     """Tell whether it is ALTER IGNORE TABLE, which removes rows that are in the way."""
     table = next((at for at, token in enumerate(tokens) if token.upper == "TABLE"), len(tokens))
     return any(token.upper == "IGNORE" for token in tokens[:table])
 
 
-def behind_name(tokens: list[Token]) -> list[Token]:
+def get_tokens_after_name(tokens: list[Token]) -> list[Token]:
     """Return what follows the table's name in ALTER … TABLE [IF EXISTS] name."""
     at = next(at for at, token in enumerate(tokens) if token.upper == "TABLE") + 1
     while at < len(tokens) and tokens[at].upper in ("IF", "EXISTS"):
@@ -108,7 +108,7 @@ def behind_name(tokens: list[Token]) -> list[Token]:
     return tokens[at:]
 
 
-def pieces(tokens: list[Token]) -> Iterator[list[Token]]:
+def split_actions(tokens: list[Token]) -> Iterator[list[Token]]:
     """Divide at commas outside of parentheses; the columns that ORDER BY lists are no actions."""
     depth, pieces = 0, [[]] if tokens else []  # type: tuple[int, list[list[Token]]]
     for token in tokens:
@@ -118,16 +118,16 @@ def pieces(tokens: list[Token]) -> Iterator[list[Token]]:
             pieces.append([])
         else:
             pieces[-1].append(token)
-    yield from _joined(pieces)
+    yield from _join_listed_pieces(pieces)
 
 
-def _joined(pieces: list[list[Token]]) -> Iterator[list[Token]]:
+def _join_listed_pieces(pieces: list[list[Token]]) -> Iterator[list[Token]]:
     """Put the columns that ORDER BY lists, and the partitions that a partition statement lists, back to their action."""
     whole: list[Token] | None = None
     for piece in pieces:
         words = [token.upper for token in piece[:2]]
         listed = len(piece) == 1 or words[1:] in (["ASC"], ["DESC"], ["INTO"])
-        if whole is not None and listed and _lists([token.upper for token in whole[:2]]):
+        if whole is not None and listed and _has_list_operand([token.upper for token in whole[:2]]):
             whole += piece
             continue
         if whole is not None:
@@ -137,33 +137,33 @@ def _joined(pieces: list[list[Token]]) -> Iterator[list[Token]]:
         yield whole
 
 
-def _lists(words: list[str]) -> bool:
+def _has_list_operand(words: list[str]) -> bool:
     return words == ["ORDER", "BY"] or words[1:] == ["PARTITION"]
 
 
-_UNKNOWN = Action("", "unknown")
+_UNKNOWN = AlterAction("", "unknown")
 
 
-def action_of(piece: list[Token]) -> Action:
+def classify_action(piece: list[Token]) -> AlterAction:
     """Return what a piece of ALTER TABLE does (see `pieces`)."""
     words = [token.upper for token in piece]
     if not words:
         return _UNKNOWN
     if words[0] in ("WAIT", "NOWAIT"):
-        return action_of(piece[2 if words[0] == "WAIT" else 1 :])
+        return classify_action(piece[2 if words[0] == "WAIT" else 1 :])
     if words[0] in OPTIONS or words[0] in _FIRST_OF_OPTIONS:
-        return _options(piece)
+        return _classify_options(piece)
     if words[:2] == ["REORGANIZE", "PARTITION"]:
-        return _reorganize(words)
+        return _classify_reorganize(words)
     conditional, column = "EXISTS" in words[:5], words[1:2] == ["COLUMN"] and words[0] in _OF_COLUMNS
     if words[0] != "RENAME":
         piece = [token for at, token in enumerate(piece) if not (0 < at < 5 and token.upper in _PASSED)]
         words = [token.upper for token in piece]
     known = _OF_COLUMNS[words[0]] if column else ACTIONS
-    found = next((action for action in known if _fits(action.words, words)), _UNKNOWN)
+    found = next((action for action in known if _matches_pattern(action.words, words)), _UNKNOWN)
     same = len(piece) > 2 and piece[1].text == piece[2].text  # CHANGE v v … is MODIFY v …
-    stays = (found.words == "MODIFY" and _values_stay(words)) or (
-        found.words == "CHANGE" and same and _values_stay(words[1:])
+    stays = (found.words == "MODIFY" and _keeps_values(words)) or (
+        found.words == "CHANGE" and same and _keeps_values(words[1:])
     )
     if stays or (found.words in ("ADD", "DROP") and conditional):
         return found._replace(needs="same definition")
@@ -178,27 +178,27 @@ _PASSED = ("COLUMN", "IF", "NOT", "EXISTS")
 _FIRST_OF_OPTIONS = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "DATA", "INDEX", "ENGINE", "START")
 
 
-def _fits(pattern: str, words: list[str]) -> bool:
+def _matches_pattern(pattern: str, words: list[str]) -> bool:
     wanted = pattern.split()
     return len(words) >= len(wanted) and all(
         word in each.split("|") for each, word in zip(wanted, words, strict=False)
     )
 
 
-def _values_stay(words: list[str]) -> bool:
+def _keeps_values(words: list[str]) -> bool:
     """Tell whether MODIFY leaves every value as it is if the definition stays the same. `words`: … name TYPE …"""
     return len(words) > 2 and words[2] in WHOLE_TYPES and _GENERATED.isdisjoint(words)
 
 
-def _reorganize(words: list[str]) -> Action:
+def _classify_reorganize(words: list[str]) -> AlterAction:
     """By its own clauses: VALUES LESS THAN is RANGE, none at all HASH or KEY; VALUES IN and DEFAULT are LIST."""
     kinds = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "VALUES"}
     list_like = not {"DEFAULT", "HISTORY", "CURRENT"}.isdisjoint(words)
     known = kinds <= {"LESS"} and not list_like
-    return Action("REORGANIZE PARTITION", "kept" if known else "unknown")
+    return AlterAction("REORGANIZE PARTITION", "kept" if known else "unknown")
 
 
-def _options(piece: list[Token]) -> Action:
+def _classify_options(piece: list[Token]) -> AlterAction:
     """Table options behind each other, perhaps with PARTITION BY or REMOVE PARTITIONING at the end."""
     at, definition = 0, "kept"
     while at < len(piece):
@@ -225,4 +225,4 @@ def _options(piece: list[Token]) -> Action:
         if at >= len(piece) or (word == "ENGINE" and piece[at].text.upper() != "INNODB"):
             return _UNKNOWN
         at += 1
-    return Action("", "kept", "changed" if definition == "changed" else "kept")
+    return AlterAction("", "kept", "changed" if definition == "changed" else "kept")

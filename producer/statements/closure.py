@@ -3,7 +3,7 @@
 A statement writes the tables it names where a table is written, and through these whatever their triggers write, the tables
 behind a view, the children of cascading keys, and what the routines do that it calls anywhere in its text. Nothing is
 parsed but the places at which a table is written; every name in them counts. What the catalogue must say and does not
-(a body that the user may not see, dynamic SQL, objects of databases it has no right in) leaves no answer: `Reach.tables` is
+(a body that the user may not see, dynamic SQL, objects of databases it has no right in) leaves no answer: `ImpactedTables.tables` is
 None, and every captured table is meant.
 """
 
@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from producer.binlog_format.statement_text import UNDECODED
-from producer.statements.tokens import Token, names_at, tokenize
-from schemas.table.names import EXACT, Names, TableName
+from producer.statements.tokens import Token, names_at, tokenize_sql
+from schemas.table.names import EXACT, NameRules, TableName
 
 
-class CatalogueSight(Protocol):
+class ProvenVisibility(Protocol):
     """The catalogue objects that the user is proven to see (producer.sources.grants.Sight)."""
 
-    def everything(self) -> bool: ...
-    def triggers(self, db: str) -> bool: ...
-    def foreign_keys(self, db: str) -> bool: ...
-    def routines(self) -> bool: ...
+    def can_see_all_tables(self) -> bool: ...
+    def can_see_triggers(self, db: str) -> bool: ...
+    def can_see_foreign_keys(self, db: str) -> bool: ...
+    def can_see_routines(self) -> bool: ...
 
 
-class Objects(Protocol):
+class CatalogObjects(Protocol):
     """The objects that the catalogue shows (producer.sources.source_objects.SourceObjects)."""
 
     @property
-    def sight(self) -> CatalogueSight: ...
+    def sight(self) -> ProvenVisibility: ...
     @property
     def kinds(self) -> Mapping[TableName, str]: ...
     @property
@@ -44,7 +44,7 @@ class Objects(Protocol):
     def cascades(self) -> Mapping[TableName, frozenset[TableName]]: ...
 
 
-class Reach(NamedTuple):
+class ImpactedTables(NamedTuple):
     """`tables`: those that may be written, with everything on the way (views, uncaptured tables); None: nobody knows.
 
     `why`: what leaves it unknown, and how that is mended ("what was seen: what to do").
@@ -54,7 +54,7 @@ class Reach(NamedTuple):
     why: str = ""
 
 
-class UnknownReachError(Exception):
+class UnknownImpactError(Exception):
     """The closure cannot be computed."""
 
 
@@ -87,7 +87,7 @@ BUILT_IN = frozenset(
 )
 
 
-class Writes(NamedTuple):
+class TextWrites(NamedTuple):
     """Of a text: names where tables are written, routines that are called with CALL, and names before "(".
 
     A name is (database or "", name). `dynamic`: it runs text that is made at run time.
@@ -98,7 +98,7 @@ class Writes(NamedTuple):
     dynamic: bool
 
 
-def writes(tokens: list[Token]) -> Writes:
+def find_writes(tokens: list[Token]) -> TextWrites:
     """Find what a statement, or the body of a trigger or routine, writes and calls. Never raises."""
     tables: list[TableName] = []
     calls: list[TableName] = []
@@ -109,45 +109,45 @@ def writes(tokens: list[Token]) -> Writes:
         if before in _NOT_BEFORE.get(word, ()):
             continue
         match word:
-            case "INSERT" | "REPLACE" | "TRUNCATE" if _text(tokens, at + 1) != "(":  # else a function
-                name, end = _one(tokens, _skip(tokens, at + 1))
+            case "INSERT" | "REPLACE" | "TRUNCATE" if _get_text(tokens, at + 1) != "(":  # else a function
+                name, end = _parse_name(tokens, _skip_modifiers(tokens, at + 1))
                 tables += [name] if name else []
                 named.add(end)
             case "UPDATE" | "DELETE":
-                tables += _region(tokens, at + 1, _ENDS[word])
+                tables += _yield_region_names(tokens, at + 1, _ENDS[word])
             case "LOAD":
                 into = next((i for i in range(at, len(tokens)) if tokens[i].upper == "INTO"), len(tokens))
-                name, end = _one(tokens, _skip(tokens, into))
+                name, end = _parse_name(tokens, _skip_modifiers(tokens, into))
                 tables += [name] if name else []
                 named.add(end)
             case "CALL":
-                name, end = _one(tokens, at + 1)
+                name, end = _parse_name(tokens, at + 1)
                 calls += [name] if name else []
                 named.add(end)
-    calls += [name for name, end in _before_brackets(tokens) if end not in named]
+    calls += [name for name, end in _yield_possible_calls(tokens) if end not in named]
     dynamic = any(token.upper in _DYNAMIC for token in tokens)
-    return Writes(tuple(dict.fromkeys(tables)), tuple(dict.fromkeys(calls)), dynamic)
+    return TextWrites(tuple(dict.fromkeys(tables)), tuple(dict.fromkeys(calls)), dynamic)
 
 
-def _text(tokens: list[Token], at: int) -> str:
+def _get_text(tokens: list[Token], at: int) -> str:
     return tokens[at].text if at < len(tokens) and not tokens[at].quoted and not tokens[at].string else ""
 
 
-def _skip(tokens: list[Token], at: int) -> int:
+def _skip_modifiers(tokens: list[Token], at: int) -> int:
     while at < len(tokens) and tokens[at].upper in _PASSED:
         at += 1
     return at
 
 
-def _one(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+def _parse_name(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
     return names_at(tokens, at)
 
 
-def _region(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
+def _yield_region_names(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
     """Yield every name up to one of the words `ends`, or the end of the statement: tables, aliases and columns alike."""
     depth = 0
     while at < len(tokens):
-        text = _text(tokens, at)
+        text = _get_text(tokens, at)
         depth += (text == "(") - (text == ")")
         if text == ";" or (depth <= 0 and tokens[at].upper in ends):
             return
@@ -157,7 +157,7 @@ def _region(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[Tabl
         at = max(end, at + 1)
 
 
-def _before_brackets(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
+def _yield_possible_calls(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
     """Yield (name, end) of whatever stands before "(": function calls, and much else. A package's name is the first part."""
     at = 0
     while at < len(tokens):
@@ -166,10 +166,10 @@ def _before_brackets(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
             at += 1
             continue
         parts = [name]
-        if _text(tokens, end) == ".":  # database.package.function
+        if _get_text(tokens, end) == ".":  # database.package.function
             parts.append(("", name[0]))
             end += 2
-        if _text(tokens, end) == "(":
+        if _get_text(tokens, end) == "(":
             for each in parts:
                 yield each, end
             if name[0]:
@@ -177,7 +177,7 @@ def _before_brackets(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
         at = end
 
 
-def names_in(tokens: list[Token]) -> Iterator[TableName]:
+def yield_names(tokens: list[Token]) -> Iterator[TableName]:
     """Yield every name of a text, qualified ones whole."""
     at = 0
     while at < len(tokens):
@@ -188,80 +188,80 @@ def names_in(tokens: list[Token]) -> Iterator[TableName]:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _ClosureWalk:
     """A closure being computed: what was reached so far."""
 
-    objects: Objects
-    names: Names
+    objects: CatalogObjects
+    names: NameRules
     written: set[TableName] = field(default_factory=set)
     routines: set[TableName] = field(default_factory=set)
     views: set[TableName] = field(default_factory=set)
 
-    def text(self, tokens: list[Token], db: str, what: str) -> None:
+    def walk_text(self, tokens: list[Token], db: str, what: str) -> None:
         """Take in a statement, or a body, that runs with `db` as the current database."""
-        found = writes(tokens)
+        found = find_writes(tokens)
         if found.dynamic:
-            raise UnknownReachError(
+            raise UnknownImpactError(
                 f"{what} runs SQL that it makes at run time: exclude it from statement logging"
             )
         if any(UNDECODED in part for name in (*found.tables, *found.calls) for part in name):
-            raise UnknownReachError(
+            raise UnknownImpactError(
                 f"{what} has a name that cannot be decoded from its client's character set: SET NAMES utf8mb4 in that client"
             )
         for table in found.tables:
-            self.table(self._whole(table, db))
+            self.mark_table_written(self._qualify_name(table, db))
         for routine in found.calls:
-            self.call(routine, db, what)
-        for name in names_in(tokens):  # a view that is read calls the functions in its SELECT
-            self.view(self._whole(name, db), written=False)
+            self.walk_call(routine, db, what)
+        for name in yield_names(tokens):  # a view that is read calls the functions in its SELECT
+            self.walk_view(self._qualify_name(name, db), written=False)
 
-    def body(self, body: str, db: str, what: str) -> None:
+    def walk_body(self, body: str, db: str, what: str) -> None:
         """Take in a trigger or routine: a backslash in it escapes or does not, by the sql_mode that it was made with."""
         for escapes in (True, False) if "\\" in body else (True,):
-            self.text(tokenize(body, escapes=escapes), db, what)
+            self.walk_text(tokenize_sql(body, escapes=escapes), db, what)
 
-    def _whole(self, name: TableName, db: str) -> TableName:
-        return self.names.same((name[0] or db, name[1]))
+    def _qualify_name(self, name: TableName, db: str) -> TableName:
+        return self.names.normalize_table((name[0] or db, name[1]))
 
-    def table(self, name: TableName) -> None:
+    def mark_table_written(self, name: TableName) -> None:
         """A table, or view, is written."""
         if name in self.written:
             return
         self.written.add(name)
-        if not self.objects.sight.triggers(name[0]):
-            raise UnknownReachError(
+        if not self.objects.sight.can_see_triggers(name[0]):
+            raise UnknownImpactError(
                 f"the triggers of {name[0]} are hidden from this user: GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)"
             )
         for db, body in self.objects.triggers.get(name, ()):
-            self.body(body, db, f"a trigger of {name[0]}.{name[1]}")
+            self.walk_body(body, db, f"a trigger of {name[0]}.{name[1]}")
         for child in self.objects.cascades.get(name, ()):
-            self.table(self.names.same(child))
-        self.view(name, written=True)
+            self.mark_table_written(self.names.normalize_table(child))
+        self.walk_view(name, written=True)
 
-    def view(self, name: TableName, *, written: bool) -> None:
+    def walk_view(self, name: TableName, *, written: bool) -> None:
         if name not in self.objects.views or (name in self.views and not written):
             return
         self.views.add(name)
         body = self.objects.views[name]
         if body is None:
-            raise UnknownReachError(
+            raise UnknownImpactError(
                 f"the definition of view {name[0]}.{name[1]} is hidden from this user: GRANT SHOW VIEW, SELECT ON "
                 f"`{name[0]}`.* TO it"
             )
-        tokens = tokenize(body)
+        tokens = tokenize_sql(body)
         if written:
-            for table in names_in(tokens):
-                whole = self._whole(table, name[0])
+            for table in yield_names(tokens):
+                whole = self._qualify_name(table, name[0])
                 if whole in self.objects.kinds:
-                    self.table(whole)
-        self.text(tokens, name[0], f"view {name[0]}.{name[1]}")
+                    self.mark_table_written(whole)
+        self.walk_text(tokens, name[0], f"view {name[0]}.{name[1]}")
 
-    def call(self, name: TableName, db: str, what: str) -> None:
+    def walk_call(self, name: TableName, db: str, what: str) -> None:
         """A name stands where a routine is called; what is no stored routine is built in, or loaded, and changes no row."""
         whole = ((name[0] or db).lower(), name[1].lower())
-        if not self.objects.sight.routines():
+        if not self.objects.sight.can_see_routines():
             if name[0] or name[1].upper() not in BUILT_IN:
-                raise UnknownReachError(
+                raise UnknownImpactError(
                     f"{what} calls {name[1]}, and the stored routines are hidden from this user: GRANT SHOW_ROUTINE (MySQL), "
                     "SHOW CREATE ROUTINE (MariaDB from 11.3), or SELECT ON mysql.proc (MariaDB) TO it"
                 )
@@ -271,27 +271,29 @@ class _Walk:
                 continue
             self.routines.add(routine)
             if body is None:
-                raise UnknownReachError(
+                raise UnknownImpactError(
                     f"the body of routine {routine[0]}.{routine[1]} is hidden from this user: GRANT SHOW_ROUTINE (MySQL) or "
                     "SHOW CREATE ROUTINE (MariaDB) ON *.* TO it"
                 )
-            self.body(body, routine[0], f"routine {routine[0]}.{routine[1]}")
+            self.walk_body(body, routine[0], f"routine {routine[0]}.{routine[1]}")
 
 
-def reach(tokens: list[Token], db: str, objects: Objects, names: Names = EXACT) -> Reach:
+def find_impacted_tables(
+    tokens: list[Token], db: str, objects: CatalogObjects, names: NameRules = EXACT
+) -> ImpactedTables:
     """Return which tables a statement may write that was executed with `db` as the current database."""
     sight = objects.sight
-    if not sight.everything() or not all(
-        sight.foreign_keys(each) for each in {kind[0] for kind in objects.kinds}
+    if not sight.can_see_all_tables() or not all(
+        sight.can_see_foreign_keys(each) for each in {kind[0] for kind in objects.kinds}
     ):
-        return Reach(
+        return ImpactedTables(
             None,
             "the tables of all databases, their triggers and keys are not visible to this user: GRANT TRIGGER ON *.* TO it "
             "(docs/how-to/source-setup.md)",
         )
-    walk = _Walk(objects, names)
+    walk = _ClosureWalk(objects, names)
     try:
-        walk.text(tokens, db, "the statement")
-    except UnknownReachError as error:
-        return Reach(None, str(error))
-    return Reach(frozenset(walk.written))
+        walk.walk_text(tokens, db, "the statement")
+    except UnknownImpactError as error:
+        return ImpactedTables(None, str(error))
+    return ImpactedTables(frozenset(walk.written))

@@ -14,7 +14,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from producer.statements import ddl
-from producer.statements.actions import WHOLE_TYPES, action_of, behind_name, ignores, pieces
+from producer.statements.actions import (
+    WHOLE_TYPES,
+    classify_action,
+    get_tokens_after_name,
+    is_alter_ignore,
+    split_actions,
+)
 from producer.statements.ddl import TableDdl
 from producer.statements.tokens import Token, names_at
 from schemas.table.collations import own_name
@@ -23,7 +29,7 @@ from schemas.wire.event import ColumnChanges
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ColumnAction:
     """One action on a column `name`. `new`: what it is called then. `conditional`: IF [NOT] EXISTS.
 
     `sure`: definitions say all that the column's values depend on (not so of FLOAT(5,1)).
@@ -37,7 +43,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _TrackedColumn:
     """A column behind some statements. `origin`: its name before them; None: they added it."""
 
     origin: str | None
@@ -45,18 +51,20 @@ class _Column:
     sure: bool = True
 
 
-def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -> ColumnChanges | None:
+def compute_column_changes(
+    statements: Iterable[Sequence[ColumnAction]], before: Table, after: Table
+) -> ColumnChanges | None:
     """Return what statements, one behind the other, made of the columns of `before`; None: not all of it is known.
 
     They have led from `before` to `after`: where the names or types there say otherwise, nothing is known.
     """
-    columns = {_fold(name): _Column(name) for name in before.column_names}
-    spelled = {_fold(name): name for name in after.column_names}
+    columns = {_fold_name(name): _TrackedColumn(name) for name in before.column_names}
+    spelled = {_fold_name(name): name for name in after.column_names}
     if len(columns) < len(before.columns) or len(spelled) < len(after.columns):
         return None  # the server tells apart what is one name here: "ß" and "ẞ"
     converted = False
     for statement in statements:
-        followed = _followed(columns, statement)
+        followed = _apply_actions(columns, statement)
         if followed is None:
             return None
         columns = followed
@@ -64,7 +72,7 @@ def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -
     if spelled.keys() != columns.keys():
         return None
     now = {spelled[name]: columns[name] for name in spelled}
-    if not _agree(before, after, now, converted=converted):
+    if not _is_outcome_known(before, after, now, converted=converted):
         return None
     kept = {each.origin: name for name, each in now.items() if each.origin is not None}
     return ColumnChanges(
@@ -76,17 +84,19 @@ def changes(statements: Iterable[Sequence[Said]], before: Table, after: Table) -
     )
 
 
-def _fold(name: str) -> str:
+def _fold_name(name: str) -> str:
     """Return a column's name in the form in which the servers compare it."""
     return name.lower()
 
 
-def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict[str, _Column] | None:
+def _apply_actions(
+    columns: Mapping[str, _TrackedColumn], statement: Sequence[ColumnAction]
+) -> dict[str, _TrackedColumn] | None:
     """Return the columns behind a statement, whose actions speak of the columns before it; None: they do not fit together."""
     moved: dict[str, str | None] = {}  # what becomes of columns that it speaks of; None: nothing
-    made: dict[str, _Column] = {}
+    made: dict[str, _TrackedColumn] = {}
     for action in (each for each in statement if each.what not in ("add", "convert")):
-        name, new = _fold(action.name), _fold(action.new or action.name)
+        name, new = _fold_name(action.name), _fold_name(action.new or action.name)
         if name not in columns and name not in made:
             if action.conditional:
                 continue
@@ -97,26 +107,30 @@ def _followed(columns: Mapping[str, _Column], statement: Sequence[Said]) -> dict
             name = moved.get(name) or name
             if action.what != "define" or action.new or name not in made:
                 return None
-            made[name] = _Column(made[name].origin, defined=True, sure=made[name].sure and action.sure)
+            made[name] = _TrackedColumn(made[name].origin, defined=True, sure=made[name].sure and action.sure)
             continue
         moved[name] = None if action.what == "drop" else new
         if action.what != "drop":
             was = columns[name]
             if new in made:
                 return None
-            made[new] = _Column(was.origin, was.defined or action.what == "define", was.sure and action.sure)
+            made[new] = _TrackedColumn(
+                was.origin, was.defined or action.what == "define", was.sure and action.sure
+            )
     for action in (each for each in statement if each.what == "add"):
-        name = _fold(action.name)
+        name = _fold_name(action.name)
         if action.conditional and name in columns:
             continue
         if name in made or (name in columns and name not in moved):
             return None
-        made[name] = _Column(None)
+        made[name] = _TrackedColumn(None)
     stay = {name: each for name, each in columns.items() if name not in moved}
     return None if stay.keys() & made.keys() else stay | made
 
 
-def _agree(before: Table, after: Table, now: Mapping[str, _Column], *, converted: bool) -> bool:
+def _is_outcome_known(
+    before: Table, after: Table, now: Mapping[str, _TrackedColumn], *, converted: bool
+) -> bool:
     """Tell whether the definitions are those that the statements lead to, and say all that becomes of values.
 
     Not all: of a column that numbers its rows, of a TIMESTAMP's default (which is of some session's time zone), of what is computed from a column
@@ -129,17 +143,17 @@ def _agree(before: Table, after: Table, now: Mapping[str, _Column], *, converted
             if column.auto_increment or (column.type.kind is Kind.TIMESTAMP and column.default is not None):
                 return False
             continue
-        was = before.column(each.origin)
+        was = before.get_column(each.origin)
         if not each.sure or (column.auto_increment and not was.auto_increment):
             return False
-        if not _same_type(was.type, column.type):
+        if not _is_same_type(was.type, column.type):
             if not each.defined and not (converted and was.type.charset is not None):
                 return False
-            retyped |= {_fold(was.name), _fold(column.name)}
-    return not any(_computed_from(column, retyped) for column in after.columns)
+            retyped |= {_fold_name(was.name), _fold_name(column.name)}
+    return not any(_is_computed_from(column, retyped) for column in after.columns)
 
 
-def _same_type(was: ColumnType, now: ColumnType) -> bool:
+def _is_same_type(was: ColumnType, now: ColumnType) -> bool:
     """Tell whether it is one type. Older topics have collations by other names of them."""
     if was == now:
         return True
@@ -148,7 +162,7 @@ def _same_type(was: ColumnType, now: ColumnType) -> bool:
     return replace(was, collation=now.collation) == now
 
 
-def _computed_from(column: Column, names: set[str]) -> bool:
+def _is_computed_from(column: Column, names: set[str]) -> bool:
     if not column.generated or not names:
         return False
     expression = column.expression
@@ -158,85 +172,88 @@ def _computed_from(column: Column, names: set[str]) -> bool:
 # --- what the text says
 
 
-def said(sql: str, db: str, *, escapes: bool = True) -> tuple[Said, ...] | None:
+def parse_column_actions(sql: str, db: str, *, escapes: bool = True) -> tuple[ColumnAction, ...] | None:
     """Return the actions on columns of a statement on one table that does nothing else to rows and values; None: it may.
 
     Of ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `tokenize`.
     """
-    statement, tokens = ddl.read(sql, db, escapes=escapes)
+    statement, tokens = ddl.classify_with_tokens(sql, db, escapes=escapes)
     if not isinstance(statement, TableDdl) or statement.action != "alter" or len(set(statement.tables)) != 1:
         return None
     if tokens[0].upper in ("CREATE", "DROP"):  # an index
         return ()
-    if ignores(tokens):
+    if is_alter_ignore(tokens):
         return None
-    found = [_actions(_behind_wait(piece)) for piece in pieces(behind_name(tokens))]
+    found = [
+        _parse_piece_actions(_skip_wait_clause(piece))
+        for piece in split_actions(get_tokens_after_name(tokens))
+    ]
     known = [actions for actions in found if actions is not None]
     return tuple(each for actions in known for each in actions) if known and known == found else None
 
 
-def _behind_wait(piece: list[Token]) -> list[Token]:
+def _skip_wait_clause(piece: list[Token]) -> list[Token]:
     first = piece[0].upper if piece else ""
     return piece[2:] if first == "WAIT" else piece[1:] if first == "NOWAIT" else piece
 
 
-def _actions(piece: list[Token]) -> list[Said] | None:
+def _parse_piece_actions(piece: list[Token]) -> list[ColumnAction] | None:
     """Return what one piece of ALTER TABLE says of columns; None: it does something else."""
-    action = action_of(piece)
+    action = classify_action(piece)
     match action.words:
         case "ADD":
-            return _added(piece)
+            return _parse_added_columns(piece)
         case "ALTER" | "DROP" | "CHANGE" | "MODIFY":
-            one = _one(piece, action.words)
+            one = _parse_single_action(piece, action.words)
             return None if one is None else [one]
         case "RENAME COLUMN":
-            one = _renamed(piece)
+            one = _parse_rename(piece)
             return None if one is None else [one]
         case "CONVERT TO":
-            return [Said("convert")]
+            return [ColumnAction("convert")]
     return [] if action.rows == "kept" and not action.needs else None
 
 
-def _one(piece: list[Token], verb: str) -> Said | None:
-    name, conditional, rest = _name(piece[1:])
+def _parse_single_action(piece: list[Token], verb: str) -> ColumnAction | None:
+    name, conditional, rest = _parse_column_name(piece[1:])
     if name is None:
         return None
     if verb == "DROP":
-        return Said("drop", name, conditional=conditional)
+        return ColumnAction("drop", name, conditional=conditional)
     if verb == "ALTER":
-        return Said("define", name, conditional=conditional)
+        return ColumnAction("define", name, conditional=conditional)
     if verb == "MODIFY":
-        return Said("define", name, name, conditional, _sure(rest))
-    new, _, rest = _name(rest)
-    return None if new is None else Said("define", name, new, conditional, _sure(rest))
+        return ColumnAction("define", name, name, conditional, _is_type_conclusive(rest))
+    new, _, rest = _parse_column_name(rest)
+    return None if new is None else ColumnAction("define", name, new, conditional, _is_type_conclusive(rest))
 
 
-def _renamed(piece: list[Token]) -> Said | None:
-    name, conditional, rest = _name(piece[1:])
+def _parse_rename(piece: list[Token]) -> ColumnAction | None:
+    name, conditional, rest = _parse_column_name(piece[1:])
     if name is None or not rest or rest[0].upper != "TO":
         return None
-    new, _, rest = _name(rest[1:])
-    return None if new is None or rest else Said("rename", name, new, conditional)
+    new, _, rest = _parse_column_name(rest[1:])
+    return None if new is None or rest else ColumnAction("rename", name, new, conditional)
 
 
-def _added(piece: list[Token]) -> list[Said] | None:
+def _parse_added_columns(piece: list[Token]) -> list[ColumnAction] | None:
     """ADD [COLUMN] [IF NOT EXISTS] name … or ( name …, name …, INDEX … )."""
-    name, conditional, rest = _name(piece[1:])
+    name, conditional, rest = _parse_column_name(piece[1:])
     if name is not None:
-        return [Said("add", name, conditional=conditional)]
-    if not rest or not _is(rest[0], "("):
+        return [ColumnAction("add", name, conditional=conditional)]
+    if not rest or not _is_sign(rest[0], "("):
         return None
-    inside = rest[1 : _closing(rest)]
-    found: list[Said] = []
-    for item in pieces(inside):
+    inside = rest[1 : _find_closing_parenthesis(rest)]
+    found: list[ColumnAction] = []
+    for item in split_actions(inside):
         if item[0].upper in _NO_COLUMNS:
-            if action_of([piece[0], *item]).rows != "kept":
+            if classify_action([piece[0], *item]).rows != "kept":
                 return None
             continue
-        name, _, _ = _name(item)
+        name, _, _ = _parse_column_name(item)
         if name is None:
             return None
-        found.append(Said("add", name, conditional=conditional))
+        found.append(ColumnAction("add", name, conditional=conditional))
     return found or None
 
 
@@ -245,21 +262,21 @@ _NO_COLUMNS = frozenset(
 )
 
 
-def _closing(tokens: list[Token]) -> int:
+def _find_closing_parenthesis(tokens: list[Token]) -> int:
     """Return where the parenthesis closes that `tokens` begins with."""
     depth = 0
     for at, token in enumerate(tokens):
-        depth += _is(token, "(") - _is(token, ")")
+        depth += _is_sign(token, "(") - _is_sign(token, ")")
         if depth == 0:
             return at
     return len(tokens)
 
 
-def _is(token: Token, sign: str) -> bool:
+def _is_sign(token: Token, sign: str) -> bool:
     return token.text == sign and not token.quoted and not token.string
 
 
-def _name(tokens: list[Token]) -> tuple[str | None, bool, list[Token]]:
+def _parse_column_name(tokens: list[Token]) -> tuple[str | None, bool, list[Token]]:
     """Return (name, whether IF [NOT] EXISTS stands before it, what follows) behind [COLUMN]; a name with dots is none."""
     at = 1 if tokens and tokens[0].upper == "COLUMN" else 0
     conditional = [token.upper for token in tokens[at : at + 2]] in (["IF", "EXISTS"], ["IF", "NOT"])
@@ -281,7 +298,7 @@ _MORE_WHOLE_TYPES = frozenset(
 _FLOATS = frozenset({"FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"})
 
 
-def _sure(type_: list[Token]) -> bool:
+def _is_type_conclusive(type_: list[Token]) -> bool:
     """Tell whether a neutral type says all that the values of a column depend on that is declared like this."""
     words = [token.upper for token in type_]
     if words[:1] and words[0] in _FLOATS:  # FLOAT(5,1) rounds, and the catalogue's type does not say so

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from producer.binlog_format.log_event import SessionSettings
-from producer.statements.actions import action_of, behind_name, pieces
+from producer.statements.actions import classify_action, get_tokens_after_name, split_actions
 from producer.statements.ddl import TableDdl
 from producer.statements.tokens import Token, names_at
 from schemas.table.model import Column, Kind, Table
@@ -41,20 +41,24 @@ class DoubtedValues:
     unpadded: bool = False
 
 
-def doubt_of(
+def find_alter_doubt(
     tokens: Sequence[Token], settings: SessionSettings, before: Table, after: Table
 ) -> DoubtedValues | None:
     """Return what an ALTER, which led from `before` to `after`, may have changed; None: nothing by its session's settings."""
-    if settings.padded and _unpadded(before, after):
+    if settings.padded and _has_changed_char(before, after):
         return DoubtedValues(
             "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
         )
-    times = _times(settings.zone, after)
-    if settings.zone and _computed(after, _names(after, Kind.TIMESTAMP)):
+    times = _list_time_columns(settings.zone, after)
+    if settings.zone and _has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
         return DoubtedValues(
             f"values are computed from times, in the time zone {settings.zone}", certain=True
         )
-    dates = _names(after, Kind.DATE, Kind.DATETIME) if settings.zeroes_dates and may_copy(tokens) else ()
+    dates = (
+        _list_names_of_kinds(after, Kind.DATE, Kind.DATETIME)
+        if settings.zeroes_dates and may_copy(tokens)
+        else ()
+    )
     if not times and not dates:
         return None
     said = [f"times were taken to the time zone {settings.zone} and back"] if times else []
@@ -62,13 +66,13 @@ def doubt_of(
     return DoubtedValues(", and ".join(said), settings.zone, times, dates)
 
 
-def doubt_of_swap(before: Table, after: Table) -> DoubtedValues | None:
+def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:
     """Return what a tool that copies the rows into another table may have changed: nobody knows its session's settings, so they are taken for those that
     sessions begin with, and dates that are not allowed (it may say INSERT IGNORE) for zero."""
     times, dates, unpadded = (
-        _times(GLOBAL, after),
-        _names(after, Kind.DATE, Kind.DATETIME),
-        _unpadded(before, after),
+        _list_time_columns(GLOBAL, after),
+        _list_names_of_kinds(after, Kind.DATE, Kind.DATETIME),
+        _has_changed_char(before, after),
     )
     if not times and not dates and not unpadded:
         return None
@@ -77,34 +81,36 @@ def doubt_of_swap(before: Table, after: Table) -> DoubtedValues | None:
     )
 
 
-def fixed(zone: str) -> bool:
+def is_fixed_zone(zone: str) -> bool:
     """Tell whether a zone surely has no hour twice."""
     return _FIXED.fullmatch(zone) is not None
 
 
-def _times(zone: str, table: Table) -> tuple[str, ...]:
-    return _names(table, Kind.TIMESTAMP) if zone and not fixed(zone) else ()
+def _list_time_columns(zone: str, table: Table) -> tuple[str, ...]:
+    return _list_names_of_kinds(table, Kind.TIMESTAMP) if zone and not is_fixed_zone(zone) else ()
 
 
-def _names(table: Table, *kinds: Kind) -> tuple[str, ...]:
+def _list_names_of_kinds(table: Table, *kinds: Kind) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns if column.type.kind in kinds)
 
 
-def _unpadded(before: Table, after: Table) -> bool:
+def _has_changed_char(before: Table, after: Table) -> bool:
     """Tell whether a CHAR column has another type, or another name, or goes into a value that is computed anew."""
     now = {column.name: column for column in after.columns}
-    chars = _names(before, Kind.CHAR)
-    return any(name not in now or now[name].type.kind is not Kind.CHAR for name in chars) or _computed(
-        after, chars
+    chars = _list_names_of_kinds(before, Kind.CHAR)
+    return any(
+        name not in now or now[name].type.kind is not Kind.CHAR for name in chars
+    ) or _has_computed_column(after, chars)
+
+
+def _has_computed_column(table: Table, names: Sequence[str]) -> bool:
+    """Tell whether a generated column may be computed from one of the columns `names`."""
+    return bool(names) and any(
+        _may_mention_names(column, names) for column in table.columns if column.generated
     )
 
 
-def _computed(table: Table, names: Sequence[str]) -> bool:
-    """Tell whether a generated column may be computed from one of the columns `names`."""
-    return bool(names) and any(_mentions(column, names) for column in table.columns if column.generated)
-
-
-def _mentions(column: Column, names: Sequence[str]) -> bool:
+def _may_mention_names(column: Column, names: Sequence[str]) -> bool:
     expression = column.expression
     return expression is None or any(
         f"`{name.lower().replace('`', '``')}`" in expression.lower() for name in names
@@ -126,15 +132,15 @@ _IN_PLACE = frozenset(
 def may_copy(tokens: Sequence[Token]) -> bool:
     """Tell whether a server may carry out an ALTER by copying the rows, where nothing (`old_alter_table`) makes it copy them always."""
     words = [token.upper for token in tokens]
-    asked = {_behind(words, at) for at, word in enumerate(words) if word == "ALGORITHM"}
+    asked = {_get_word_after(words, at) for at, word in enumerate(words) if word == "ALGORITHM"}
     if "COPY" in asked or words[:1] == ["OPTIMIZE"]:
         return True
     if asked & {"INPLACE", "INSTANT", "NOCOPY"} or words[:1] in (["CREATE"], ["DROP"]):
         return False
-    return any(_copies(piece) for piece in pieces(behind_name(list(tokens))))
+    return any(_is_copying_action(piece) for piece in split_actions(get_tokens_after_name(list(tokens))))
 
 
-def optimized(tokens: Sequence[Token], db: str) -> TableDdl | None:
+def parse_optimize_table(tokens: Sequence[Token], db: str) -> TableDdl | None:
     """Return what OPTIMIZE TABLE is for its tables, which it may copy (one with a FULLTEXT index): an ALTER that keeps all; None: it is another statement."""
     words = [token.upper for token in tokens[:3]]
     if words[:1] != ["OPTIMIZE"] or not {"TABLE", "TABLES"} & set(words):
@@ -149,14 +155,14 @@ def optimized(tokens: Sequence[Token], db: str) -> TableDdl | None:
     return TableDdl("alter", tuple(found)) if found else None
 
 
-def _behind(words: Sequence[str], at: int) -> str:
+def _get_word_after(words: Sequence[str], at: int) -> str:
     rest = [word for word in words[at + 1 : at + 3] if word != "="]
     return rest[0] if rest else ""
 
 
-def _copies(piece: list[Token]) -> bool:
+def _is_copying_action(piece: list[Token]) -> bool:
     words = {token.upper for token in piece}
-    found = action_of(piece)
+    found = classify_action(piece)
     if found.words == "" and found.rows == "kept":  # options
         return piece[0].upper not in _PLAIN_OPTIONS or "PARTITION" in words
     if found.words in ("ADD", "DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT"):

@@ -1,7 +1,7 @@
 """DDL and other statements in the log, classified for captured tables: a conservative classifier, not an SQL parser.
 
 It must never misread a statement as harmless. What it knows is named (`TableDdl`, `SchemaDrop`, `TransactionControl`,
-`Harmless`, `Dml`); everything else is `Unknown`, and capture then re-reads the definitions of the captured tables of
+`HarmlessStatement`, `DmlStatement`); everything else is `UnknownStatement`, and capture then re-reads the definitions of the captured tables of
 the statement's database and compares. So a new syntax costs one look at information_schema, never the stream
 (peers.md, complaint 16).
 """
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from producer.binlog_format.statement_text import UNDECODED
-from producer.statements.tokens import Token, names_at, names_of, skip_words, split, tokenize
+from producer.statements.tokens import (
+    Token,
+    names_at,
+    parse_table_names,
+    skip_words,
+    split_tokens,
+    tokenize_sql,
+)
 from schemas.table.names import TableName
 
 _HARMLESS_OBJECTS = frozenset(
@@ -129,14 +136,14 @@ class SchemaDrop:
 
 
 @dataclass(frozen=True, slots=True)
-class Harmless:
+class HarmlessStatement:
     """Nothing that could change rows or definitions of a table. `objects`: it may change views, triggers or routines."""
 
     objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger(Harmless):
+class TriggerCreation(HarmlessStatement):
     """CREATE TRIGGER … AFTER `event` ON `table`, which changes no row by itself. `words`: every identifier in it."""
 
     table: TableName = ("", "")
@@ -145,61 +152,65 @@ class Trigger(Harmless):
 
 
 @dataclass(frozen=True, slots=True)
-class Dml:
+class DmlStatement:
     """A change of rows logged as a statement: legal for temporary tables only. `words`: every identifier in it."""
 
     words: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownStatement:
     db: str
 
 
-Statement = TransactionControl | TableDdl | SchemaDrop | Harmless | Dml | Unknown
+ClassifiedStatement = (
+    TransactionControl | TableDdl | SchemaDrop | HarmlessStatement | DmlStatement | UnknownStatement
+)
 
 
-def classify(sql: str, default_db: str, *, escapes: bool = True) -> Statement:
+def classify_statement(sql: str, default_db: str, *, escapes: bool = True) -> ClassifiedStatement:
     """Say what `sql`, executed with `default_db` as the current database, does to tables. Never raises."""
     quick = _CONTROL.get(sql)
-    return read(sql, default_db, escapes=escapes)[0] if quick is None else quick
+    return classify_with_tokens(sql, default_db, escapes=escapes)[0] if quick is None else quick
 
 
-def read(sql: str, default_db: str, *, escapes: bool = True) -> tuple[Statement, list[Token]]:
+def classify_with_tokens(
+    sql: str, default_db: str, *, escapes: bool = True
+) -> tuple[ClassifiedStatement, list[Token]]:
     """Return what `classify` says of `sql`, and its tokens (of SET STATEMENT … FOR: behind FOR). `escapes`: see `tokenize`."""
-    tokens = _statement(tokenize(sql, escapes=escapes))
-    statement = _classify(tokens, default_db)
-    return (statement if _is_readable(statement, tokens) else Unknown(default_db)), tokens
+    tokens = _strip_set_statement(tokenize_sql(sql, escapes=escapes))
+    statement = _classify_tokens(tokens, default_db)
+    return (statement if _is_readable(statement, tokens) else UnknownStatement(default_db)), tokens
 
 
-def _is_readable(statement: Statement, tokens: list[Token]) -> bool:
+def _is_readable(statement: ClassifiedStatement, tokens: list[Token]) -> bool:
     """Tell whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
     match statement:
         case TableDdl():
             names = [part for name in statement.tables for part in name]
         case SchemaDrop():
             names = [statement.db]
-        case Dml():
+        case DmlStatement():
             names = []
         case _:
             return True
     return not any(UNDECODED in name for name in names) and _BRACKET not in tokens
 
 
-def _statement(tokens: list[Token]) -> list[Token]:
+def _strip_set_statement(tokens: list[Token]) -> list[Token]:
     if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
-        return _statement(_behind_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
+        return _strip_set_statement(_get_tokens_after_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
     return tokens
 
 
-_CONTROL: dict[str, Statement] = {
+_CONTROL: dict[str, ClassifiedStatement] = {
     "BEGIN": TransactionControl("begin"),
     "COMMIT": TransactionControl("commit"),
     "ROLLBACK": TransactionControl("rollback"),
 }
 
 
-def _behind_for(tokens: list[Token]) -> list[Token]:
+def _get_tokens_after_for(tokens: list[Token]) -> list[Token]:
     """Return the statement behind SET STATEMENT name=value, … FOR; without a FOR nothing that anybody knows."""
     depth = 0
     for at, token in enumerate(tokens):
@@ -210,26 +221,28 @@ def _behind_for(tokens: list[Token]) -> list[Token]:
     return tokens[1:]
 
 
-def _classify(tokens: list[Token], db: str) -> Statement:
+def _classify_tokens(tokens: list[Token], db: str) -> ClassifiedStatement:
     verb = tokens[0].upper if tokens else ""
-    control = _control(verb, tokens)
+    control = _classify_control(verb, tokens)
     if control is not None:
         return control
     if verb in _DML_VERBS or (verb in ("ANALYZE", "EXPLAIN") and _runs_a_change(tokens)):
-        return Dml(frozenset(token.text for token in tokens))
+        return DmlStatement(frozenset(token.text for token in tokens))
     if verb in ("CREATE", "ALTER", "DROP"):
-        return _object_ddl(verb, tokens, db)
+        return _classify_object_ddl(verb, tokens, db)
     if verb == "RENAME" and len(tokens) > 1:
-        return _rename(tokens, db)
+        return _classify_rename(tokens, db)
     if verb == "TRUNCATE":
-        names = names_of(skip_words(tokens[1:], "TABLE"), db)[:1]
-        return TableDdl("truncate", tuple(names)) if names else Unknown(db)
+        names = parse_table_names(skip_words(tokens[1:], "TABLE"), db)[:1]
+        return TableDdl("truncate", tuple(names)) if names else UnknownStatement(db)
     if verb == "REPAIR":
-        names = names_of(skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db)
-        return TableDdl("repair", tuple(names)) if names else Unknown(db)
+        names = parse_table_names(
+            skip_words(tokens[1:], "NO_WRITE_TO_BINLOG", "LOCAL", "TABLE", "TABLES"), db
+        )
+        return TableDdl("repair", tuple(names)) if names else UnknownStatement(db)
     if not tokens or verb in _HARMLESS_VERBS:
-        return Harmless()
-    return Unknown(db)
+        return HarmlessStatement()
+    return UnknownStatement(db)
 
 
 def _runs_a_change(tokens: list[Token]) -> bool:
@@ -239,7 +252,7 @@ def _runs_a_change(tokens: list[Token]) -> bool:
     return any(token.upper in _DML_VERBS for token in tokens[1:6])
 
 
-def _control(verb: str, tokens: list[Token]) -> Statement | None:
+def _classify_control(verb: str, tokens: list[Token]) -> ClassifiedStatement | None:
     second = tokens[1].upper if len(tokens) > 1 else ""
     if verb == "BEGIN" or (verb == "START" and second == "TRANSACTION"):
         return TransactionControl("begin")
@@ -252,11 +265,11 @@ def _control(verb: str, tokens: list[Token]) -> Statement | None:
     if verb in ("SAVEPOINT", "RELEASE"):
         return TransactionControl("savepoint")
     if verb == "XA":
-        return _xa(second, tokens)
+        return _classify_xa(second, tokens)
     return None
 
 
-def _xa(second: str, tokens: list[Token]) -> Statement:
+def _classify_xa(second: str, tokens: list[Token]) -> ClassifiedStatement:
     xid = "".join(token.text for token in tokens[2:] if token.upper not in ("ONE", "PHASE"))
     match second:
         case "START" | "BEGIN":
@@ -269,49 +282,55 @@ def _xa(second: str, tokens: list[Token]) -> Statement:
             return TransactionControl("xa_commit", xid)
         case "ROLLBACK":
             return TransactionControl("xa_rollback", xid)
-    return Unknown("")
+    return UnknownStatement("")
 
 
-def _object_ddl(verb: str, tokens: list[Token], db: str) -> Statement:
-    at = _object_at(tokens)
+def _classify_object_ddl(verb: str, tokens: list[Token], db: str) -> ClassifiedStatement:
+    at = _find_object_word(tokens)
     kind = tokens[at].upper if at < len(tokens) else ""
     rest = tokens[at + 1 :]
     if any(token.upper == "TEMPORARY" for token in tokens[1:at]):
         selects = any(token.upper == "SELECT" for token in rest)  # and whatever the functions in it do
-        return Dml(frozenset(token.text for token in tokens)) if verb == "CREATE" and selects else Harmless()
+        return (
+            DmlStatement(frozenset(token.text for token in tokens))
+            if verb == "CREATE" and selects
+            else HarmlessStatement()
+        )
     if kind in ("TABLE", "TABLES"):
-        return _table_ddl(verb, rest, db)
+        return _classify_table_ddl(verb, rest, db)
     if kind == "INDEX":
-        return _index_ddl(rest, db)
+        return _classify_index_ddl(rest, db)
     if kind in ("DATABASE", "SCHEMA"):
-        names = names_of(rest, "")
+        names = parse_table_names(rest, "")
         if verb != "DROP":
-            return Harmless()
-        return SchemaDrop(names[0][1]) if names else Unknown(db)
+            return HarmlessStatement()
+        return SchemaDrop(names[0][1]) if names else UnknownStatement(db)
     if kind == "TRIGGER" and verb == "CREATE":
-        return _trigger(tokens, rest, db)
+        return _classify_trigger(tokens, rest, db)
     if kind in _HARMLESS_OBJECTS:
-        return Harmless(objects=kind in _CODE)
-    return Unknown(db)
+        return HarmlessStatement(objects=kind in _CODE)
+    return UnknownStatement(db)
 
 
-def _trigger(tokens: list[Token], rest: list[Token], db: str) -> Statement:
+def _classify_trigger(tokens: list[Token], rest: list[Token], db: str) -> ClassifiedStatement:
     """CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; of any other form nothing is told but that it is a trigger."""
     rest = skip_words(rest, "IF", "NOT", "EXISTS")
     name, at = names_at(rest, 0)
     words = [token.upper for token in rest[at : at + 3]]
     table, _ = names_at(rest, at + 3)
     if name is None or table is None or words[:1] != ["AFTER"] or words[2:] != ["ON"]:
-        return Harmless(objects=True)
+        return HarmlessStatement(objects=True)
     of = (table[0] or name[0] or db, table[1])
-    return Trigger(objects=True, table=of, event=words[1], words=frozenset(token.text for token in tokens))
+    return TriggerCreation(
+        objects=True, table=of, event=words[1], words=frozenset(token.text for token in tokens)
+    )
 
 
 #: Objects that change what a statement on tables does.
 _CODE = frozenset(["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "PACKAGE"])
 
 
-def _object_at(tokens: list[Token]) -> int:
+def _find_object_word(tokens: list[Token]) -> int:
     """Index of the word that names the kind of object; a DEFINER clause and modifiers are passed over."""
     at = 1
     while at < len(tokens):
@@ -324,18 +343,18 @@ def _object_at(tokens: list[Token]) -> int:
     return at
 
 
-def _table_ddl(verb: str, rest: list[Token], db: str) -> Statement:
-    names = names_of(rest, db)
+def _classify_table_ddl(verb: str, rest: list[Token], db: str) -> ClassifiedStatement:
+    names = parse_table_names(rest, db)
     if not names:
-        return Unknown(db)
+        return UnknownStatement(db)
     if verb == "DROP":
         return TableDdl("drop", tuple(names))
     if verb == "CREATE":
         return TableDdl("create", (names[0],))
-    return _alter(names[0], rest, db)
+    return _classify_alter(names[0], rest, db)
 
 
-def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
+def _classify_alter(table: TableName, rest: list[Token], db: str) -> ClassifiedStatement:
     """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE and CONVERT PARTITION it touches two of them.
 
     What it does to rows is judged in producer/statements/judgement.py.
@@ -346,42 +365,46 @@ def _alter(table: TableName, rest: list[Token], db: str) -> Statement:
             following = words[at + 1]
             if following in ("COLUMN", "INDEX", "KEY"):
                 continue
-            target = names_of(skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
+            target = parse_table_names(skip_words(rest[at + 1 :], "TO", "AS", "="), table[0])
             if target:
                 return TableDdl("rename", (table, target[0]), ((table, target[0]),))
     if "EXCHANGE" in words and "WITH" in words:
-        other = names_of(skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
+        other = parse_table_names(skip_words(rest[words.index("WITH") + 1 :], "TABLE"), db)
         return TableDdl("alter", (table, *other))
-    return TableDdl("alter", (table, *_converted(rest, words, db)))
+    return TableDdl("alter", (table, *_find_converted_table(rest, words, db)))
 
 
-def _converted(rest: list[Token], words: list[str], db: str) -> list[TableName]:
+def _find_converted_table(rest: list[Token], words: list[str], db: str) -> list[TableName]:
     """MariaDB: the other table of CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other TO PARTITION p …"""
     for at, word in enumerate(words[:-1]):
         if word == "CONVERT" and words[at + 1] == "TABLE":
-            return names_of(rest[at + 2 :], db)[:1]
+            return parse_table_names(rest[at + 2 :], db)[:1]
         if word == "CONVERT" and words[at + 1] == "PARTITION":
             to = next((i for i in range(at + 2, len(words) - 1) if words[i : i + 2] == ["TO", "TABLE"]), None)
-            return names_of(rest[to + 2 :], db)[:1] if to is not None else []
+            return parse_table_names(rest[to + 2 :], db)[:1] if to is not None else []
     return []
 
 
-def _index_ddl(rest: list[Token], db: str) -> Statement:
+def _classify_index_ddl(rest: list[Token], db: str) -> ClassifiedStatement:
     for at, token in enumerate(rest):
         if token.upper == "ON":
-            names = names_of(rest[at + 1 :], db)
-            return TableDdl("alter", (names[0],)) if names else Unknown(db)
-    return Unknown(db)
+            names = parse_table_names(rest[at + 1 :], db)
+            return TableDdl("alter", (names[0],)) if names else UnknownStatement(db)
+    return UnknownStatement(db)
 
 
-def _rename(tokens: list[Token], db: str) -> Statement:
+def _classify_rename(tokens: list[Token], db: str) -> ClassifiedStatement:
     if tokens[1].upper not in ("TABLE", "TABLES"):
-        return Harmless() if tokens[1].upper == "USER" else Unknown(db)
+        return HarmlessStatement() if tokens[1].upper == "USER" else UnknownStatement(db)
     pairs = []
-    for part in split(tokens[2:], ","):
+    for part in split_tokens(tokens[2:], ","):
         at = next((i for i, token in enumerate(part) if token.upper == "TO"), None)
-        old, new = (names_of(part[:at], db), names_of(part[at + 1 :], db)) if at is not None else ([], [])
+        old, new = (
+            (parse_table_names(part[:at], db), parse_table_names(part[at + 1 :], db))
+            if at is not None
+            else ([], [])
+        )
         if not old or not new:
-            return Unknown(db)
+            return UnknownStatement(db)
         pairs.append((old[0], new[0]))
     return TableDdl("rename", tuple(name for pair in pairs for name in pair), tuple(pairs))

@@ -14,33 +14,33 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from producer.statements import ddl
-from producer.statements.columns import changes, said
-from producer.statements.ddl import SchemaDrop, Statement, TableDdl, Trigger
-from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.columns import compute_column_changes, parse_column_actions
+from producer.statements.ddl import ClassifiedStatement, SchemaDrop, TableDdl, TriggerCreation
+from producer.statements.judgement import StatementVerdict, judge_statement
 from producer.statements.tokens import names_at
-from schemas.table.model import ColumnType, Kind, Table, same_definition
-from schemas.table.names import EXACT, Names, TableName
+from schemas.table.model import ColumnType, Kind, Table, is_same_definition
+from schemas.table.names import EXACT, NameRules, TableName
 from schemas.table.online_ddl import ToolNames
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import LogPoint
-from schemas.wire.records import Shadow
+from schemas.wire.records import ShadowTable
 
-Move = Literal["", "away", "swap", "half"]
+ShadowMove = Literal["", "away", "swap", "half"]
 """The meaning of a RENAME for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
 _LONGEST = 65_536  # characters of statements that are kept of one shadow
 
 
-class Executed(NamedTuple):
+class ExecutedStatement(NamedTuple):
     """A statement of the log that starts at `at`. `escapes`: see `tokenize`."""
 
-    statement: Statement
+    statement: ClassifiedStatement
     sql: str
     db: str
     at: LogPoint
     escapes: bool = True
 
 
-class Swapped(NamedTuple):
+class SwapResult(NamedTuple):
     """The result of a swap: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
 
     refused: str = ""
@@ -51,19 +51,21 @@ class Swapped(NamedTuple):
 class ShadowTables:
     """The shadow tables of captured tables. Statements are told of in the log's order; one that was told before changes nothing."""
 
-    def __init__(self, tools: ToolNames, names: Names = EXACT, stored: Iterable[Shadow] = ()) -> None:
+    def __init__(
+        self, tools: ToolNames, names: NameRules = EXACT, stored: Iterable[ShadowTable] = ()
+    ) -> None:
         self._tools = tools
         self._names = names
         self._shadows = {(each.db, each.name): each for each in stored}
 
-    def note(self, done: Executed, captured: Collection[TableName]) -> None:
+    def note_statement(self, done: ExecutedStatement, captured: Collection[TableName]) -> None:
         """Learn of a statement. `captured`: the tables whose shadows count."""
-        statement, same = done.statement, self._names.same
+        statement, same = done.statement, self._names.normalize_table
         if isinstance(statement, SchemaDrop):
-            for name in [each for each in self._shadows if each[0] == self._names.fold(statement.db)]:
-                self._over(name, done.at)
-        if isinstance(statement, Trigger):
-            self._triggered(same(statement.table), done.at, statement)
+            for name in [each for each in self._shadows if each[0] == self._names.fold_name(statement.db)]:
+                self._end_shadow(name, done.at)
+        if isinstance(statement, TriggerCreation):
+            self._note_trigger(same(statement.table), done.at, statement)
         if not isinstance(statement, TableDdl):
             return
         for name in dict.fromkeys(map(same, statement.tables)):
@@ -71,73 +73,81 @@ class ShadowTables:
             leaves = statement.action == "drop" or name in [same(old) for old, _ in statement.renames]
             if known is None or (known.over and done.at > known.at):
                 if not leaves:
-                    self._begins(name, done, captured)
+                    self._begin_shadow(name, done, captured)
             elif leaves:
-                self._over(name, done.at)
+                self._end_shadow(name, done.at)
             elif done.at > known.at:
                 self._goes_on(name, known, done, statement)
-            self._touched(name, done, statement)
+            self._note_table_statement(name, done, statement)
 
-    def _triggered(self, table: TableName, at: LogPoint, trigger: Trigger) -> None:
+    def _note_trigger(self, table: TableName, at: LogPoint, trigger: TriggerCreation) -> None:
         """A trigger of the table that writes a shadow keeps it up to date."""
-        words = {self._names.fold(word) for word in trigger.words}
-        for name, known in self._of(table):
+        words = {self._names.fold_name(word) for word in trigger.words}
+        for name, known in self._list_shadows(table):
             if not known.over and at > known.at and name[1] in words:
                 self._shadows[name] = replace(known, at=at, triggers=(*known.triggers, trigger.event))
 
-    def _touched(self, table: TableName, done: Executed, statement: TableDdl) -> None:
+    def _note_table_statement(self, table: TableName, done: ExecutedStatement, statement: TableDdl) -> None:
         """A statement on the table itself, while a tool makes its next form: the shadow does not learn of it."""
-        if statement.action == "rename" or not self._of(table):
+        if statement.action == "rename" or not self._list_shadows(table):
             return
         mine = [
             each
-            for each in judge(done.sql, done.db, escapes=done.escapes)
-            if self._names.same(each.table) == table
+            for each in judge_statement(done.sql, done.db, escapes=done.escapes)
+            if self._names.normalize_table(each.table) == table
         ]
         if statement.action == "alter" and all(
             each.rows == "kept" and each.keeps_definition for each in mine
         ):
             return
-        for name, known in self._of(table):
+        for name, known in self._list_shadows(table):
             if not known.over and done.at > known.at:
                 why = f"{table[0]}.{table[1]} itself was changed meanwhile: {done.sql[:200]}"
                 self._shadows[name] = replace(known, at=done.at, statements=(), unknown=why)
 
-    def _begins(self, name: TableName, done: Executed, captured: Collection[TableName]) -> None:
-        table = self._tools.shadow_of(name, captured)
+    def _begin_shadow(
+        self, name: TableName, done: ExecutedStatement, captured: Collection[TableName]
+    ) -> None:
+        table = self._tools.find_shadowed_table(name, captured)
         if table is None:
             return
         unknown = "its CREATE TABLE was not seen"
         if isinstance(done.statement, TableDdl) and done.statement.action == "create":
-            unknown = _not_like(done, table, self._names)
-        self._shadows[name] = Shadow(db=name[0], name=name[1], table=table[1], at=done.at, unknown=unknown)
+            unknown = _explain_unlike_form(done, table, self._names)
+        self._shadows[name] = ShadowTable(
+            db=name[0], name=name[1], table=table[1], at=done.at, unknown=unknown
+        )
 
-    def _goes_on(self, name: TableName, known: Shadow, done: Executed, statement: TableDdl) -> None:
-        unknown = known.unknown or _not_kept(done, statement)
+    def _goes_on(
+        self, name: TableName, known: ShadowTable, done: ExecutedStatement, statement: TableDdl
+    ) -> None:
+        unknown = known.unknown or _explain_lost_rows(done, statement)
         texts = () if unknown else (*known.statements, done.sql)
         if sum(map(len, texts)) > _LONGEST:
             unknown, texts = "its statements are too long to keep", ()
         self._shadows[name] = replace(known, at=done.at, statements=texts, unknown=unknown)
 
-    def _over(self, name: TableName, at: LogPoint) -> None:
+    def _end_shadow(self, name: TableName, at: LogPoint) -> None:
         known = self._shadows[name]
         if at > known.at:
             self._shadows[name] = replace(known, at=at, over=True)
 
     # --- the swap
 
-    def move(self, table: TableName, statement: TableDdl, at: LogPoint) -> tuple[Move, TableName | None]:
+    def classify_move(
+        self, table: TableName, statement: TableDdl, at: LogPoint
+    ) -> tuple[ShadowMove, TableName | None]:
         """Return what a RENAME is for `table`, and which shadow takes its place. It has been noted."""
-        same = self._names.same
+        same = self._names.normalize_table
         left = [same(new) for old, new in statement.renames if same(old) == table]
         came = [same(old) for old, new in statement.renames if same(new) == table]
-        away = self._away(table)
+        away = self._is_moved_away(table)
         if len(left) > 1 or len(came) > 1:  # round and round: no tool does that
             return "", None
         shadow = came[0] if came and self._tools.is_shadow(came[0], table) else None
         trash = bool(left) and self._tools.is_trash(left[0], table)
         if left and not came:
-            return self._leave(table, at) if trash else ("", None)
+            return self._classify_departure(table, at) if trash else ("", None)
         if shadow is not None and (trash or (away and not left)):
             return "swap", shadow
         if away or shadow is not None or trash:
@@ -145,9 +155,9 @@ class ShadowTables:
             return "half", None
         return "", None
 
-    def _leave(self, table: TableName, at: LogPoint) -> tuple[Move, TableName | None]:
+    def _classify_departure(self, table: TableName, at: LogPoint) -> tuple[ShadowMove, TableName | None]:
         """The table gets its trash name: its shadow will come, where there is one."""
-        for name, known in self._of(table):
+        for name, known in self._list_shadows(table):
             if known.away and at <= known.at:
                 return "away", name
             if not known.over and at > known.at:
@@ -156,32 +166,32 @@ class ShadowTables:
         return "", None
 
     def _come_back(self, table: TableName) -> None:
-        for name, known in self._of(table):
+        for name, known in self._list_shadows(table):
             self._shadows[name] = replace(known, away=False)
 
-    def _of(self, table: TableName) -> list[tuple[TableName, Shadow]]:
+    def _list_shadows(self, table: TableName) -> list[tuple[TableName, ShadowTable]]:
         return [(name, each) for name, each in self._shadows.items() if (each.db, each.table) == table]
 
-    def _away(self, table: TableName) -> bool:
-        return any(known.away for _, known in self._of(table))
+    def _is_moved_away(self, table: TableName) -> bool:
+        return any(known.away for _, known in self._list_shadows(table))
 
     def is_away(self, table: TableName) -> bool:
         """Tell whether the table has left its place for its shadow, which has not come."""
-        return any(known.away and not known.over for _, known in self._of(table))
+        return any(known.away and not known.over for _, known in self._list_shadows(table))
 
-    def swapped(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> Swapped:
+    def judge_swap(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> SwapResult:
         """Return what became of a table when `shadow` took its place by the statement at `at`."""
         known = self._shadows.get(shadow)
         if known is None or known.at != at:
-            return Swapped("nothing was seen of its shadow table")
+            return SwapResult("nothing was seen of its shadow table")
         if known.unknown:
-            return Swapped(known.unknown)
+            return SwapResult(known.unknown)
         missing = {"INSERT", "UPDATE", "DELETE"} - set(known.triggers)
         if missing and self._tools.needs_triggers(shadow, (known.db, known.table)):
-            return Swapped("no triggers kept it up to date, so it is not pt-online-schema-change's")
-        return joined(known.statements, known.db, before, after)
+            return SwapResult("no triggers kept it up to date, so it is not pt-online-schema-change's")
+        return judge_shadow_statements(known.statements, known.db, before, after)
 
-    def stored(self, point: LogPoint) -> tuple[Shadow, ...]:
+    def list_stored_shadows(self, point: LogPoint) -> tuple[ShadowTable, ...]:
         """Return what a position record that stands at `point` needs; what is over before it is forgotten."""
         self._shadows = {
             name: each for name, each in self._shadows.items() if not (each.over and each.at < point)
@@ -189,27 +199,27 @@ class ShadowTables:
         return tuple(self._shadows.values())
 
 
-def joined(statements: Sequence[str], db: str, before: Table, after: Table) -> Swapped:
+def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, after: Table) -> SwapResult:
     """Return what the statements of a shadow have made of its table."""
-    actions = [said(sql, db) for sql in statements]
+    actions = [parse_column_actions(sql, db) for sql in statements]
     known = [each for each in actions if each is not None]
-    columns = changes(known, before, after) if len(known) == len(actions) else None
+    columns = compute_column_changes(known, before, after) if len(known) == len(actions) else None
     if columns is None:
-        return Swapped("its statements do not say what became of each column")
+        return SwapResult("its statements do not say what became of each column")
     if columns.renamed:
-        return Swapped(
+        return SwapResult(
             f"it has renamed {', '.join(columns.renamed)}, and whether the tool took the values over is not known"
         )
     if again := sorted(set(columns.added) & set(columns.dropped)):
-        return Swapped(f"{', '.join(again)} was dropped and added, and the tool takes old values over")
+        return SwapResult(f"{', '.join(again)} was dropped and added, and the tool takes old values over")
     if refusal := _refuses_rows(before, after):
-        return Swapped(refusal)
-    same = same_definition(before, after)
-    verdicts: list[StatementVerdict] = [each for sql in statements for each in judge(sql, db)]
-    if any(each.stops(same_definition=same) for each in verdicts):
-        return Swapped("its statements may have changed values")
-    kept = all(each.effect(same_definition=same) == "kept" for each in verdicts)
-    return Swapped("", columns, "kept" if kept else None)
+        return SwapResult(refusal)
+    same = is_same_definition(before, after)
+    verdicts: list[StatementVerdict] = [each for sql in statements for each in judge_statement(sql, db)]
+    if any(each.must_stop(same_definition=same) for each in verdicts):
+        return SwapResult("its statements may have changed values")
+    kept = all(each.get_effect(same_definition=same) == "kept" for each in verdicts)
+    return SwapResult("", columns, "kept" if kept else None)
 
 
 def _refuses_rows(before: Table, after: Table) -> str:
@@ -219,13 +229,13 @@ def _refuses_rows(before: Table, after: Table) -> str:
         if index.parts not in known:
             return f"unique index {index.name} is new, and the tool passes over rows that are equal in it"
         for name in index.columns:
-            was, now = before.column(name), after.column(name)
-            if not _tells_apart(was.type, now.type) or (was.nullable and not now.nullable):
+            was, now = before.get_column(name), after.get_column(name)
+            if not _is_as_distinctive(was.type, now.type) or (was.nullable and not now.nullable):
                 return f"{name} of unique index {index.name} is of another type, in which rows may be equal"
     return ""
 
 
-def _tells_apart(was: ColumnType, now: ColumnType) -> bool:
+def _is_as_distinctive(was: ColumnType, now: ColumnType) -> bool:
     """Tell whether values that differ in one type differ in the other, as surely as can be."""
     if was == now:
         return True
@@ -240,12 +250,12 @@ def _tells_apart(was: ColumnType, now: ColumnType) -> bool:
 # --- single statements
 
 
-def _not_like(done: Executed, table: TableName, names: Names) -> str:
+def _explain_unlike_form(done: ExecutedStatement, table: TableName, names: NameRules) -> str:
     """Return why a CREATE TABLE does not surely make the table's own form; "": it does.
 
     pt-online-schema-change writes the columns out; that they are the table's the definition behind the swap has to say.
     """
-    _, tokens = ddl.read(done.sql, done.db, escapes=done.escapes)
+    _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
     words = [token.upper for token in tokens]
     if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or "SELECT" in words:
         return "it was not made by a plain CREATE TABLE"
@@ -253,17 +263,17 @@ def _not_like(done: Executed, table: TableName, names: Names) -> str:
     if words[end : end + 1] != ["LIKE"]:
         return ""
     like, _ = names_at(tokens, end + 1)
-    found = None if like is None else names.same((like[0] or done.db, like[1]))
+    found = None if like is None else names.normalize_table((like[0] or done.db, like[1]))
     return "" if found == table else "it was made like another table"
 
 
 _MAY_REFUSE = frozenset({"CHECK", "REFERENCES", "FOREIGN", "PARTITION", "UNIQUE", "IGNORE"})
 
 
-def _not_kept(done: Executed, statement: TableDdl) -> str:
+def _explain_lost_rows(done: ExecutedStatement, statement: TableDdl) -> str:
     """Return why a statement on a shadow may leave it without a row of its table; "": it does not."""
-    _, tokens = ddl.read(done.sql, done.db, escapes=done.escapes)
-    if statement.action != "alter" or said(done.sql, done.db, escapes=done.escapes) is None:
+    _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
+    if statement.action != "alter" or parse_column_actions(done.sql, done.db, escapes=done.escapes) is None:
         return f"nobody knows that this keeps rows: {done.sql[:200]}"
     if not done.escapes and "\\" in done.sql:
         return "one of its statements holds a backslash, under NO_BACKSLASH_ESCAPES"

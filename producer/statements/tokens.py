@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from schemas.table.names import TableName
 
 
-def _token(escapes: bool) -> re.Pattern[str]:
+def _compile_token_pattern(escapes: bool) -> re.Pattern[str]:
     """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
     alone, of which a statement may have millions."""
     double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
@@ -33,7 +33,7 @@ def _token(escapes: bool) -> re.Pattern[str]:
     )
 
 
-_TOKEN, _TOKEN_NO_ESCAPES = _token(escapes=True), _token(escapes=False)
+_TOKEN, _TOKEN_NO_ESCAPES = _compile_token_pattern(escapes=True), _compile_token_pattern(escapes=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ _LITERAL = re.compile(
 )
 
 
-def without_values(sql: str) -> str:
+def cut_row_values(sql: str) -> str:
     """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
     tables."""
     return _LITERAL.sub("…", sql[:_SHOWN])
@@ -65,7 +65,7 @@ def without_values(sql: str) -> str:
 _SHOWN = 10_000  # characters
 
 
-def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
+def tokenize_sql(sql: str, *, escapes: bool = True) -> list[Token]:
     """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
     Rows of literals, one behind the other, become "(" and ")".
 
@@ -87,7 +87,7 @@ def tokenize(sql: str, *, escapes: bool = True) -> list[Token]:
     return tokens
 
 
-def split(tokens: list[Token], separator: str) -> list[list[Token]]:
+def split_tokens(tokens: list[Token], separator: str) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.text == separator and not token.quoted:
@@ -106,13 +106,13 @@ def skip_words(tokens: list[Token], *words: str) -> list[Token]:
     return tokens[at:]
 
 
-def names_of(tokens: list[Token], db: str) -> list[TableName]:
+def parse_table_names(tokens: list[Token], db: str) -> list[TableName]:
     """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
     tokens = skip_words(tokens, "IF", "NOT", "EXISTS")
     names: list[TableName] = []
     at = 0
     while at < len(tokens) and _is_name(tokens[at]):
-        name, at = _name(tokens, at, db)
+        name, at = _parse_qualified_name(tokens, at, db)
         names.append(name)
         if at < len(tokens) and tokens[at].text == "," and not tokens[at].quoted:
             at += 1
@@ -121,7 +121,7 @@ def names_of(tokens: list[Token], db: str) -> list[TableName]:
     return names
 
 
-def _name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
+def _parse_qualified_name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
     first = tokens[at].text
     dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
     if dotted and _is_name(tokens[at + 2]):
@@ -133,7 +133,7 @@ def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
     """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
     if at >= len(tokens) or not _is_name(tokens[at]):
         return None, at
-    return _name(tokens, at, "")
+    return _parse_qualified_name(tokens, at, "")
 
 
 def _is_name(token: Token) -> bool:

@@ -14,29 +14,37 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from deploy.embedded.patience import patient
-from rowlock.processes.child_process import ChildProcess, child_command
+from deploy.embedded.patience import scale_timeout
+from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
 from schemas.config.changes import handed
 from schemas.config.model import Config
-from schemas.units import Ended, Mark, Op, Prepared, UnitCommand, UnitLine, WorkerEvent
+from schemas.units import (
+    Prepared,
+    UnitCommand,
+    UnitLine,
+    UnitOperation,
+    UnitProgress,
+    WorkerEnded,
+    WorkerEvent,
+)
 
 _LOG = structlog.get_logger()
 
-GRACE_S = 25.0
+APPLY_STOP_GRACE_S = 25.0
 """How long the process may take to fence all its units and to stop Spark, on a machine with time to spare."""
-_RUNS = 1e9
+_UNIT_COUNT_OFFSET = 1e9
 """Above all processor seconds, so that an effort counted in units is more than one counted in those."""
-RESTARTS = Backoff(first=1.0, longest=30.0, quiet=60.0)
+APPLY_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
 """Of the process; `quiet`: counted from when it was started."""
 
 
 class ApplyLedger(Protocol):
-    def say(self, unit: str, event: WorkerEvent) -> None: ...
+    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
 
-    def has(self, unit: str, assignment: int) -> bool: ...
+    def has_assignment(self, unit: str, assignment: int) -> bool: ...
 
-    def units(self) -> list[tuple[str, int]]: ...
+    def list_units(self) -> list[tuple[str, int]]: ...
 
 
 class ApplyWorker:
@@ -50,43 +58,43 @@ class ApplyWorker:
         self._waiting: list[str] = []
         self._closing = threading.Event()
         self._number = 0
-        self._backoff = RESTARTS
+        self._backoff = APPLY_RESTART_BACKOFF
         self._readied = 0
         self._error: str | None = None
 
     def warm_up(self) -> None:
         """Start the process if there is anything that it could apply."""
         if self._config.pipelines:
-            self._start()
+            self._start_process()
 
-    def take(self, config: Config) -> None:
+    def use_config(self, config: Config) -> None:
         """Units that are prepared from now on run under this configuration; the process is told, or started."""
         with self._mutex:
             self._config = config
             if self._process is not None:
-                self._process.send(handed.encode(config).decode())
+                self._process.send_line(handed.encode_config(config).decode())
         self.warm_up()
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Raises ValueError for a pipeline that is not configured here."""
         pipeline = unit.split("/")[1]
         if pipeline not in self._config.pipelines:
             raise ValueError(f"{unit}: this agent's configuration has no pipeline {pipeline}")
-        self._ask(UnitCommand(Op.PREPARE, unit, assignment, mark))
+        self._send_command(UnitCommand(UnitOperation.PREPARE, unit, assignment, mark))
 
     def start(self, unit: str, assignment: int) -> None:
-        self._ask(UnitCommand(Op.START, unit, assignment))
+        self._send_command(UnitCommand(UnitOperation.START, unit, assignment))
 
     def remove(self, unit: str, assignment: int) -> None:
-        self._ask(UnitCommand(Op.REMOVE, unit, assignment))
+        self._send_command(UnitCommand(UnitOperation.REMOVE, unit, assignment))
 
-    def effort(self, unit: str, assignment: int) -> float:
+    def measure_effort(self, unit: str, assignment: int) -> float:
         """Return a number that grows while the process starts (Spark takes its time, more so on a busy machine), and later with
         every unit that it has got ready: once it runs, what it uses is the other units'."""
         del unit, assignment
         with self._mutex:
             process, readied = self._process, self._readied
-        return _RUNS + readied if readied or process is None else process.cpu_s()
+        return _UNIT_COUNT_OFFSET + readied if readied or process is None else process.measure_cpu_s()
 
     def close(self) -> None:
         """Have all units stopped and the process ended, by force in the end."""
@@ -96,71 +104,75 @@ class ApplyWorker:
         if process is None:
             return
         process.end_input()
-        if not process.wait(patient(GRACE_S)):
+        if not process.wait_for_exit(scale_timeout(APPLY_STOP_GRACE_S)):
             _LOG.warning("apply process does not end, it is killed")
             process.kill()
-            process.wait(GRACE_S)
+            process.wait_for_exit(APPLY_STOP_GRACE_S)
 
-    def _ask(self, command: UnitCommand) -> None:
+    def _send_command(self, command: UnitCommand) -> None:
         text = msgspec.json.encode(command).decode()
         with self._mutex:
             if self._process is None:
                 self._waiting.append(text)
             else:
-                self._process.send(text)
+                self._process.send_line(text)
 
     # the process
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         with self._mutex:
             if self._process is not None or self._closing.is_set():
                 return
-            self._backoff = self._backoff.started(monotonic())
+            self._backoff = self._backoff.with_start(monotonic())
             self._number += 1
             self._readied, self._error = 0, None
             number = self._number
-            command = child_command("consumer.main", self._config.path)
+            command = build_child_command("consumer.main", self._config.path)
             try:
                 process = ChildProcess(
-                    "apply", command, self._said, lambda code: self._exited(number, code), self._config
+                    "apply",
+                    command,
+                    self._handle_line,
+                    lambda code: self._handle_exit(number, code),
+                    self._config,
                 )
             except OSError as error:
-                self._gone(f"the apply process cannot be started: {error}")
+                self._end_lost_units(f"the apply process cannot be started: {error}")
                 return
             self._process = process
             for line in self._waiting:
-                process.send(line)
+                process.send_line(line)
             self._waiting.clear()
 
-    def _exited(self, number: int, code: int) -> None:
+    def _handle_exit(self, number: int, code: int) -> None:
         with self._mutex:
             if self._number != number:
                 return
             self._process = None
             if self._closing.is_set() and code == 0:
                 return
-            self._gone(self._error or f"the apply process ended with code {code}")
+            self._end_lost_units(self._error or f"the apply process ended with code {code}")
 
-    def _gone(self, error: str) -> None:
+    def _end_lost_units(self, error: str) -> None:
         """All its units have ended with it; a new one comes after a while."""
         self._waiting.clear()
-        for unit, assignment in self._ledger.units():
+        for unit, assignment in self._ledger.list_units():
             if unit.startswith("apply/"):
-                self._ledger.say(unit, Ended(assignment, None, error))
+                self._ledger.report_event(unit, WorkerEnded(assignment, None, error))
         if self._closing.is_set():
             return
-        self._backoff = self._backoff.failed(monotonic())
+        self._backoff = self._backoff.with_failure(monotonic())
         _LOG.error("apply process is gone", error=error, again_in_s=self._backoff.pause)
         pause = self._backoff.pause * random.uniform(0.8, 1.2)  # noqa: S311
         threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
 
     def _start_later(self, pause: float) -> None:
         if not self._closing.wait(pause):
-            self._start()
+            self._start_process()
 
     # what it says
 
-    def _said(self, line: dict[str, Any]) -> None:
+    def _handle_line(self, line: dict[str, Any]) -> None:
         if line.get("kind") == "ready":
             _LOG.info("Spark has started", seconds=line.get("seconds"))
         if line.get("kind") == "failed":
@@ -168,6 +180,6 @@ class ApplyWorker:
         if line.get("kind") == "unit":
             said = msgspec.convert(line, UnitLine)
             self._readied += isinstance(said.event, Prepared)
-            self._ledger.say(said.unit, said.event)
+            self._ledger.report_event(said.unit, said.event)
         else:
             _LOG.debug("status", child="apply", status=line)

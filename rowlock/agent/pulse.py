@@ -10,29 +10,29 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from schemas.units import GettingOn, WorkerEvent
+from schemas.units import PrepareProgress, WorkerEvent
 
 EVERY_S = 2.0
 LEAST = 0.01
 """By how much an effort (processor seconds, mostly) has to have grown to count."""
 
 
-class PulseLedger(Protocol):
-    def preparing(self) -> list[tuple[str, int]]: ...
+class PreparationLedger(Protocol):
+    def list_preparing(self) -> list[tuple[str, int]]: ...
 
-    def say(self, unit: str, event: WorkerEvent) -> None: ...
+    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
 
 
-class Pulse:
+class PreparationMonitor:
     """`effort(unit, assignment)`: grows while the unit's preparation gets on."""
 
     def __init__(
-        self, ledger: PulseLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+        self, ledger: PreparationLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
     ) -> None:
         self._ledger, self._effort, self._every_s = ledger, effort, every_s
         self._known: dict[tuple[str, int], float] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="pulse", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -40,14 +40,14 @@ class Pulse:
     def close(self) -> None:
         self._stop.set()
 
-    def look(self) -> None:
+    def report_progress(self) -> None:
         """Say of each unit that prepares whether it got on since the last look."""
-        now = {one: self._effort(*one) for one in self._ledger.preparing()}
+        now = {one: self._effort(*one) for one in self._ledger.list_preparing()}
         for (unit, assignment), effort in now.items():
             if effort > self._known.get((unit, assignment), effort) + LEAST:
-                self._ledger.say(unit, GettingOn(assignment))
+                self._ledger.report_event(unit, PrepareProgress(assignment))
         self._known = now
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         while not self._stop.wait(self._every_s):
-            self.look()
+            self.report_progress()

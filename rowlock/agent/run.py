@@ -10,22 +10,22 @@ from coordinator.agent.shell import SUPERSEDED, AgentShell
 from rowlock import __version__
 from rowlock.agent.configuration import AgentConfiguration
 from rowlock.agent.workers import LocalWorkers
-from rowlock.credentials import agent_token, security_of
+from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 from schemas.io.signals import stopped_by_signals
 
 _LOG = structlog.get_logger()
-REFUSED = 2
+AGENT_REFUSED_CODE = 2
 
 
-def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
+def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
     """Work until SIGTERM or SIGINT; all workers have ended then. Returns the exit code. `peers`: the coordinators.
 
     `end_on_refusal`: also until a unit refuses to run because a person must act (2); otherwise it is tried again, later
     each time. Raises CommandError when another process has this name.
     """
-    security = security_of(config.coordination.tls)
+    security = load_security(config.coordination.tls)
     refused: list[str] = []
     with stopped_by_signals() as stop:
 
@@ -36,8 +36,8 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
                 stop.set()
 
         workers = LocalWorkers(config, on_refusal=on_refusal)
-        token = agent_token(config.coordination)
-        file = AgentConfiguration(config, workers.take)
+        token = load_agent_token(config.coordination)
+        file = AgentConfiguration(config, workers.use_config)
         agent = AgentShell.connect(
             name, peers, workers,
             security=security, system=config.kafka.prefix, token=token, file=file, version=__version__,
@@ -45,4 +45,4 @@ def run(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool
         code = agent.run(stop)
     if code == SUPERSEDED:
         raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
-    return REFUSED if refused else code
+    return AGENT_REFUSED_CODE if refused else code

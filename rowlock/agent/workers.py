@@ -13,9 +13,9 @@ from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
-from rowlock.agent.pulse import Pulse
+from rowlock.agent.pulse import PreparationMonitor
 from schemas.config.model import Config
-from schemas.units import Ended, GettingOn, Mark, WorkerEvent
+from schemas.units import PrepareProgress, UnitProgress, WorkerEnded, WorkerEvent
 
 OnEvent = Callable[[str, WorkerEvent], None]
 
@@ -23,18 +23,18 @@ OnEvent = Callable[[str, WorkerEvent], None]
 class _Worker(Protocol):
     """One kind of worker: as `coordinator.agent.shell.Workers`, without `listen`."""
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None: ...
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None: ...
 
     def start(self, unit: str, assignment: int) -> None: ...
 
-    def effort(self, unit: str, assignment: int) -> float: ...
+    def measure_effort(self, unit: str, assignment: int) -> float: ...
 
     def remove(self, unit: str, assignment: int) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Ledger:
+class UnitLedger:
     """The units that were taken up and have not ended: says of each that it ended exactly once, whoever finds out."""
 
     def __init__(self) -> None:
@@ -46,31 +46,31 @@ class Ledger:
     def listen(self, on_event: OnEvent) -> None:
         self._on_event = on_event
 
-    def taken_up(self, unit: str, assignment: int) -> None:
+    def register_unit(self, unit: str, assignment: int) -> None:
         with self._mutex:
             self._assignments[unit] = self._preparing[unit] = assignment
 
-    def has(self, unit: str, assignment: int) -> bool:
+    def has_assignment(self, unit: str, assignment: int) -> bool:
         with self._mutex:
             return self._assignments.get(unit) == assignment
 
-    def units(self) -> list[tuple[str, int]]:
+    def list_units(self) -> list[tuple[str, int]]:
         with self._mutex:
             return list(self._assignments.items())
 
-    def preparing(self) -> list[tuple[str, int]]:
+    def list_preparing(self) -> list[tuple[str, int]]:
         """Return the units that have not said yet that they are ready."""
         with self._mutex:
             return list(self._preparing.items())
 
-    def say(self, unit: str, event: WorkerEvent) -> None:
+    def report_event(self, unit: str, event: WorkerEvent) -> None:
         """Pass on what a worker says of a unit that is here; the rest is late."""
         with self._mutex:
             if self._assignments.get(unit) != event.assignment:
                 return
-            if not isinstance(event, GettingOn):
+            if not isinstance(event, PrepareProgress):
                 self._preparing.pop(unit, None)
-            if isinstance(event, Ended):
+            if isinstance(event, WorkerEnded):
                 del self._assignments[unit]
         self._on_event(unit, event)
 
@@ -80,11 +80,11 @@ class LocalWorkers:
 
     def __init__(self, config: Config, on_refusal: OnRefusal | None = None) -> None:
         """`on_refusal(unit, error)`: a unit that ended because a person must act; from any thread."""
-        self._ledger = Ledger()
+        self._ledger = UnitLedger()
         self._capture = CaptureWorkers(config, self._ledger, on_refusal)
         self._apply = ApplyWorker(config, self._ledger)
-        self._pulse = Pulse(
-            self._ledger, lambda unit, assignment: self._worker(unit).effort(unit, assignment)
+        self._pulse = PreparationMonitor(
+            self._ledger, lambda unit, assignment: self._find_worker(unit).measure_effort(unit, assignment)
         )
 
     def listen(self, on_event: OnEvent) -> None:
@@ -93,25 +93,25 @@ class LocalWorkers:
         self._apply.warm_up()
         self._pulse.start()
 
-    def take(self, config: Config) -> None:
+    def use_config(self, config: Config) -> None:
         """Units that are prepared from now on run under this configuration; those that run go on under theirs."""
         self._capture.config = config
-        self._apply.take(config)
+        self._apply.use_config(config)
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
-        worker = self._worker(unit)
-        self._ledger.taken_up(unit, assignment)
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
+        worker = self._find_worker(unit)
+        self._ledger.register_unit(unit, assignment)
         worker.prepare(unit, assignment, mark)
 
-    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
+    def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """`mark`: as in `prepare`; where to go on is what the target and the topics say."""
         del mark
-        if self._ledger.has(unit, assignment):
-            self._worker(unit).start(unit, assignment)
+        if self._ledger.has_assignment(unit, assignment):
+            self._find_worker(unit).start(unit, assignment)
 
     def remove(self, unit: str, assignment: int) -> None:
-        if self._ledger.has(unit, assignment):
-            self._worker(unit).remove(unit, assignment)
+        if self._ledger.has_assignment(unit, assignment):
+            self._find_worker(unit).remove(unit, assignment)
 
     def close(self) -> None:
         """Stop everything; when this returns nothing runs any more, and every unit has ended."""
@@ -120,10 +120,10 @@ class LocalWorkers:
         with ThreadPoolExecutor(len(both), "close workers") as pool:
             for future in [pool.submit(worker.close) for worker in both]:
                 future.result()
-        for unit, assignment in self._ledger.units():
-            self._ledger.say(unit, Ended(assignment, None, "closed with the agent"))
+        for unit, assignment in self._ledger.list_units():
+            self._ledger.report_event(unit, WorkerEnded(assignment, None, "closed with the agent"))
 
-    def _worker(self, unit: str) -> _Worker:
+    def _find_worker(self, unit: str) -> _Worker:
         """Raises ValueError for a unit that is of neither kind."""
         kind = unit.partition("/")[0]
         if kind == "capture":

@@ -16,48 +16,48 @@ from urllib.parse import quote
 
 import click
 
-from rowlock.commands.options import config_option, handed_option, output_option, reported
-from schemas.config.changes.handed import load, say
+from rowlock.commands.options import config_option, handed_option, output_option, report_command_errors
+from schemas.config.changes.handed import announce_config, load_handed_config
 from schemas.config.model import load_config
 
 if TYPE_CHECKING:
     from rowlock.coordinator.leader_client import LeaderClient
 
 
-def _client(config_file: Path) -> LeaderClient:
+def _open_client(config_file: Path) -> LeaderClient:
     from rowlock.coordinator.leader_client import LeaderClient
 
-    return LeaderClient.of(load_config(config_file))
+    return LeaderClient.from_config(load_config(config_file))
 
 
-def _show(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
+def _show_rows(name: str, rows: list[dict[str, Any]], output: str, table: Callable[[], Any]) -> None:
     if output == "json":
         click.echo(json.dumps({"version": 1, name: rows}))
         return
-    from rowlock.commands.tables import console
+    from rowlock.commands.tables import make_console
 
-    console().print(table())
+    make_console().print(table())
 
 
 def reload_lines(answer: Mapping[str, Any]) -> list[str]:
     """Return what a reload has changed, for people."""
     lines = [str(each) for each in answer["changes"]] or ["nothing is different in the coordinator's file"]
-    lines += [f"placed anew: {_units_of(part)}" for part in answer["changed"]]
-    lines += [f"removed: {_units_of(part)}" for part in answer["gone"]]
+    lines += [f"placed anew: {_describe_units(part)}" for part in answer["changed"]]
+    lines += [f"removed: {_describe_units(part)}" for part in answer["gone"]]
     return [*lines, f"in force: {answer['digest']}"]
 
 
-def _units_of(part: str) -> str:
+def _describe_units(part: str) -> str:
     kind, _, name = part.partition("/")
     return f"capture of {name}" if kind == "source" else f"apply units of pipeline {name}"
 
 
-def _now_ms() -> int:
+def _read_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
-    with _client(config_file) as leader:
+def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
+    with _open_client(config_file) as leader:
         leader.post(path, body)
     click.echo(done)
 
@@ -75,7 +75,7 @@ def _give(config_file: Path, path: str, done: str, body: dict[str, Any] | None =
     help="Leave out the apply units of source/NAME or pipeline/NAME.",
 )
 @handed_option
-@reported
+@report_command_errors
 def coordinator(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
     name: str | None,
@@ -87,21 +87,23 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
-    config = load(config_file, handed, {("coordination", key): value for key, value in given if value})
+    config = load_handed_config(
+        config_file, handed, {("coordination", key): value for key, value in given if value}
+    )
     from rowlock.coordinator.hangup import reload_on_hangup
-    from rowlock.coordinator.run import default_name, run
+    from rowlock.coordinator.run import build_default_name, run_coordinator
     from rowlock.views.copy_desk import KafkaCopyDesk
 
     desk = KafkaCopyDesk(config)
     with reload_on_hangup(config):
         sys.exit(
-            run(
+            run_coordinator(
                 config,
-                name or default_name(),
+                name or build_default_name(),
                 desk,
                 or_any_port=or_any_port,
                 without=without,
-                on_taken=say if handed is not None else None,
+                on_taken=announce_config if handed is not None else None,
             )
         )
 
@@ -114,20 +116,20 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
 )
 @click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
 @handed_option
-@reported
+@report_command_errors
 def agent(
     config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
 ) -> None:
     """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
-    config = load(config_file, handed)
-    from rowlock.agent.run import run
+    config = load_handed_config(config_file, handed)
+    from rowlock.agent.run import run_agent
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
     given = peers or config.coordination.coordinators
     with reload_on_hangup(config):
-        sys.exit(run(config, name, given, end_on_refusal=end_on_refusal))
+        sys.exit(run_agent(config, name, given, end_on_refusal=end_on_refusal))
 
 
 @click.group()
@@ -142,51 +144,51 @@ def units() -> None:
 @click.option("--source", help="Only of this source.")
 @click.option("--agent", help="Only on this agent, or on the way to it.")
 @click.option("--state", help="Only in this state.")
-@reported
+@report_command_errors
 def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
     """List units: where they run, how far they are, why they last failed."""
-    with _client(config_file) as leader:
-        rows = leader.all_units({name: value for name, value in wanted.items() if value is not None})
-    from rowlock.commands.cluster_tables import units_table
+    with _open_client(config_file) as leader:
+        rows = leader.list_units({name: value for name, value in wanted.items() if value is not None})
+    from rowlock.commands.cluster_tables import build_cluster_units_table
 
-    _show("units", rows, output, lambda: units_table(rows, _now_ms()))
+    _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, _read_clock_ms()))
 
 
 @units.command("move")
 @config_option
 @click.argument("unit")
 @click.argument("agent")
-@reported
+@report_command_errors
 def units_move(config_file: Path, unit: str, agent: str) -> None:
     """Move UNIT to AGENT; the old agent goes on until the new one is ready."""
-    _give(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
+    _post_command(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
 
 
 @units.command("cancel")
 @config_option
 @click.argument("unit")
-@reported
+@report_command_errors
 def units_cancel(config_file: Path, unit: str) -> None:
     """Give up the move of UNIT, as long as its old agent has not been told to stop."""
-    _give(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
+    _post_command(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
 
 
 @units.command("pause")
 @config_option
 @click.argument("unit")
-@reported
+@report_command_errors
 def units_pause(config_file: Path, unit: str) -> None:
     """Stop UNIT until it is resumed."""
-    _give(config_file, f"/v1/units/{quote(unit)}/pause", f"{unit} is being paused")
+    _post_command(config_file, f"/v1/units/{quote(unit)}/pause", f"{unit} is being paused")
 
 
 @units.command("resume")
 @config_option
 @click.argument("unit")
-@reported
+@report_command_errors
 def units_resume(config_file: Path, unit: str) -> None:
     """Let a paused UNIT run again."""
-    _give(config_file, f"/v1/units/{quote(unit)}/resume", f"{unit} is being resumed")
+    _post_command(config_file, f"/v1/units/{quote(unit)}/resume", f"{unit} is being resumed")
 
 
 @click.group()
@@ -197,32 +199,32 @@ def agents() -> None:
 @agents.command("list")
 @config_option
 @output_option
-@reported
+@report_command_errors
 def agents_list(config_file: Path, output: str) -> None:
     """List agents."""
-    with _client(config_file) as leader:
+    with _open_client(config_file) as leader:
         rows = leader.get("/v1/agents")["agents"]
-    from rowlock.commands.cluster_tables import agents_table
+    from rowlock.commands.cluster_tables import build_agents_table
 
-    _show("agents", rows, output, lambda: agents_table(rows))
+    _show_rows("agents", rows, output, lambda: build_agents_table(rows))
 
 
 @agents.command("drain")
 @config_option
 @click.argument("agent")
-@reported
+@report_command_errors
 def agents_drain(config_file: Path, agent: str) -> None:
     """Give all units of AGENT to others, and no more to it until it is undrained or started again."""
-    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
+    _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
 
 
 @agents.command("undrain")
 @config_option
 @click.argument("agent")
-@reported
+@report_command_errors
 def agents_undrain(config_file: Path, agent: str) -> None:
     """Undo a drain: AGENT keeps what it still has, and is given units again."""
-    _give(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
+    _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
 
 
 @click.group()
@@ -233,14 +235,14 @@ def pipelines() -> None:
 @pipelines.command("list")
 @config_option
 @output_option
-@reported
+@report_command_errors
 def pipelines_list(config_file: Path, output: str) -> None:
     """List pipelines with their checkpoints."""
-    with _client(config_file) as leader:
+    with _open_client(config_file) as leader:
         rows = leader.get("/v1/pipelines")["pipelines"]
-    from rowlock.commands.cluster_tables import pipelines_table
+    from rowlock.commands.cluster_tables import build_pipelines_table
 
-    _show("pipelines", rows, output, lambda: pipelines_table(rows, _now_ms()))
+    _show_rows("pipelines", rows, output, lambda: build_pipelines_table(rows, _read_clock_ms()))
 
 
 @click.command()
@@ -255,14 +257,14 @@ def pipelines_list(config_file: Path, output: str) -> None:
     help="Most events that are shown.",
 )
 @click.option("--after", default=0, metavar="NUMBER", help="Only those behind this one.")
-@reported
+@report_command_errors
 def events(config_file: Path, output: str, limit: int, after: int) -> None:
     """Show what the coordinator that leads did and saw: units placed and moved and why, agents, commands and from whom."""
-    with _client(config_file) as leader:
+    with _open_client(config_file) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
-    from rowlock.commands.cluster_tables import events_table
+    from rowlock.commands.cluster_tables import build_events_table
 
-    _show("events", rows, output, lambda: events_table(rows))
+    _show_rows("events", rows, output, lambda: build_events_table(rows))
 
 
 @click.command()
@@ -289,7 +291,7 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 @click.option(
     "--wait", is_flag=True, help="Show how far it is until it has ended. Exit 1 when it is refused."
 )
-@reported
+@report_command_errors
 def copy(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
     output: str,
@@ -306,10 +308,10 @@ def copy(  # noqa: PLR0917 - click passes options by name
     The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. It
     ends whatever stopped the table. `rowlock copy` afterwards shows how far it is.
     """
-    from rowlock.commands.copying import ask, listing, wait_for
+    from rowlock.commands.copying import post_copy_request, show_copies, wait_for
 
     if table is None:
-        sys.exit(listing(config_file, output))
+        sys.exit(show_copies(config_file, output))
     if (cancel or rate_only) and (where is not None or (cancel and rate_only)):
         raise click.UsageError("--where, --cancel and --rate-only are three things: say one of them")
     body: dict[str, object] = {"table": table, "source": source}
@@ -317,30 +319,30 @@ def copy(  # noqa: PLR0917 - click passes options by name
         body["max_rows_per_second"] = max_rows_per_second
     if not (cancel or rate_only):
         body["where"] = where
-    taken = ask(config_file, body, "cancel" if cancel else "rate" if rate_only else "")
+    taken = post_copy_request(config_file, body, "cancel" if cancel else "rate" if rate_only else "")
     if wait and not (cancel or rate_only):
         sys.exit(wait_for(config_file, taken["id"], output))
 
 
 @click.command()
 @config_option
-@reported
+@report_command_errors
 def rebalance(config_file: Path) -> None:
     """Even out the load of the agents now."""
-    _give(config_file, "/v1/rebalance", "the load is being evened out")
+    _post_command(config_file, "/v1/rebalance", "the load is being evened out")
 
 
 @click.command()
 @config_option
 @output_option
-@reported
+@report_command_errors
 def reload(config_file: Path, output: str) -> None:
     """Take the configuration file, as it is now on the machines of the leader and of all agents, into the running system.
 
     It is refused, with everything that is wrong, where one of them is bad or differs; what was in force then goes on.
     """
-    with _client(config_file) as leader:
-        answer = leader.reload()
+    with _open_client(config_file) as leader:
+        answer = leader.reload_config()
     if output == "json":
         click.echo(json.dumps({"version": 1, **answer}))
         return
@@ -349,10 +351,10 @@ def reload(config_file: Path, output: str) -> None:
 
 @click.command()
 @config_option
-@reported
+@report_command_errors
 def resign(config_file: Path) -> None:
     """Make the current leader step down and trigger an election."""
-    _give(config_file, "/v1/resign", "the coordinator resigns")
+    _post_command(config_file, "/v1/resign", "the coordinator resigns")
 
 
 COMMANDS: tuple[click.Command, ...] = (

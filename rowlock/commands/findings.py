@@ -11,7 +11,7 @@ def has_errors(findings: Sequence[Finding]) -> bool:
     return any(finding.level == "error" for finding in findings)
 
 
-def by_weight(findings: Sequence[Finding]) -> list[Finding]:
+def sort_by_weight(findings: Sequence[Finding]) -> list[Finding]:
     """Errors first; otherwise as they were found."""
     return sorted(findings, key=lambda finding: finding.level != "error")
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rowlock.commands.server_errors import sentence_of
+from rowlock.commands.server_errors import explain_server_error
 from rowlock.errors import CommandError
 from schemas.config.model import ConfigErrors
 
@@ -36,14 +36,14 @@ output_option = click.option(
 )
 
 
-def fail(message: str) -> NoReturn:
+def fail_command(message: str) -> NoReturn:
     """End the command with exit code 2 and a message on stderr."""
     for line in message.splitlines():
         click.echo(f"rowlock: {line}", err=True)
     sys.exit(ERROR)
 
 
-def reported(command: Callable[..., Any]) -> Callable[..., Any]:
+def report_command_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Turn the errors that a command may end with into one message and exit code 2."""
 
     @wraps(command)
@@ -51,12 +51,12 @@ def reported(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except (ConfigErrors, CommandError) as error:
-            fail(str(error))
+            fail_command(str(error))
         except KeyboardInterrupt:
-            fail("interrupted")
+            fail_command("interrupted")
         except Exception as error:
-            if (sentence := sentence_of(error)) is None:
+            if (sentence := explain_server_error(error)) is None:
                 raise
-            fail(sentence)
+            fail_command(sentence)
 
     return wrapper

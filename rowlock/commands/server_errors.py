@@ -8,13 +8,13 @@ from __future__ import annotations
 from consumer.errors import ConsumerError
 from producer.errors import CaptureError
 from schemas.errors import SchemaError
-from schemas.io.server_errors.mysql import error_text, remedy_of
+from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
 
 #: Packages whose exceptions are answers of a server.
 _DRIVERS = frozenset({"pymysql", "psycopg", "oracledb", "sqlalchemy", "confluent_kafka", "cimpl"})
 
 
-def sentence_of(error: Exception) -> str | None:
+def explain_server_error(error: Exception) -> str | None:
     """Return the message for a person; None: it is a fault of rowlock itself."""
     if isinstance(error, (ConsumerError, CaptureError, SchemaError)):
         return str(error)
@@ -22,6 +22,8 @@ def sentence_of(error: Exception) -> str | None:
     if packages.isdisjoint(_DRIVERS):
         return None
     if "pymysql" in packages:
-        return f"a database refuses what rowlock asks: {error_text(error)}: {remedy_of(error)}"
+        return (
+            f"a database refuses what rowlock asks: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
+        )
     words = " ".join(str(error).split())
     return f"a server refuses what rowlock asks: {words} ({type(error).__name__}): see the server's log"

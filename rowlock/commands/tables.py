@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rowlock.commands.findings import by_weight
+from rowlock.commands.findings import sort_by_weight
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
-from rowlock.inspect.verify import Result
+from rowlock.inspect.verify import PairResult
 from rowlock.views.retention import Backlog
 from schemas.findings import Finding
 
@@ -23,21 +23,23 @@ SHOWN = 20
 """Differing keys printed per table unless all are asked for; lines of `check` about what is kept for how long."""
 
 
-def console() -> Console:
+def make_console() -> Console:
     """Return a console for stdout. Not on a terminal: wide, so that lines are not broken for a program that reads them."""
     width = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, width=width, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def build_findings_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "place", "what was found", "what to do", show_lines=True)
-    for finding in by_weight(findings):
+    for finding in sort_by_weight(findings):
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
-        table.add_row(level, *(plain(text) for text in (finding.place, finding.message, finding.remedy)))
+        table.add_row(
+            level, *(escape_markup(text) for text in (finding.place, finding.message, finding.remedy))
+        )
     return table
 
 
-def headroom_lines(kept: Sequence[Backlog]) -> list[str]:
+def format_headroom_lines(kept: Sequence[Backlog]) -> list[str]:
     """Return a line each, what is deleted first at the top; with many topics, only the first ones."""
     ordered = sorted(kept, key=lambda each: math.inf if each.headroom_s is None else each.headroom_s)
     more = (
@@ -48,30 +50,30 @@ def headroom_lines(kept: Sequence[Backlog]) -> list[str]:
     return [str(each) for each in ordered[:SHOWN]] + more
 
 
-def plain(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Return text whose brackets rich does not take for markup."""
     return text.replace("[", r"\[")
 
 
-def sources_table(status: Status) -> Table:
+def build_sources_table(status: Status) -> Table:
     """Return the sources; columns for what is wrong only where something is."""
     ill = any(source.reason for source in status.sources)
     more = ("reason", "what to do") if ill else ()
     table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
     for source in status.sources:
         extra = (source.reason or "", source.remedy or "") if ill else ()
-        table.add_row(*(plain(cell) for cell in (*_source_cells(source), *extra)))
+        table.add_row(*(escape_markup(cell) for cell in (*_format_source_cells(source), *extra)))
     return table
 
 
-def _source_cells(source: SourceStatus) -> tuple[str, ...]:
+def _format_source_cells(source: SourceStatus) -> tuple[str, ...]:
     pending = ", ".join(source.snapshot_pending)
     return (
-        source.name, source.state, source.position or "–", seconds(source.lag_seconds), f"{source.events:,}", pending,
+        source.name, source.state, source.position or "–", format_duration(source.lag_seconds), f"{source.events:,}", pending,
     )  # fmt: skip
 
 
-def units_table(status: Status) -> Table:
+def build_unit_status_table(status: Status) -> Table:
     """Return the units; columns for displaced rows and for what is wrong only where there is something."""
     drifted = any(unit.displaced for unit in status.units)
     ill = any(unit.reason for unit in status.units)
@@ -80,21 +82,21 @@ def units_table(status: Status) -> Table:
     for unit in status.units:
         extra: tuple[str, ...] = (str(unit.displaced or ""),) if drifted else ()
         if ill:
-            extra += (since(unit.since_ms, status.time_ms), unit.reason or "", unit.remedy or "")
-        table.add_row(*(plain(cell) for cell in (*_unit_cells(unit), *extra)))
+            extra += (format_since(unit.since_ms, status.time_ms), unit.reason or "", unit.remedy or "")
+        table.add_row(*(escape_markup(cell) for cell in (*_format_unit_cells(unit), *extra)))
     return table
 
 
-def _unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
+def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
     offset = "–" if unit.offset is None else f"{unit.offset}/{unit.end_offset}"
     behind = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
     held = str(unit.quarantined or "")
     return (
-        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, behind, seconds(unit.lag_seconds), held,
+        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, behind, format_duration(unit.lag_seconds), held,
     )  # fmt: skip
 
 
-def stops_table(status: Status) -> Table | None:
+def build_stops_table(status: Status) -> Table | None:
     """Return the tables that capture has stopped or left out and that no unit shows; None: there is none."""
     shown = {unit.reason for unit in status.units}
     table = Table("source", "table", "state", "cause", "since", "reason", "what to do")
@@ -104,36 +106,36 @@ def stops_table(status: Status) -> Table | None:
                 continue
             cause = " at ".join(filter(None, (each.cause, each.at)))
             cells = (
-                source.name, each.table, each.state, cause, since(each.since_ms, status.time_ms), each.reason, each.remedy,
+                source.name, each.table, each.state, cause, format_since(each.since_ms, status.time_ms), each.reason, each.remedy,
             )  # fmt: skip
-            table.add_row(*(plain(cell) for cell in cells))
+            table.add_row(*(escape_markup(cell) for cell in cells))
     return table if table.row_count else None
 
 
-def running_copies(status: Status) -> Table | None:
+def build_running_copies_table(status: Status) -> Table | None:
     """Return the tables that are copied again, or whose copy waits or was refused; None: there is none."""
     table = Table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
     for row in (row for source in status.sources for row in source.copies):
         cells = (
-            row.source, row.table, row.phase, copied_rows(row.rows, row.estimate),
-            "" if row.eta_s is None else seconds(row.eta_s), f"{row.by} ({row.cause})" if row.cause else row.by,
-            since(row.requested_ms, status.time_ms), row.reason,
+            row.source, row.table, row.phase, format_copied_rows(row.rows, row.estimate),
+            "" if row.eta_s is None else format_duration(row.eta_s), f"{row.by} ({row.cause})" if row.cause else row.by,
+            format_since(row.requested_ms, status.time_ms), row.reason,
         )  # fmt: skip
-        table.add_row(*(plain(cell) for cell in cells))
+        table.add_row(*(escape_markup(cell) for cell in cells))
     return table if table.row_count else None
 
 
-def copied_rows(rows: int, estimate: int | None) -> str:
+def format_copied_rows(rows: int, estimate: int | None) -> str:
     """Return how far a copy is."""
     return f"{rows:,}" + (f" of about {estimate:,}" if estimate else "") + " rows"
 
 
-def since(since_ms: int | None, now_ms: int) -> str:
+def format_since(since_ms: int | None, now_ms: int) -> str:
     """Return how long ago something began."""
-    return "" if since_ms is None else f"{seconds(max(0, now_ms - since_ms) / 1000)} ago"
+    return "" if since_ms is None else f"{format_duration(max(0, now_ms - since_ms) / 1000)} ago"
 
 
-def seconds(value: float | None) -> str:
+def format_duration(value: float | None) -> str:
     """Return a duration as people read it."""
     if value is None:
         return "–"
@@ -142,7 +144,7 @@ def seconds(value: float | None) -> str:
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 
-def verify_lines(result: Result, shown: int = SHOWN) -> list[str]:
+def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
     """Return what there is to say of one table: the verdict, then the differing keys."""
     label = result.pair.label
     if result.problem:

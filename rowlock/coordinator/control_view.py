@@ -10,27 +10,27 @@ from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode
 from coordinator.control.fold import Fold
 from coordinator.control.topic import LOG, consumer_settings, topic_name
-from deploy.embedded.patience import Patience, patient
+from deploy.embedded.patience import AdaptiveTimeout, scale_timeout
 from schemas.config.model import KafkaConfig
-from schemas.io.kafka_clients import ignored, open_consumer
+from schemas.io.kafka_clients import ignore_client_error, open_consumer
 
-READ_S = 6.0
+CONTROL_READ_TIMEOUT_S = 6.0
 """How long the topic is read for `status`."""
 FIND_S = 2.0
 """How long a command looks there for the leader that it did not find at the addresses of its configuration."""
 
 
-def leader_of(fold: Fold) -> Candidate | None:
+def find_leader(fold: Fold) -> Candidate | None:
     """Return who leads by what was read; None: nobody, or nobody whom REST reaches."""
     candidate = fold.candidate
     return candidate if candidate is not None and candidate.rest and not fold.resigned else None
 
 
-def led_at(kafka: KafkaConfig, read_s: float = FIND_S) -> str | None:
+def find_leader_address(kafka: KafkaConfig, read_s: float = FIND_S) -> str | None:
     """Return the REST address of the last leader of `kafka.prefix`; None: there is none, or Kafka does not answer."""
     view = ControlView(kafka, read_s)
     try:
-        leader = leader_of(view.read())
+        leader = find_leader(view.read_topic())
     except KafkaException:
         return None
     finally:
@@ -41,27 +41,30 @@ def led_at(kafka: KafkaConfig, read_s: float = FIND_S) -> str | None:
 class ControlView:
     """Folds the control topic as far as it is; read-only. One thread."""
 
-    def __init__(self, kafka: KafkaConfig, read_s: float = READ_S) -> None:
+    def __init__(self, kafka: KafkaConfig, read_s: float = CONTROL_READ_TIMEOUT_S) -> None:
         self._kafka, self._read_s = kafka, read_s
         self._fold = Fold()
         self._consumer: Any = None
 
-    def read(self) -> Fold:
+    def read_topic(self) -> Fold:
         """Raises KafkaException when the topic's end is not reached in time."""
         if self._consumer is None:
             settings = {**consumer_settings(self._kafka), "allow.auto.create.topics": False}
-            self._consumer = open_consumer(settings, log=LOG, on_error=ignored)
-        if topic_name(self._kafka) not in self._consumer.list_topics(timeout=patient(self._read_s)).topics:
+            self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)
+        if (
+            topic_name(self._kafka)
+            not in self._consumer.list_topics(timeout=scale_timeout(self._read_s)).topics
+        ):
             return self._fold
         self._consumer.assign([TopicPartition(topic_name(self._kafka), 0, self._fold.end)])
-        patience = Patience(self._read_s)
-        while not patience.over():
+        patience = AdaptiveTimeout(self._read_s)
+        while not patience.is_over():
             for message in self._consumer.consume(1000, 0.2):
-                if self._at_end(message):
+                if self._is_at_end(message):
                     return self._fold
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def _at_end(self, message: Any) -> bool:
+    def _is_at_end(self, message: Any) -> bool:
         error = message.error()
         if error is not None:
             return bool(error.code() == KafkaError._PARTITION_EOF)

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 import structlog
 
-from consumer.attempt.spec import initial_layout
+from consumer.attempt.spec import build_initial_layout
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.targets.base import ProgressStore
 from consumer.targets.dialect import open_progress
-from rowlock.coordinator.unit_catalogue import parts_of
+from rowlock.coordinator.unit_catalogue import split_unit_name
 from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class FirstProgress:
     """The first values of progress rows that are not there yet."""
 
     topic_id: str
@@ -34,20 +34,20 @@ class Beginning:
     lanes: int
 
 
-class Fences:
+class UnitFencer:
     """Call it with (unit, uid, epoch); returns once every lower epoch is refused. From any thread; raises ConsumerError."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def take(self, config: Config, changed: Collection[str]) -> None:
+    def use_config(self, config: Config, changed: Collection[str]) -> None:
         """Go by this configuration; a target that is no longer in it is still reached by what was known of it."""
         del changed
         gone = {name: each for name, each in self._config.targets.items() if name not in config.targets}
         self._config = config.model_copy(update={"targets": {**gone, **config.targets}})
 
     def __call__(self, unit: str, uid: str, assignment: int) -> None:
-        parts = parts_of(unit, uid)
+        parts = split_unit_name(unit, uid)
         if parts is None:
             return
         pipeline, topic, target, topic_id = parts
@@ -57,23 +57,28 @@ class Fences:
         store = open_progress(self._config.targets[target], name=f"rowlock fence {pipeline}")
         with contextlib.closing(store):
             store.ensure_bookkeeping()
-            fence(store, ApplyUnit(pipeline, topic), assignment, Beginning(topic_id, *self._layout(pipeline)))
+            fence_unit(
+                store,
+                ApplyUnit(pipeline, topic),
+                assignment,
+                FirstProgress(topic_id, *self._find_layout(pipeline)),
+            )
         _LOG.info("unit fenced", unit=unit, assignment=assignment)
 
-    def _layout(self, pipeline: str) -> tuple[str, int]:
+    def _find_layout(self, pipeline: str) -> tuple[str, int]:
         """A pipeline that is gone leaves rows of no use to anybody else."""
         if pipeline not in self._config.pipelines:
-            return initial_layout((), 1).encode(), 1
-        known = PipelineSettings.of(self._config, pipeline, slots=1)
+            return build_initial_layout((), 1).encode(), 1
+        known = PipelineSettings.from_config(self._config, pipeline, slots=1)
         return known.layout, known.config.lanes
 
 
-def fence(store: ProgressStore, unit: ApplyUnit, assignment: int, beginning: Beginning) -> None:
+def fence_unit(store: ProgressStore, unit: ApplyUnit, assignment: int, beginning: FirstProgress) -> None:
     """Raise the unit's epoch into the assignment `assignment`. A unit that waits for a person goes on doing so.
 
     Rows of a later assignment are fenced already.
     """
-    _, before = store.read(unit, lanes=False)
+    _, before = store.read_topic(unit, lanes=False)
     with contextlib.suppress(FencedError):
         taken, _, _ = store.take_over(
             unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=assignment

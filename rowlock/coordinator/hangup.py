@@ -21,10 +21,10 @@ def reload_on_hangup(config: Config) -> contextlib.AbstractContextManager[None]:
 
     A process whose terminal has gone is stopped by it, as without this: nobody has asked it to read anything.
     """
-    on_terminal = _terminal()
+    on_terminal = _is_on_terminal()
 
     def ask(_: str) -> None:
-        if on_terminal and not _terminal():
+        if on_terminal and not _is_on_terminal():
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             ask_for_reload(config)
@@ -37,8 +37,8 @@ def ask_for_reload(config: Config) -> None:
     from rowlock.coordinator.leader_client import LeaderClient  # nobody needs it before, and it takes a while
 
     try:
-        with LeaderClient.of(config) as leader:
-            answer = leader.reload()
+        with LeaderClient.from_config(config) as leader:
+            answer = leader.reload_config()
     except CommandError as error:
         _LOG.error("reload refused, the configuration before goes on", errors=str(error).splitlines())
     except Exception as error:  # noqa: BLE001 - it is asked in a thread that goes on
@@ -47,7 +47,7 @@ def ask_for_reload(config: Config) -> None:
         _LOG.info("reloaded", digest=answer["digest"], changes=answer["changes"])
 
 
-def _terminal() -> bool:
+def _is_on_terminal() -> bool:
     try:
         return sys.stdin is not None and os.isatty(sys.stdin.fileno())
     except (OSError, ValueError):

@@ -18,26 +18,26 @@ from typing import Any, Self
 
 import httpx
 
-from deploy.embedded.patience import patient
-from rowlock.credentials import agent_token, security_of, unreadable
+from deploy.embedded.patience import scale_timeout
+from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.addresses import ASKED_BY, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 
-PATIENCE_S = 15.0
+ELECTION_TIMEOUT_S = 15.0
 """How long an election may take before a command gives up."""
 UNHEARD_S = 6.0
 """How long it waits while no coordinator answers at all, by whatever way: they may be starting."""
-AGAIN_S = 0.3
-TIMEOUT_S = 10.0
-RELOAD_S = 60.0
+LEADER_RETRY_S = 0.3
+LEADER_REQUEST_TIMEOUT_S = 10.0
+RELOAD_REQUEST_TIMEOUT_S = 60.0
 """How long a reload may take: agents have half a minute to answer."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _Redirect:
     """Not here. `at`: where to ask next, None: not known just now. `heard`: whether a coordinator said so itself."""
 
     why: str
@@ -46,7 +46,7 @@ class _Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLeader:
     """`at`: the leader's REST address, None: not known just now. `heard`: whether a coordinator answered, if only that it is electing."""
 
     at: str | None = None
@@ -64,9 +64,9 @@ class LeaderClient:
         config: CoordinationConfig,
         *,
         prefix: str = "",
-        patience_s: float = PATIENCE_S,
+        patience_s: float = ELECTION_TIMEOUT_S,
         at: str | None = None,
-        find: Callable[[], Found] | None = None,
+        find: Callable[[], FoundLeader] | None = None,
     ) -> None:
         self._config, self._patience_s = config, patience_s
         self._find = find or (lambda: find_rest(config, prefix))
@@ -74,21 +74,26 @@ class LeaderClient:
         token = config.token.get_secret_value() if config.token else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         headers |= {SYSTEM: prefix} if prefix else {}
-        headers[ASKED_BY] = _who()
+        headers[ASKED_BY] = _describe_user()
         self._http = httpx.Client(
-            headers=headers, verify=_trust(config.tls), timeout=patient(TIMEOUT_S), trust_env=False
+            headers=headers,
+            verify=_load_trust(config.tls),
+            timeout=scale_timeout(LEADER_REQUEST_TIMEOUT_S),
+            trust_env=False,
         )
 
     @classmethod
-    def of(cls, config: Config) -> Self:
+    def from_config(cls, config: Config) -> Self:
         """Return one that finds the leader of `config`, wherever it listens."""
-        from rowlock.coordinator.control_view import led_at
+        from rowlock.coordinator.control_view import find_leader_address
 
         coordination, prefix = config.coordination, config.kafka.prefix
 
-        def find() -> Found:
+        def find() -> FoundLeader:
             found = find_rest(coordination, prefix)
-            return found if found.at is not None else Found(led_at(config.kafka), found.heard)
+            return (
+                found if found.at is not None else FoundLeader(find_leader_address(config.kafka), found.heard)
+            )
 
         return cls(coordination, prefix=prefix, find=find)
 
@@ -104,22 +109,22 @@ class LeaderClient:
         self._http.close()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Json:
-        return self._request("GET", path, params=params)
+        return self._send_request("GET", path, params=params)
 
     def post(self, path: str, body: Json | None = None) -> Json:
-        return self._request("POST", path, json=body)
+        return self._send_request("POST", path, json=body)
 
     def post_new(self, path: str, body: Json | None = None, **how: Any) -> Json:
         """Post to a path that earlier releases do not have: another system's coordinator would say that there is none, and not whose it is."""
         self.get("/v1/leader")
-        return self._request("POST", path, json=body, **how)
+        return self._send_request("POST", path, json=body, **how)
 
-    def reload(self, *, dry_run: bool = False) -> Json:
+    def reload_config(self, *, dry_run: bool = False) -> Json:
         """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
         params = {"dry_run": "true"} if dry_run else {}
-        return self.post_new("/v1/reload", params=params, timeout=patient(RELOAD_S))
+        return self.post_new("/v1/reload", params=params, timeout=scale_timeout(RELOAD_REQUEST_TIMEOUT_S))
 
-    def all_units(self, wanted: Mapping[str, str]) -> list[Json]:
+    def list_units(self, wanted: Mapping[str, str]) -> list[Json]:
         """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""
         found: list[Json] = []
         after: str | None = ""
@@ -128,34 +133,34 @@ class LeaderClient:
             found, after = found + page["units"], page["next"]
         return found
 
-    def _request(self, method: str, path: str, **how: Any) -> Json:
+    def _send_request(self, method: str, path: str, **how: Any) -> Json:
         began, hops, heard = time.monotonic(), 0, False
         while True:
-            outcome = self._ask(method, path, how)
-            if not isinstance(outcome, _Elsewhere):
+            outcome = self._send_once(method, path, how)
+            if not isinstance(outcome, _Redirect):
                 return outcome
             heard, hops = heard or outcome.heard, hops + 1
             patience = self._patience_s if heard or outcome.at else min(self._patience_s, UNHEARD_S)
-            if time.monotonic() >= began + patient(patience):
+            if time.monotonic() >= began + scale_timeout(patience):
                 raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
             known = outcome.at is not None and outcome.at != self._at
             self._at = outcome.at or self._at
             if not known or hops > 3:
-                time.sleep(AGAIN_S)
+                time.sleep(LEADER_RETRY_S)
 
-    def _ask(self, method: str, path: str, how: Mapping[str, Any]) -> Json | _Elsewhere:
+    def _send_once(self, method: str, path: str, how: Mapping[str, Any]) -> Json | _Redirect:
         scheme = "https" if self._config.tls else "http"
         try:
             answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
         except httpx.TransportError as error:
             found = self._find()
-            return _Elsewhere(f"{self._at} does not answer ({error})", found.at, found.heard)
+            return _Redirect(f"{self._at} does not answer ({error})", found.at, found.heard)
         if answer.is_success:
             body: Json = answer.json()
             return body
-        return self._refused(answer)
+        return self._read_refusal(answer)
 
-    def _refused(self, answer: httpx.Response) -> _Elsewhere:
+    def _read_refusal(self, answer: httpx.Response) -> _Redirect:
         try:
             problem = answer.json()
             kind, detail = str(problem["type"]), str(problem["detail"])
@@ -166,14 +171,14 @@ class LeaderClient:
             at = self._find().at
             if at is None or at == self._at:
                 raise CommandError(detail)
-            return _Elsewhere(f"{self._at}: {detail}", at, heard=False)
+            return _Redirect(f"{self._at}: {detail}", at, heard=False)
         if kind.endswith(":not-leader"):
             leader = problem.get("leader")
-            return _Elsewhere(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)
+            return _Redirect(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)
         raise CommandError(detail)
 
 
-def _who() -> str:
+def _describe_user() -> str:
     """Return user and machine, for the leader's events; in ASCII, as a header has to be."""
     try:
         user = getpass.getuser()
@@ -185,27 +190,27 @@ def _who() -> str:
 _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordination.coordinators"
 
 
-def find_rest(config: CoordinationConfig, prefix: str = "") -> Found:
+def find_rest(config: CoordinationConfig, prefix: str = "") -> FoundLeader:
     """Return where the leader is by what the configuration's coordinators say."""
     from coordinator.transport.ask import ask_leader
 
     electing: list[str] = []
     leader = ask_leader(
         config.coordinators,
-        security=security_of(config.tls),
+        security=load_security(config.tls),
         timeout=2.0,
         system=prefix,
-        token=agent_token(config),
+        token=load_agent_token(config),
         undecided=electing.append,
     )
     at = leader.rest if leader is not None and leader.rest else None
-    return Found(at, heard=leader is not None or bool(electing))
+    return FoundLeader(at, heard=leader is not None or bool(electing))
 
 
-def _trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
+def _load_trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
     if tls is None:
         return False  # it is plain HTTP: no certificates are read for it, which costs a tenth of a second
     try:
         return ssl.create_default_context(cafile=str(tls.ca))
     except OSError as error:
-        raise unreadable(error, tls.ca) from error
+        raise build_unreadable_error(error, tls.ca) from error

@@ -19,10 +19,10 @@ from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import listening_socket
 from coordinator.server.operators.copies import CopyOrders
 from rowlock import __version__
-from rowlock.coordinator.configuration import FollowingDesk, HeldConfiguration
-from rowlock.coordinator.fences import Fences
-from rowlock.coordinator.unit_catalogue import CatalogueReader
-from rowlock.credentials import agent_token, security_of
+from rowlock.coordinator.configuration import ActiveConfiguration, FollowingCopyDesk
+from rowlock.coordinator.fences import UnitFencer
+from rowlock.coordinator.unit_catalogue import InventoryReader
+from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.addresses import join_address, split_address
 from schemas.config.model import Config, CoordinationConfig
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 _LOG = structlog.get_logger()
 
 
-def default_name() -> str:
+def build_default_name() -> str:
     """Return a name that no other coordinator process has."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def server_config(config: CoordinationConfig, name: str) -> ServerConfig:
+def build_server_config(config: CoordinationConfig, name: str) -> ServerConfig:
     """Return what the coordinator is told of the configuration. Raises CommandError for a file that cannot be read."""
     return ServerConfig(
         name=name,
         listen=config.listen,
         rest=config.advertised_rest,
         advertise=config.advertise,
-        security=security_of(config.tls),
-        token=agent_token(config),
+        security=load_security(config.tls),
+        token=load_agent_token(config),
         streams=2 * config.agents + 100,
-        owner=owner_config(config),
+        owner=build_owner_config(config),
         version=__version__,
     )
 
 
-def owner_config(config: CoordinationConfig) -> OwnerConfig:
+def build_owner_config(config: CoordinationConfig) -> OwnerConfig:
     """Return how the owner's core is to be: times, limits, when agents back off."""
     return OwnerConfig(
         interval=config.interval_s,
@@ -79,10 +79,10 @@ def owner_config(config: CoordinationConfig) -> OwnerConfig:
     )
 
 
-def run(
+def run_coordinator(
     config: Config,
     name: str,
-    copies: FollowingDesk,
+    copies: FollowingCopyDesk,
     *,
     or_any_port: bool = False,
     without: Sequence[str] = (),
@@ -96,21 +96,21 @@ def run(
     wanted = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
-        catalogue, fences = CatalogueReader(config, without=without), Fences(config)
-        held = HeldConfiguration(config, (catalogue, fences, copies), on_taken)
-        coordinator = Coordinator(server_config(wanted, name), config.kafka, catalogue, fences, held)
+        catalogue, fences = InventoryReader(config, without=without), UnitFencer(config)
+        held = ActiveConfiguration(config, (catalogue, fences, copies), on_taken)
+        coordinator = Coordinator(build_server_config(wanted, name), config.kafka, catalogue, fences, held)
         try:
-            coordinator.start(rest=wanted.reachable(address))
+            coordinator.start(rest=wanted.get_reachable_address(address))
         except OSError as error:
             listening.close()
             raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
         except ControlTopicError as error:
             listening.close()
             raise CommandError(str(error)) from error
-        return _serve(config, name, coordinator, listening, stop, copies=copies)
+        return _serve_until_stopped(config, name, coordinator, listening, stop, copies=copies)
 
 
-def _serve(
+def _serve_until_stopped(
     config: Config,
     name: str,
     coordinator: Coordinator,

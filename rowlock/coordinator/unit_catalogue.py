@@ -9,15 +9,20 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 
 from consumer.errors import TransientError
-from consumer.tables.discovery import Cluster
+from consumer.tables.discovery import KafkaCluster
 from coordinator.core.owner.state import Catalogue
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
-from rowlock.coordinator.units import UnitName, captured_sources, units
-from schemas.config.changes.parts import digest, part_digests, pipeline_part, source_part
+from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture
+from schemas.config.changes.parts import (
+    compute_config_digest,
+    compute_part_digests,
+    format_pipeline_part,
+    format_source_part,
+)
 from schemas.config.model import Config, KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.table.names import TableName
-from schemas.wire.topic_tables import topic_tables
+from schemas.wire.topic_tables import make_topic_tables
 
 IDS_EVERY_S = 10.0
 """How long topic ids are believed while the names stay the same: asking for them costs the broker more."""
@@ -26,29 +31,29 @@ IDS_EVERY_S = 10.0
 class ClusterTopics(Protocol):
     """The questions to Kafka."""
 
-    def topics(self) -> list[str]: ...
+    def list_topics(self) -> list[str]: ...
 
-    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]: ...
+    def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]: ...
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]: ...
+    def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]: ...
 
 
-class NamedCluster(Cluster):
+class NamedCluster(KafkaCluster):
     """The cluster's topics, and the tables that the records of capture name for them."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         super().__init__(kafka.bootstrap, {**kafka.options, "log_level": "2"})
-        self._tables = topic_tables(kafka)
+        self._tables = make_topic_tables(kafka)
 
-    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
+    def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
         """Return topic → table of the topics of `sources`. Raises TransientError: a record cannot be read, so nothing is known of them."""
         try:
-            return self._tables.of(sources, topics)
+            return self._tables.find_tables(sources, topics)
         except (KafkaException, EnvelopeError) as error:
             raise TransientError(f"the tables of topics cannot be read: {error}") from error
 
 
-class CatalogueReader:
+class InventoryReader:
     """Call it for the present catalogue. One thread at a time; raises TransientError when Kafka does not answer."""
 
     def __init__(
@@ -66,69 +71,71 @@ class CatalogueReader:
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
-    def take(self, config: Config, changed: Collection[str]) -> None:
+    def use_config(self, config: Config, changed: Collection[str]) -> None:
         """Go by this configuration; what was left out and has changed is no longer left out."""
         self._going_by = (config, self._going_by[1] - frozenset(changed))
 
     def __call__(self) -> Catalogue:
         config, without = self._going_by
-        topics = self._topics.topics()
-        assigned = self._topics.tables(captured_sources(config), topics)
+        topics = self._topics.list_topics()
+        assigned = self._topics.find_topic_tables(list_sources_to_capture(config), topics)
         found = [
             unit
-            for unit in units(config, topics, assigned)
-            if without.isdisjoint((source_part(unit.source), pipeline_part(unit.pipeline)))
+            for unit in list_apply_units(config, topics, assigned)
+            if without.isdisjoint((format_source_part(unit.source), format_pipeline_part(unit.pipeline)))
         ]
-        return catalogue(config, found, self._ids_of(frozenset(unit.topic for unit in found)))
+        return build_inventory(config, found, self._find_ids(frozenset(unit.topic for unit in found)))
 
-    def _ids_of(self, topics: frozenset[str]) -> Mapping[str, str]:
+    def _find_ids(self, topics: frozenset[str]) -> Mapping[str, str]:
         known, at = self._asked
         if topics != known or self._clock() >= at + IDS_EVERY_S:
-            self._ids = self._topics.topic_ids(sorted(topics))
+            self._ids = self._topics.fetch_topic_ids(sorted(topics))
             self._asked = (topics, self._clock())
         return self._ids
 
 
-def catalogue(config: Config, found: Sequence[UnitName], ids: Mapping[str, str]) -> Catalogue:
+def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping[str, str]) -> Catalogue:
     """Return the catalogue of `found` apply units and of all captured sources. Pure.
 
     A unit whose topic has no id any more is left out: it was deleted just now.
     """
     apart = config.coordination.apart
     captures = [
-        CatalogueUnit(capture_unit(source), UnitKind.CAPTURE, source, apart=apart.get(source))
-        for source in captured_sources(config)
+        CatalogueUnit(build_capture_unit_name(source), UnitKind.CAPTURE, source, apart=apart.get(source))
+        for source in list_sources_to_capture(config)
     ]
     applies = [
         CatalogueUnit(
-            apply_unit(unit.pipeline, unit.topic),
+            build_apply_unit_name(unit.pipeline, unit.topic),
             UnitKind.APPLY,
             unit.source,
             unit.pipeline,
-            uid_of(unit.target, ids[unit.topic]),
+            build_unit_uid(unit.target, ids[unit.topic]),
             apart.get(unit.source),
         )
         for unit in found
         if unit.topic in ids
     ]
     sources = {name: tuple(pipeline.sources) for name, pipeline in config.pipelines.items()}
-    return Catalogue((*captures, *applies), sources, digest(config), part_digests(config))
+    return Catalogue(
+        (*captures, *applies), sources, compute_config_digest(config), compute_part_digests(config)
+    )
 
 
-def capture_unit(source: str) -> str:
+def build_capture_unit_name(source: str) -> str:
     return f"capture/{source}"
 
 
-def apply_unit(pipeline: str, topic: str) -> str:
+def build_apply_unit_name(pipeline: str, topic: str) -> str:
     return f"apply/{pipeline}/{topic}"
 
 
-def uid_of(target: str, topic_id: str) -> str:
+def build_unit_uid(target: str, topic_id: str) -> str:
     """Return what tells an apply unit from a later one of its name: its target and its topic's id."""
     return f"{target}/{topic_id}"
 
 
-def parts_of(unit: str, uid: str) -> tuple[str, str, str, str] | None:
+def split_unit_name(unit: str, uid: str) -> tuple[str, str, str, str] | None:
     """Return (pipeline, topic, target, topic id) of an apply unit; None for a capture unit."""
     kind, _, rest = unit.partition("/")
     if kind != "apply":

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
 
-Statement = tuple[str, tuple[object, ...]]
+BankStatement = tuple[str, tuple[object, ...]]
 
 DATABASE = "bank"
-TABLES = ("customers", "accounts", "transfers")
+BANK_TABLES = ("customers", "accounts", "transfers")
 DDL = (
     (
         "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, email VARCHAR(80) NOT NULL, name VARCHAR(80) NOT NULL, "
@@ -78,20 +78,20 @@ class Bank:
     next_account: int = 1
     next_transfer: int = 1
 
-    def seed(self, customers: int) -> Iterator[list[Statement]]:
+    def seed_customers(self, customers: int) -> Iterator[list[BankStatement]]:
         """Yield transactions that make `customers` customers with two accounts and three transfers each."""
         for _ in range(0, customers, 50):
             yield [statement for _ in range(50) for statement in self.open_customer()]
         for _ in range(0, customers * 3, 50):
-            yield [statement for _ in range(50) for statement in self.transfer(book=False)]
+            yield [statement for _ in range(50) for statement in self.build_transfer(book=False)]
 
-    def transaction(self) -> list[Statement]:
+    def build_transaction(self) -> list[BankStatement]:
         """Return the next transaction of the live workload."""
         kinds, weights = zip(*_MIX, strict=True)
-        kind: Callable[[Bank], list[Statement]] = self.random.choices(kinds, weights)[0]
+        kind: Callable[[Bank], list[BankStatement]] = self.random.choices(kinds, weights)[0]
         return kind(self)
 
-    def open_customer(self) -> list[Statement]:
+    def open_customer(self) -> list[BankStatement]:
         customer, self.next_customer = self.next_customer, self.next_customer + 1
         name = f"{self.random.choice(FIRST)} {self.random.choice(LAST)}"
         email = f"{name.split(maxsplit=1)[0].lower()}.{customer}@example.com"
@@ -102,7 +102,7 @@ class Bank:
         accounts = [statement for _ in range(2) for statement in self.open_account(customer)]
         return [(insert, row), *accounts]
 
-    def open_account(self, customer: int, number: str | None = None) -> list[Statement]:
+    def open_account(self, customer: int, number: str | None = None) -> list[BankStatement]:
         account, self.next_account = self.next_account, self.next_account + 1
         number = number or f"DE{self.random.randint(10, 99)}{account:018d}"
         self.accounts[account] = number
@@ -111,27 +111,27 @@ class Bank:
             number,
             customer,
             self.random.choice(("giro", "savings", "loan")),
-            self._amount(),
-            self._day(),
+            self._pick_amount(),
+            self._pick_day(),
         )
         insert = "INSERT INTO accounts (id, number, customer_id, kind, balance, opened) VALUES (%s, %s, %s, %s, %s, %s)"
         return [(insert, row)]
 
-    def transfer(self, *, book: bool = True) -> list[Statement]:
+    def build_transfer(self, *, book: bool = True) -> list[BankStatement]:
         """Move an amount: two accounts updated, one transfer inserted (`book` False: the latter only)."""
         giver, taker = self.random.sample(list(self.accounts), 2)
         transfer, self.next_transfer = self.next_transfer, self.next_transfer + 1
         self.transfers.append(transfer)
-        amount = self._amount()
+        amount = self._pick_amount()
         move = "UPDATE accounts SET balance = balance + %s WHERE id = %s"
         insert = "INSERT INTO transfers VALUES (%s, %s, %s, %s, UTC_TIMESTAMP(3), %s)"
-        record: Statement = (
+        record: BankStatement = (
             insert,
             (transfer, giver, taker, amount, self.random.choice((None, f"invoice {transfer}"))),
         )
         return [(move, (-amount, giver)), (move, (amount, taker)), record] if book else [record]
 
-    def move_house(self) -> list[Statement]:
+    def move_house(self) -> list[BankStatement]:
         customers = self.random.sample(list(self.emails), 3)
         city = self.random.choice(CITIES)
         return [
@@ -139,7 +139,7 @@ class Bank:
             for each in customers
         ]
 
-    def hand_email_on(self) -> list[Statement]:
+    def move_email(self) -> list[BankStatement]:
         """One customer takes over the e-mail of another, who gets a new one, in one transaction."""
         giver, taker = self.random.sample(list(self.emails), 2)
         email = self.emails[giver]
@@ -150,7 +150,7 @@ class Bank:
         change = "UPDATE customers SET email = %s WHERE id = %s"
         return [(change, (self.emails[giver], giver)), (change, (email, taker))]
 
-    def swap_emails(self) -> list[Statement]:
+    def swap_emails(self) -> list[BankStatement]:
         """Two customers exchange their e-mails by way of a third value."""
         one, other = self.random.sample(list(self.emails), 2)
         first, second = self.emails[one], self.emails[other]
@@ -158,31 +158,31 @@ class Bank:
         change = "UPDATE customers SET email = %s WHERE id = %s"
         return [(change, (f"swap.{one}@example.com", one)), (change, (first, other)), (change, (second, one))]
 
-    def reopen_account(self) -> list[Statement]:
+    def reopen_account(self) -> list[BankStatement]:
         """Close an account and give its number to a new one."""
         account = self.random.choice(list(self.accounts))
         number = self.accounts.pop(account)
         customer = self.random.choice(list(self.emails))
         return [("DELETE FROM accounts WHERE id = %s", (account,)), *self.open_account(customer, number)]
 
-    def archive(self) -> list[Statement]:
+    def archive_transfers(self) -> list[BankStatement]:
         """Delete the oldest transfers."""
         old, self.transfers = self.transfers[:3], self.transfers[3:]
-        return [("DELETE FROM transfers WHERE id = %s", (each,)) for each in old] or self.transfer()
+        return [("DELETE FROM transfers WHERE id = %s", (each,)) for each in old] or self.build_transfer()
 
-    def _amount(self) -> Decimal:
+    def _pick_amount(self) -> Decimal:
         return Decimal(self.random.randint(1, 500_000)).scaleb(-2)
 
-    def _day(self) -> str:
+    def _pick_day(self) -> str:
         return f"{self.random.randint(1990, 2026)}-{self.random.randint(1, 12):02d}-{self.random.randint(1, 28):02d}"
 
 
-_MIX: tuple[tuple[Callable[[Bank], list[Statement]], int], ...] = (
-    (Bank.transfer, 50),
+_MIX: tuple[tuple[Callable[[Bank], list[BankStatement]], int], ...] = (
+    (Bank.build_transfer, 50),
     (Bank.move_house, 10),
     (Bank.open_customer, 10),
-    (Bank.archive, 15),
-    (Bank.hand_email_on, 6),
+    (Bank.archive_transfers, 15),
+    (Bank.move_email, 6),
     (Bank.swap_emails, 4),
     (Bank.reopen_account, 5),
 )

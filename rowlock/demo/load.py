@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.embedded.services import MariaDB, PostgreSQL
-from rowlock.demo.bank import DATABASE, PROBES, Bank, Statement
+from rowlock.demo.bank import DATABASE, PROBES, Bank, BankStatement
 
 TRANSACTIONS_PER_S = 60
 """Of each branch: some 200 row changes a second, which leaves two small cores room for everything else."""
 PROBE_EVERY_S = 0.4
 PROBE_GIVE_UP_S = 20.0
-POLL_S = 0.002
+PROBE_POLL_S = 0.002
 
 
-def execute(connection: Any, statements: list[Statement]) -> int:
+def execute_transaction(connection: Any, statements: list[BankStatement]) -> int:
     """Run one transaction. Returns the rows it changed."""
     changed = 0
     with connection.cursor() as cursor:
@@ -43,29 +43,32 @@ class Branch:
     def __post_init__(self) -> None:
         self.bank = Bank(random.Random(self.name))  # noqa: S311 - the same rows at every demo, on purpose
 
-    def seed(self, customers: int) -> int:
+    def seed_tables(self, customers: int) -> int:
         """Fill the tables. Returns the number of rows."""
         with self.server.connect(DATABASE) as connection:
-            return sum(execute(connection, statements) for statements in self.bank.seed(customers))
+            return sum(
+                execute_transaction(connection, statements)
+                for statements in self.bank.seed_customers(customers)
+            )
 
     def start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name=f"branch {self.name}", daemon=True)
+        thread = threading.Thread(target=self._run_workload, name=f"branch {self.name}", daemon=True)
         thread.start()
         return thread
 
-    def _work(self) -> None:
+    def _run_workload(self) -> None:
         try:
             with self.server.connect(DATABASE) as connection:
                 due = time.monotonic()
                 while not self.stop.wait(max(0.0, due - time.monotonic())):
-                    self.rows += execute(connection, self.bank.transaction())
+                    self.rows += execute_transaction(connection, self.bank.build_transaction())
                     due += 1 / TRANSACTIONS_PER_S
         except Exception as error:  # noqa: BLE001 - the thread's end is told by the main one
             if not self.stop.is_set():
                 self.error = f"{self.name}: {error}"
 
 
-class Probe:
+class LatencyProbe:
     """Inserts a transfer at a branch and waits until the head office shows it; keeps the seconds in between."""
 
     def __init__(
@@ -81,20 +84,20 @@ class Probe:
         self.lost = 0
 
     def start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._work, name="probe", daemon=True)
+        thread = threading.Thread(target=self._run_probe, name="probe", daemon=True)
         thread.start()
         return thread
 
-    def _work(self) -> None:
+    def _run_probe(self) -> None:
         number = PROBES
         with self._source.connect(DATABASE) as source, self._office.connect(self._database) as office:
             while not self._stop.wait(PROBE_EVERY_S):
                 number += 1
-                self._measure(source, office, number)
+                self._measure_latency(source, office, number)
 
-    def _measure(self, source: Any, office: Any, number: int) -> None:
+    def _measure_latency(self, source: Any, office: Any, number: int) -> None:
         insert = "INSERT INTO transfers VALUES (%s, 1, 2, 0.01, UTC_TIMESTAMP(3), 'latency probe')"
-        execute(source, [(insert, (number,))])
+        execute_transaction(source, [(insert, (number,))])
         self.sent += 1
         committed = time.perf_counter()
         find = "SELECT 1 FROM public.transfers WHERE branch = %s AND id = %s"
@@ -104,11 +107,11 @@ class Probe:
                 return
             if self._stop.is_set():
                 return
-            time.sleep(POLL_S)
+            time.sleep(PROBE_POLL_S)
         self.lost += 1
 
 
-def percentile(values: list[float], share: float) -> float | None:
+def compute_percentile(values: list[float], share: float) -> float | None:
     """Return the value below which `share` of `values` lie (nearest rank); None without values."""
     if not values:
         return None

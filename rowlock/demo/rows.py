@@ -10,18 +10,24 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_consumer, reads_by_offset
+from schemas.io.kafka_clients import (
+    ClientLog,
+    build_client_settings,
+    ignore_client_error,
+    open_consumer,
+    reads_by_offset,
+)
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 
-ROW_OPS = frozenset("crud")
+COUNTED_OPS = frozenset("crud")
 GIVE_UP_S = 5.0
 _AT_ONCE = 5_000
 _POLL_S = 0.1
 
 
-class Tally:
+class TopicRowCount:
     """The rows of one topic, each counted once. `next`: the offset to add next. Pure."""
 
     def __init__(self) -> None:
@@ -29,17 +35,17 @@ class Tally:
         self._others: list[int] = []  # few: offsets of what is no row
         self._highest: Position | None = None
 
-    def add(self, event: Event) -> None:
+    def add_event(self, event: EventEnvelope) -> None:
         position = event.source.position
         # A reader drops what is not above the highest position (docs/reference/envelope.md).
         new = self._highest is None or position > self._highest
         if new:
             self._highest = position
-        if not new or event.op not in ROW_OPS:
+        if not new or event.op not in COUNTED_OPS:
             self._others.append(self.next)
         self.next += 1
 
-    def rows(self, offset: int) -> int:
+    def count_rows(self, offset: int) -> int:
         """Return how many rows there are up to `offset` and at it, of what was added."""
         last = min(offset, self.next - 1)
         return last + 1 - bisect_right(self._others, last)
@@ -51,36 +57,36 @@ class RowCounter:
     def __init__(self, bootstrap: str) -> None:
         own = {**reads_by_offset("rowlock-demo"), "log_level": 0}
         self._client: Any = open_consumer(
-            client_settings(bootstrap, {}, own), log=ClientLog.SILENT, on_error=ignored
+            build_client_settings(bootstrap, {}, own), log=ClientLog.SILENT, on_error=ignore_client_error
         )
-        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self._tallies: defaultdict[str, TopicRowCount] = defaultdict(TopicRowCount)
 
     def close(self) -> None:
         self._client.close()
 
-    def rows(self, topic: str, offset: int) -> int:
+    def count_rows(self, topic: str, offset: int) -> int:
         """Return the rows of `topic` up to `offset` and at it, of what was read."""
-        return self._tallies[topic].rows(offset)
+        return self._tallies[topic].count_rows(offset)
 
-    def read(self, ends: Mapping[str, int]) -> bool:
+    def read_up_to(self, ends: Mapping[str, int]) -> bool:
         """Read on to the offsets `ends` (topic → last). Returns False when Kafka did not give them in time."""
         deadline = time.monotonic() + GIVE_UP_S
-        missing = self._missing(ends)
+        missing = self._list_missing(ends)
         if not missing:
             return True
         self._client.assign([TopicPartition(topic, 0, self._tallies[topic].next) for topic in missing])
         try:
             while missing and time.monotonic() < deadline:
-                self._take()
-                missing = self._missing(ends)
+                self._take_records()
+                missing = self._list_missing(ends)
         finally:
             self._client.unassign()
         return not missing
 
-    def _missing(self, ends: Mapping[str, int]) -> list[str]:
+    def _list_missing(self, ends: Mapping[str, int]) -> list[str]:
         return [topic for topic, end in ends.items() if self._tallies[topic].next <= end]
 
-    def _take(self) -> None:
+    def _take_records(self) -> None:
         for message in self._client.consume(_AT_ONCE, _POLL_S):
             if message.error() is None and message.offset() == self._tallies[message.topic()].next:
-                self._tallies[message.topic()].add(decode_event(message.value()))
+                self._tallies[message.topic()].add_event(decode_event(message.value()))

@@ -19,21 +19,21 @@ from pathlib import Path
 
 from deploy.embedded.services import EmbeddedError, terminate_cleanly
 from rowlock.commands.tables import verify_lines
-from rowlock.demo.bank import DATABASE, TABLES
-from rowlock.demo.load import Branch, Probe, percentile
+from rowlock.demo.bank import BANK_TABLES, DATABASE
+from rowlock.demo.load import Branch, LatencyProbe, compute_percentile
 from rowlock.demo.rows import RowCounter
-from rowlock.demo.view import DemoView, Figures, rows_table
-from rowlock.demo.waits import DemoWait, LogFollower, wrong
-from rowlock.demo.world import OFFICE, World, running, world
+from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
+from rowlock.demo.waits import DemoWait, LogFollower, explain_problem
+from rowlock.demo.world import OFFICE, DemoServers, run_rowlock, run_servers
 from rowlock.errors import CommandError, KafkaUnreachableError
-from rowlock.inspect.pairs import pairs
+from rowlock.inspect.pairs import list_table_pairs
 from rowlock.inspect.status import StatusReader
-from rowlock.inspect.verify import verify
+from rowlock.inspect.verify import verify_pairs
 from schemas.config.model import load_config
 
 CUSTOMERS = 600
 """Of each branch; with accounts and transfers 3,600 existing rows."""
-LOOK_S = 0.5
+DEMO_POLL_S = 0.5
 
 
 @dataclass(slots=True)
@@ -47,55 +47,55 @@ class DemoOutcome:
     latencies: list[float] = field(default_factory=list)
     probes: int = 0
     lost_probes: int = 0
-    figures: Figures | None = None
-    snapshot: Figures | None = None
+    figures: DemoFigures | None = None
+    snapshot: DemoFigures | None = None
     equal: bool = False
 
 
-def demo(*, keep: bool, seconds: int) -> int:
+def run_demo(*, keep: bool, seconds: int) -> int:
     """Run the demo. Returns 0 when source and target are equal, 1 when not. Raises CommandError."""
     view = DemoView()
     try:
         with terminate_cleanly():
-            return _demo(view, keep=keep, seconds=seconds)
+            return _run_phases(view, keep=keep, seconds=seconds)
     except EmbeddedError as error:
         raise CommandError(str(error)) from error
     finally:
         view.close()
 
 
-def _demo(view: DemoView, *, keep: bool, seconds: int) -> int:
+def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
     outcome = DemoOutcome()
     stop = threading.Event()
-    view.phase("starting Kafka, two MariaDB branches and the PostgreSQL head office")
-    with world() as made:
+    view.begin_phase("starting Kafka, two MariaDB branches and the PostgreSQL head office")
+    with run_servers() as made:
         branches = [Branch(name, server, stop) for name, server in made.branches.items()]
-        view.phase("filling the branches with existing customers, accounts and transfers")
+        view.begin_phase("filling the branches with existing customers, accounts and transfers")
         with ThreadPoolExecutor() as pool:
             outcome.seeded = sum(pool.map(lambda branch: branch.seed(CUSTOMERS), branches))
-        view.phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
+        view.begin_phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
         with (
-            running(made) as process,
+            run_rowlock(made) as process,
             closing(StatusReader(load_config(made.config_file))) as reader,
             closing(RowCounter(made.kafka.bootstrap)) as rows,
         ):
-            stage = Stage(made, process, view, reader, rows, LogFollower(made.log_file))
-            with _opened(view):
-                _snapshot(stage, outcome)
-                _live(stage, outcome, branches, stop, seconds)
-                _catch_up(stage, outcome)
-            outcome.equal = _verify(stage)
-            _summary(view, outcome)
+            stage = RunningDemo(made, process, view, reader, rows, LogFollower(made.log_file))
+            with _open_view(view):
+                _run_snapshot(stage, outcome)
+                _run_workload(stage, outcome, branches, stop, seconds)
+                _await_catch_up(stage, outcome)
+            outcome.equal = _verify_tables(stage)
+            _print_summary(view, outcome)
             if not outcome.equal:
-                view.say(made.keep_log())
+                view.print_text(made.keep_log())
             if keep:
-                _keep(stage, branches)
-        view.phase("stopped")
+                _keep_running(stage, branches)
+        view.begin_phase("stopped")
     return 0 if outcome.equal else 1
 
 
 @contextmanager
-def _opened(view: DemoView) -> Iterator[None]:
+def _open_view(view: DemoView) -> Iterator[None]:
     view.open()
     try:
         yield
@@ -104,75 +104,81 @@ def _opened(view: DemoView) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Stage:
+class RunningDemo:
     """The running demo, as every part of it sees it."""
 
-    made: World
+    made: DemoServers
     process: subprocess.Popen[bytes]
     view: DemoView
     reader: StatusReader
     rows: RowCounter
     log: LogFollower
 
-    def look(self, latencies: list[float] | None = None, waiting: DemoWait | None = None) -> Figures | None:
+    def show_figures(
+        self, latencies: list[float] | None = None, waiting: DemoWait | None = None
+    ) -> DemoFigures | None:
         """Read and show the figures; None while they are not complete. Raises CommandError when `rowlock run` has ended, or
         something is wrong, or `waiting` has waited for too long."""
         require_alive(self.process, self.log)
         try:
-            status = self.reader.read()
+            status = self.reader.read_status()
         except KafkaUnreachableError:
             if waiting is not None:
-                waiting.look(None, None, self.log.milestones, len(TABLES))
+                waiting.check_movement(None, None, self.log.milestones, len(BANK_TABLES))
             return None
         ends = {unit.topic: unit.end_offset for unit in status.units if unit.end_offset is not None}
-        counted = self.rows.read(ends)
-        figures = Figures.of(status, time.monotonic(), self.rows.rows)
-        if (sentence := wrong(status)) is not None:
+        counted = self.rows.read_up_to(ends)
+        figures = DemoFigures.from_status(status, time.monotonic(), self.rows.count_rows)
+        if (sentence := explain_problem(status)) is not None:
             raise CommandError(sentence)
-        waits = waiting.look(status, figures, self.log.milestones, len(TABLES)) if waiting else ""
-        self.view.show(figures, percentile(latencies or [], 0.5), waits)
+        waits = (
+            waiting.check_movement(status, figures, self.log.milestones, len(BANK_TABLES)) if waiting else ""
+        )
+        self.view.show_figures(figures, compute_percentile(latencies or [], 0.5), waits)
         pending = any(source.state == "new" or source.snapshot_pending for source in status.sources)
-        complete = counted and not pending and len(figures.captured) == len(TABLES) and not status.problems
+        complete = (
+            counted and not pending and len(figures.captured) == len(BANK_TABLES) and not status.problems
+        )
         return figures if complete else None
 
-    def wait_until_applied(self, what: str) -> Figures:
+    def wait_until_applied(self, what: str) -> DemoFigures:
         """Wait until all that is captured is applied, as long as anything moves. Raises CommandError."""
         waiting = DemoWait(what)
         while True:
-            figures = self.look(waiting=waiting)
+            figures = self.show_figures(waiting=waiting)
             if figures is not None and figures.behind == 0:
                 return figures
-            time.sleep(LOOK_S)
+            time.sleep(DEMO_POLL_S)
 
 
 def require_alive(process: subprocess.Popen[bytes], log: LogFollower) -> None:
     """Raise CommandError with what it said last when `rowlock run` has ended."""
-    milestones = log.read()
+    milestones = log.read_new_lines()
     if process.poll() is not None:
         why = f": {milestones.error}" if milestones.error else " without a word"
         raise CommandError(f"`rowlock run` ended with code {process.returncode}{why}")
 
 
-def _snapshot(stage: Stage, outcome: DemoOutcome) -> None:
+def _run_snapshot(stage: RunningDemo, outcome: DemoOutcome) -> None:
     began = time.monotonic()
     outcome.snapshot = stage.wait_until_applied("the existing rows did not all arrive in the head office")
     outcome.snapshot_s = time.monotonic() - began
 
 
-def _live(
-    stage: Stage, outcome: DemoOutcome, branches: list[Branch], stop: threading.Event, seconds: int
+def _run_workload(
+    stage: RunningDemo, outcome: DemoOutcome, branches: list[Branch], stop: threading.Event, seconds: int
 ) -> None:
-    stage.view.phase(
+    stage.view.begin_phase(
         f"the branches live for {seconds} s: inserts, updates, deletes, e-mails and account numbers handed on"
     )
     first = branches[0]
-    probe = Probe(first.name, first.server, stage.made.office, OFFICE, stop)
+    probe = LatencyProbe(first.name, first.server, stage.made.office, OFFICE, stop)
     threads = [probe.start(), *(branch.start() for branch in branches)]
     began = time.monotonic()
     try:
         while time.monotonic() - began < seconds:
-            stage.look(probe.seconds)
-            time.sleep(LOOK_S)
+            stage.show_figures(probe.seconds)
+            time.sleep(DEMO_POLL_S)
             if errors := [branch.error for branch in branches if branch.error]:
                 raise CommandError("the workload failed: " + "; ".join(errors))
     finally:
@@ -184,36 +190,36 @@ def _live(
     outcome.latencies, outcome.probes, outcome.lost_probes = probe.seconds, probe.sent, probe.lost
 
 
-def _catch_up(stage: Stage, outcome: DemoOutcome) -> None:
-    stage.view.phase("the last rows are on their way")
+def _await_catch_up(stage: RunningDemo, outcome: DemoOutcome) -> None:
+    stage.view.begin_phase("the last rows are on their way")
     outcome.figures = stage.wait_until_applied("the last rows did not all arrive in the head office")
 
 
-def _verify(stage: Stage) -> bool:
-    stage.view.phase("rowlock verify: every row of the branches against the head office")
+def _verify_tables(stage: RunningDemo) -> bool:
+    stage.view.begin_phase("rowlock verify: every row of the branches against the head office")
     config = load_config(stage.made.config_file)
     equal = True
-    for result in verify(config, pairs(config, config.pipelines), settle_s=15.0):
+    for result in verify_pairs(config, list_table_pairs(config, config.pipelines), settle_s=15.0):
         equal = equal and result.equal
         for line in verify_lines(result):
-            stage.view.say(f"  {line}")
+            stage.view.print_text(f"  {line}")
     return equal
 
 
-def _summary(view: DemoView, outcome: DemoOutcome) -> None:
+def _print_summary(view: DemoView, outcome: DemoOutcome) -> None:
     snapshot, figures = outcome.snapshot, outcome.figures
     assert snapshot is not None  # noqa: S101 - set when the existing rows had arrived
     assert figures is not None  # noqa: S101 - set when the last rows had arrived
     header = ("table", "of the snapshot", "captured", "applied", "rows/s after the snapshot")
-    view.summary("Rows", header, rows_table(snapshot, figures))
-    view.summary("Figures", ("what", "value"), _facts(outcome, snapshot, figures))
+    view.print_summary("Rows", header, build_summary_rows(snapshot, figures))
+    view.print_summary("DemoFigures", ("what", "value"), _list_facts(outcome, snapshot, figures))
 
 
-def _facts(outcome: DemoOutcome, snapshot: Figures, figures: Figures) -> list[tuple[str, str]]:
-    p50, p99 = percentile(outcome.latencies, 0.5), percentile(outcome.latencies, 0.99)
+def _list_facts(outcome: DemoOutcome, snapshot: DemoFigures, figures: DemoFigures) -> list[tuple[str, str]]:
+    p50, p99 = compute_percentile(outcome.latencies, 0.5), compute_percentile(outcome.latencies, 0.99)
     shown = "–" if p50 is None or p99 is None else f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
     lost = f", {outcome.lost_probes} lost" if outcome.lost_probes else ""
-    late, taken = figures.count() - snapshot.count(), figures.at - snapshot.at
+    late, taken = figures.count_applied() - snapshot.count_applied(), figures.at - snapshot.at
     return [
         (
             "existing rows",
@@ -225,7 +231,7 @@ def _facts(outcome: DemoOutcome, snapshot: Figures, figures: Figures) -> list[tu
         ),
         (
             "rows/s",
-            f"{figures.rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s (the branches wrote no faster)",
+            f"{figures.compute_rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s (the branches wrote no faster)",
         ),
         ("commit to visible", f"{shown} ({len(outcome.latencies)} probes{lost})"),
         (
@@ -237,10 +243,10 @@ def _facts(outcome: DemoOutcome, snapshot: Figures, figures: Figures) -> list[tu
     ]
 
 
-def _keep(stage: Stage, branches: list[Branch]) -> None:
+def _keep_running(stage: RunningDemo, branches: list[Branch]) -> None:
     made = stage.made
     for line in look_around(made):
-        stage.view.say(line)
+        stage.view.print_text(line)
     stop = threading.Event()
     for branch in branches:
         branch.stop = stop
@@ -253,11 +259,13 @@ def _keep(stage: Stage, branches: list[Branch]) -> None:
         stop.set()
 
 
-def look_around(made: World) -> list[str]:
+def look_around(made: DemoServers) -> list[str]:
     """Return what the demo says when it keeps running. Every line can be typed as it stands, in any folder."""
-    rowlock, config = program(), shlex.quote(str(made.config_file))
-    shells = {f"branch {name}": server.shell(DATABASE) for name, server in made.branches.items()}
-    shells["the head office"] = made.office.shell(OFFICE)
+    rowlock, config = find_program(), shlex.quote(str(made.config_file))
+    shells = {
+        f"branch {name}": server.build_shell_command(DATABASE) for name, server in made.branches.items()
+    }
+    shells["the head office"] = made.office.build_shell_command(OFFICE)
     return [
         "\nEverything keeps running until Ctrl-C. Look around, in other terminals:",
         *(f"  {shlex.join(command)}    # {what}" for what, command in shells.items()),
@@ -267,7 +275,7 @@ def look_around(made: World) -> list[str]:
     ]
 
 
-def program() -> str:
+def find_program() -> str:
     """Return how this rowlock is called where its folder is not on PATH, as after `make demo`."""
     script = Path(sys.executable).with_name("rowlock")
     return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m rowlock.cli"

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from rowlock.commands.tables import seconds
+from rowlock.commands.tables import format_duration
 from rowlock.inspect.status import Status
 
 PLAIN_EVERY_S = 5.0
@@ -22,7 +22,7 @@ CountRows = Callable[[str, int], int]
 
 
 @dataclass(slots=True)
-class Figures:
+class DemoFigures:
     """Rows per table at one moment. `captured` and `applied`: table → rows, over all branches; `behind`: events."""
 
     at: float
@@ -33,7 +33,7 @@ class Figures:
     stopped: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, status: Status, now: float, rows: CountRows) -> Figures:
+    def from_status(cls, status: Status, now: float, rows: CountRows) -> DemoFigures:
         figures = cls(now)
         for unit in status.units:
             table = (unit.table or "").rpartition(".")[2]
@@ -45,28 +45,40 @@ class Figures:
         figures.stopped = tuple(f"{unit.topic}: {unit.stopped}" for unit in status.units if unit.stopped)
         return figures
 
-    def rate(self, earlier: Figures | None, table: str | None = None) -> float:
+    def compute_rate(self, earlier: DemoFigures | None, table: str | None = None) -> float:
         """Return the rows applied per second since `earlier`, of all tables or of one."""
         if earlier is None or self.at <= earlier.at:
             return 0.0
-        return (self.count(table) - earlier.count(table)) / (self.at - earlier.at)
+        return (self.count_applied(table) - earlier.count_applied(table)) / (self.at - earlier.at)
 
-    def count(self, table: str | None = None) -> int:
+    def count_applied(self, table: str | None = None) -> int:
         """Return the rows applied, of all tables or of one."""
         return sum(self.applied.values()) if table is None else self.applied.get(table, 0)
 
 
-def rows_table(snapshot: Figures, end: Figures) -> list[tuple[str, ...]]:
+def build_summary_rows(snapshot: DemoFigures, end: DemoFigures) -> list[tuple[str, ...]]:
     """Return the lines of the summary: table, rows of the snapshot, captured, applied, and applied per second after it."""
     lines: list[tuple[str, ...]] = [
-        _line(name, snapshot.count(name), end.captured[name], end.count(name), end.rate(snapshot, name))
+        _build_summary_row(
+            name,
+            snapshot.count_applied(name),
+            end.captured[name],
+            end.count_applied(name),
+            end.compute_rate(snapshot, name),
+        )
         for name in sorted(end.captured)
     ]
-    total = _line("all", snapshot.count(), sum(end.captured.values()), end.count(), end.rate(snapshot))
+    total = _build_summary_row(
+        "all",
+        snapshot.count_applied(),
+        sum(end.captured.values()),
+        end.count_applied(),
+        end.compute_rate(snapshot),
+    )
     return [*lines, total]
 
 
-def _line(name: str, *figures: float) -> tuple[str, ...]:
+def _build_summary_row(name: str, *figures: float) -> tuple[str, ...]:
     return (name, *(f"{figure:,.0f}" for figure in figures))
 
 
@@ -79,16 +91,16 @@ class DemoView:
         self._live: Live | None = None
         self._phase = ""
         self._next_line = 0.0
-        self._last: Figures | None = None
+        self._last: DemoFigures | None = None
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
 
-    def phase(self, text: str) -> None:
+    def begin_phase(self, text: str) -> None:
         """Begin a part of the demo."""
         self._phase = text
         if not sys.stdout.isatty() or self._live is None:
-            self.say(f"▸ {text}")
+            self.print_text(f"▸ {text}")
 
     def open(self) -> None:
         if sys.stdout.isatty():
@@ -100,14 +112,14 @@ class DemoView:
             self._live.stop()
             self._live = None
 
-    def show(self, figures: Figures, latency: float | None, waits: str = "") -> None:
+    def show_figures(self, figures: DemoFigures, latency: float | None, waits: str = "") -> None:
         """`waits`: for what."""
         if self._live is not None:
             self._live.update(
                 Group(
                     Text(f"▸ {self._phase}"),
-                    self._table(figures),
-                    Text(self._line(figures, latency)),
+                    self._build_table(figures),
+                    Text(self._format_line(figures, latency)),
                     Text(f"waits for {waits}" if waits else ""),
                 )
             )
@@ -116,22 +128,24 @@ class DemoView:
             self._next_line = figures.at + PLAIN_EVERY_S
             captured, applied = sum(figures.captured.values()), sum(figures.applied.values())
             what = f" · waits for {waits}" if waits else ""
-            self.say(f"  captured {captured:,} · applied {applied:,} · {self._line(figures, latency)}{what}")
+            self.print_text(
+                f"  captured {captured:,} · applied {applied:,} · {self._format_line(figures, latency)}{what}"
+            )
             self._last = figures
 
-    def _line(self, figures: Figures, latency: float | None) -> str:
+    def _format_line(self, figures: DemoFigures, latency: float | None) -> str:
         shown = "–" if latency is None else f"{latency * 1000:.0f} ms"
-        rate = figures.rate(self._last)
-        return f"{rate:,.0f} rows/s · behind {figures.behind:,} events · lag {seconds(figures.lag)} · latency p50 {shown}"
+        rate = figures.compute_rate(self._last)
+        return f"{rate:,.0f} rows/s · behind {figures.behind:,} events · lag {format_duration(figures.lag)} · latency p50 {shown}"
 
     @staticmethod
-    def _table(figures: Figures) -> Table:
+    def _build_table(figures: DemoFigures) -> Table:
         table = Table("table", "captured", "applied")
         for name in sorted(figures.captured):
             table.add_row(name, f"{figures.captured[name]:,}", f"{figures.applied.get(name, 0):,}")
         return table
 
-    def summary(self, title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    def print_summary(self, title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
         """Print a table whose figures stand below each other; a text for people stands on the left."""
         name, *others = header
         right = len(others) > 1

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.embedded.patience import Patience, pressure
-from rowlock.demo.view import Figures
+from deploy.embedded.patience import AdaptiveTimeout, measure_pressure
+from rowlock.demo.view import DemoFigures
 from rowlock.errors import CommandError
-from rowlock.inspect.observed.source_status import LEFT_OUT, NOBODY
+from rowlock.inspect.observed.source_status import LEFT_OUT, NOT_RUNNING_TEXT
 from rowlock.inspect.status import Status
 
-PATIENCE_S = 180.0
+STALL_TIMEOUT_S = 180.0
 """How long nothing may move, on a machine with time to spare."""
 
 
@@ -27,10 +27,10 @@ class Milestones:
     taken: int = 0
     error: str = ""
 
-    def take(self, line: str) -> None:
-        fields = _fields(line)
+    def take_line(self, line: str) -> None:
+        fields = _parse_fields(line)
         if fields is None:
-            self._said(line)
+            self._record_output(line)
             return
         match fields.get("event"):
             case "Spark has started":
@@ -44,7 +44,7 @@ class Milestones:
                 str(fields[name]) for name in ("event", "reason", "error") if fields.get(name)
             )
 
-    def _said(self, line: str) -> None:
+    def _record_output(self, line: str) -> None:
         """Take what a command says on its way out: an error of `check`, else the last words."""
         kind, _, text = line.strip().partition(": ")
         if kind != "rowlock" or text.startswith("warning: "):
@@ -53,7 +53,7 @@ class Milestones:
             self.error = text.removeprefix("error: ")
 
 
-def _fields(line: str) -> dict[str, Any] | None:
+def _parse_fields(line: str) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
     except ValueError:
@@ -69,17 +69,19 @@ class LogFollower:
         self._at = 0
         self.milestones = Milestones()
 
-    def read(self) -> Milestones:
+    def read_new_lines(self) -> Milestones:
         with self._path.open("rb") as log:
             log.seek(self._at)
             *lines, _ = log.read().split(b"\n")
         for line in lines:
             self._at += len(line) + 1
-            self.milestones.take(line.decode(errors="replace"))
+            self.milestones.take_line(line.decode(errors="replace"))
         return self.milestones
 
 
-def waits_for(status: Status | None, figures: Figures | None, log: Milestones, tables: int) -> str:
+def describe_next_step(
+    status: Status | None, figures: DemoFigures | None, log: Milestones, tables: int
+) -> str:
     """Return what has to happen next. `tables`: how many there are to be. Pure."""
     if status is None or figures is None:
         return "Kafka to answer"
@@ -94,21 +96,21 @@ def waits_for(status: Status | None, figures: Figures | None, log: Milestones, t
         return f"capture to read the existing rows of {', '.join(pending) or 'all tables'}"
     if not log.spark:
         return "Spark to start: half a minute, several on a busy machine"
-    if figures.count() == 0 and log.queries == 0:
+    if figures.count_applied() == 0 and log.queries == 0:
         return "Spark to be ready for its first batch"
-    if figures.count() == 0 and log.taken == 0:
+    if figures.count_applied() == 0 and log.taken == 0:
         return "the tables to be taken over by Spark"
     if figures.behind:
         return f"{figures.behind:,} events to be applied"
     return "the figures to be complete"
 
 
-def wrong(status: Status) -> str | None:
+def explain_problem(status: Status) -> str | None:
     """Return in one sentence what a person would have to mend; None: nothing. Pure."""
     ends = [
         f"{source.name} is not captured: {source.reason}"
         for source in status.sources
-        if source.state == "stopped" and source.reason not in (None, NOBODY, LEFT_OUT)
+        if source.state == "stopped" and source.reason not in (None, NOT_RUNNING_TEXT, LEFT_OUT)
     ]
     ends += [f"{unit.topic} has stopped: {unit.stopped}" for unit in status.units if unit.stopped]
     more = f" (and {len(ends) - 1} more)" if len(ends) > 1 else ""
@@ -119,23 +121,25 @@ class DemoWait:
     """Waits as long as anything moves: each change of what is seen renews its patience."""
 
     def __init__(
-        self, what: str, patience: Patience | None = None, busy: Callable[[], float] = pressure
+        self, what: str, patience: AdaptiveTimeout | None = None, busy: Callable[[], float] = measure_pressure
     ) -> None:
         """`what`: the sentence's beginning when it is given up."""
         self._what, self._busy = what, busy
-        self._patience = patience or Patience(PATIENCE_S)
+        self._patience = patience or AdaptiveTimeout(STALL_TIMEOUT_S)
         self._seen: object = None
 
     @property
     def waited(self) -> float:
         return self._patience.waited
 
-    def look(self, status: Status | None, figures: Figures | None, log: Milestones, tables: int) -> str:
+    def check_movement(
+        self, status: Status | None, figures: DemoFigures | None, log: Milestones, tables: int
+    ) -> str:
         """Return what is waited for. Raises CommandError, in one sentence, when nothing has moved for too long."""
-        waiting = waits_for(status, figures, log, tables)
+        waiting = describe_next_step(status, figures, log, tables)
         seen = (
             waiting,
-            _moves(status),
+            _extract_movement(status),
             figures and (figures.captured, figures.applied),
             log.queries,
             log.taken,
@@ -143,7 +147,7 @@ class DemoWait:
         if seen != self._seen:
             self._seen = seen
             self._patience.renew()
-        if self._patience.over():
+        if self._patience.is_over():
             busy = self._busy()
             load = f", with the processors wanted {busy:.0f} times over" if busy >= 2 else ""
             error = f"; its last error: {log.error}" if log.error else ""
@@ -153,7 +157,7 @@ class DemoWait:
         return waiting
 
 
-def _moves(status: Status | None) -> object:
+def _extract_movement(status: Status | None) -> object:
     if status is None:
         return None
     return (

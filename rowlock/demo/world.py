@@ -13,18 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import kept, release, spawn, temporary
-from deploy.embedded.patience import patient
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+from deploy.embedded.guard.processes import (
+    make_temporary_folder,
+    release_process,
+    spawn_process,
+    unregister_folder,
+)
+from deploy.embedded.patience import scale_timeout
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
 from rowlock.demo.bank import DATABASE, DDL
 from rowlock.errors import CommandError
 
 BRANCHES = ("north", "south")
 OFFICE = "head_office"
 PASSWORD = "demo-password"  # noqa: S105 - of a server that lives for two minutes, on loopback
-STOP_S = 60.0
+RUN_STOP_TIMEOUT_S = 60.0
 
 _CONFIG = """\
 # Written by `rowlock demo`.
@@ -52,7 +57,7 @@ _SOURCE = """\
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DemoServers:
     """The running servers. `folder`: configuration, state and logs."""
 
     folder: Path
@@ -79,20 +84,20 @@ class World:
 
 
 @contextlib.contextmanager
-def world() -> Iterator[World]:
+def run_servers() -> Iterator[DemoServers]:
     """Start the servers; end them, whatever happens, and remove the folder, also when this process is killed.
 
     Of a failure the log stays, as a copy that the message names.
     """
-    folder = temporary("rowlock-demo-")
+    folder = make_temporary_folder("rowlock-demo-")
     folder.chmod(0o700)  # passwords, and what the state holds
-    made: World | None = None
+    made: DemoServers | None = None
     try:
         kafka, office = Kafka(), PostgreSQL()
         branches = {name: MariaDB(server_id=number, durable=False) for number, name in enumerate(BRANCHES, 1)}
-        made = World(folder, kafka, branches, office)
-        with stack(kafka, office, *branches.values()):
-            _prepare(made)
+        made = DemoServers(folder, kafka, branches, office)
+        with combine_services(kafka, office, *branches.values()):
+            _prepare_servers(made)
             yield made
     except Exception as error:
         said = made.keep_log() if made else ""
@@ -103,10 +108,10 @@ def world() -> Iterator[World]:
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        kept(folder)
+        unregister_folder(folder)
 
 
-def _prepare(made: World) -> None:
+def _prepare_servers(made: DemoServers) -> None:
     for server in made.branches.values():
         server.create_database(DATABASE)
         for statement in DDL:
@@ -131,28 +136,28 @@ def _prepare(made: World) -> None:
 
 
 @contextlib.contextmanager
-def running(made: World) -> Iterator[subprocess.Popen[bytes]]:
+def run_rowlock(made: DemoServers) -> Iterator[subprocess.Popen[bytes]]:
     """Run `rowlock run` beside us, logging to the folder; stop it cleanly at the end.
 
     Like the servers it is killed with all that it started, and before the folder goes, should this process be killed.
     """
     command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
     root = str(Path(__file__).resolve().parent.parent.parent)
-    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
     env = {"PYTHONPATH": root, "ROWLOCK_LOG": "json", "ROWLOCK_SPARK_JARS": jars}
     with made.log_file.open("wb") as log:
-        process = spawn(command, output=log, env=env)
+        process = spawn_process(command, output=log, env=env)
     try:
         yield process
     finally:
-        _stop(process)
+        _stop_run(process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop_run(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(patient(STOP_S))
+        process.wait(scale_timeout(RUN_STOP_TIMEOUT_S))
     except subprocess.TimeoutExpired:
         kill_tree(process.pid)
         process.wait()
-    release(process)
+    release_process(process)

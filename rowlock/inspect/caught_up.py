@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from consumer.ordering.model import ApplyUnit, LaneProgress
 from rowlock.coordinator.units import (
     NO_TOPICS_REMEDY,
-    UnitName,
-    captured_sources,
-    debezium_sources,
-    no_topics,
+    ApplyUnitName,
+    explain_missing_topics,
+    list_apply_units,
+    list_debezium_sources,
+    list_sources_to_capture,
     split_refusal,
-    units,
 )
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.polled import PolledStart
 from rowlock.views.kafka import KafkaView
-from rowlock.views.source import has_view, log_end, source_view
-from rowlock.views.target import TargetView, known_topics, progress, target_session
+from rowlock.views.source import has_view, read_log_end, source_view
+from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session
 from schemas.config.model import Config, SourceConfig
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark
 
 LogEnd = tuple[int, int]
@@ -47,15 +47,17 @@ class SourceStart:
     end: LogEnd
     watermark_from: int
 
-    def captured(self, seen: tuple[int, Watermark] | None) -> bool:
+    def is_captured(self, seen: tuple[int, Watermark] | None) -> bool:
         """Tell whether a watermark written since the start says that everything before `end` is in Kafka."""
         if seen is None or seen[0] < self.watermark_from or seen[1].snapshot_pending:
             return False
         watermark = seen[1]
-        return watermark.idle or (binlog_file_number(watermark.file), watermark.position[2]) >= self.end
+        return watermark.idle or (parse_binlog_file_number(watermark.file), watermark.position[2]) >= self.end
 
 
-def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LaneProgress]]) -> list[UnitName]:
+def list_lagging_units(
+    ends: Mapping[ApplyUnitName, int], progress: Mapping[ApplyUnitName, list[LaneProgress]]
+) -> list[ApplyUnitName]:
     """Return the units with a lane that has not applied all offsets below the unit's end."""
     late = []
     for unit, end in ends.items():
@@ -66,7 +68,7 @@ def behind(ends: Mapping[UnitName, int], progress: Mapping[UnitName, list[LanePr
     return late
 
 
-class CaughtUp:
+class CaughtUpGoal:
     """Call it until it says True. Raises CommandError when the goal cannot be reached: at once where a whole source has
     ended, and where tables have stopped once all others have arrived."""
 
@@ -76,90 +78,98 @@ class CaughtUp:
         self._stopped: dict[str, str] = {}
         self._said = ""
         self._kafka = KafkaView(config.kafka)
-        self._starts = {name: self._start(config.sources[name], name) for name in captured_sources(config)}
-        self._written = self._debezium_ends()
-        self._ends: dict[UnitName, int] | None = None
+        self._starts = {
+            name: self._read_start(config.sources[name], name) for name in list_sources_to_capture(config)
+        }
+        self._written = self._read_debezium_ends()
+        self._ends: dict[ApplyUnitName, int] | None = None
 
     def __call__(self) -> bool:
-        if self._ends is None and not self._captured():
+        if self._ends is None and not self._has_captured_all():
             return False
         if self._ends is None:
-            self._ends = self._topic_ends(self._starts) | self._written
-        if not self._applied(self._ends):
+            self._ends = self._read_topic_ends(self._starts) | self._written
+        if not self._has_applied_all(self._ends):
             return False
         if self._stopped:
             tables = "\n".join(f"{where}: {why}" for where, why in sorted(self._stopped.items()))
             raise CommandError(f"everything else has arrived; these have not:\n{tables}")
         return True
 
-    def _start(self, source: SourceConfig, name: str) -> SourceStart | PolledStart:
+    def _read_start(self, source: SourceConfig, name: str) -> SourceStart | PolledStart:
         if has_view(source):
-            return PolledStart(lambda: source_view(source, name), lambda: self._kafka.watermark_end(name))
-        return SourceStart(log_end(source, name), self._kafka.watermark_end(name))
+            return PolledStart(
+                lambda: source_view(source, name), lambda: self._kafka.read_watermark_end(name)
+            )
+        return SourceStart(read_log_end(source, name), self._kafka.read_watermark_end(name))
 
-    def _debezium_ends(self) -> dict[UnitName, int]:
+    def _read_debezium_ends(self) -> dict[ApplyUnitName, int]:
         """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
-        names = debezium_sources(self._config)
+        names = list_debezium_sources(self._config)
         if not names:
             return {}
-        there = {unit.source for unit in self._units(self._kafka.partitions())}
+        there = {unit.source for unit in self._list_units(self._kafka.count_partitions())}
         for name in names:
             if name not in there:
-                raise CommandError(f"{no_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
-        return self._topic_ends(names)
+                raise CommandError(f"{explain_missing_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
+        return self._read_topic_ends(names)
 
-    def _units(self, topics: Collection[str]) -> list[UnitName]:
-        return units(self._config, topics, self._kafka.tables(captured_sources(self._config), topics))
+    def _list_units(self, topics: Collection[str]) -> list[ApplyUnitName]:
+        return list_apply_units(
+            self._config, topics, self._kafka.read_topic_tables(list_sources_to_capture(self._config), topics)
+        )
 
-    def _captured(self) -> bool:
+    def _has_captured_all(self) -> bool:
         for name, start in self._starts.items():
-            seen = self._kafka.watermark(name)
+            seen = self._kafka.read_watermark(name)
             if seen and seen[0] >= start.watermark_from and seen[1].error:
                 self._stopped[f"source {name}"] = seen[1].error
-            if not start.captured(seen):
-                self._say(f"waiting for capture of {name}")
+            if not start.is_captured(seen):
+                self._log_remaining(f"waiting for capture of {name}")
                 return False
         return True
 
-    def _topic_ends(self, sources: Collection[str]) -> dict[UnitName, int]:
-        partitions = self._kafka.partitions()
+    def _read_topic_ends(self, sources: Collection[str]) -> dict[ApplyUnitName, int]:
+        partitions = self._kafka.count_partitions()
         found = []
-        for unit in (each for each in self._units(partitions) if each.source in sources):
+        for unit in (each for each in self._list_units(partitions) if each.source in sources):
             if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
                 self._stopped[unit.pipeline] = refusal
             else:
                 found.append(unit)
-        spans = self._kafka.spans({unit.topic for unit in found})
+        spans = self._kafka.read_spans({unit.topic for unit in found})
         return {unit: spans[unit.topic].high for unit in found if spans[unit.topic].high > 0}
 
-    def _applied(self, ends: Mapping[UnitName, int]) -> bool:
-        done: dict[UnitName, list[LaneProgress]] = {}
+    def _has_applied_all(self, ends: Mapping[ApplyUnitName, int]) -> bool:
+        done: dict[ApplyUnitName, list[LaneProgress]] = {}
         for target in sorted({unit.target for unit in ends}):
             with target_session(self._config.targets[target], target, "run") as session:
-                done |= self._progress(session, [unit for unit in ends if unit.target == target])
-        late = [unit for unit in behind(ends, done) if _place(unit) not in self._stopped]
+                done |= self._read_progress(session, [unit for unit in ends if unit.target == target])
+        late = [unit for unit in list_lagging_units(ends, done) if _describe_unit(unit) not in self._stopped]
         if late:
-            self._say(f"waiting for {len(late)} of {len(ends)} topics to be applied")
+            self._log_remaining(f"waiting for {len(late)} of {len(ends)} topics to be applied")
         return not late
 
-    def _progress(self, session: TargetView, wanted: list[UnitName]) -> dict[UnitName, list[LaneProgress]]:
-        found: dict[UnitName, list[LaneProgress]] = {}
+    def _read_progress(
+        self, session: TargetView, wanted: list[ApplyUnitName]
+    ) -> dict[ApplyUnitName, list[LaneProgress]]:
+        found: dict[ApplyUnitName, list[LaneProgress]] = {}
         for pipeline in sorted({unit.pipeline for unit in wanted}):
-            known = known_topics(session, pipeline)
+            known = read_known_topics(session, pipeline)
             for unit in (unit for unit in wanted if unit.pipeline == pipeline):
-                lanes, state = progress(session, known, ApplyUnit(pipeline, unit.topic))
+                lanes, state = read_unit_progress(session, known, ApplyUnit(pipeline, unit.topic))
                 if state is not None and state.stopped:
-                    self._stopped[_place(unit)] = state.stopped
+                    self._stopped[_describe_unit(unit)] = state.stopped
                 else:
-                    self._stopped.pop(_place(unit), None)
+                    self._stopped.pop(_describe_unit(unit), None)
                 found[unit] = lanes
         return found
 
-    def _say(self, text: str) -> None:
+    def _log_remaining(self, text: str) -> None:
         if text != self._said:
             self._said = text
             self._report(text)
 
 
-def _place(unit: UnitName) -> str:
+def _describe_unit(unit: ApplyUnitName) -> str:
     return f"{unit.pipeline}: {unit.topic} has stopped"

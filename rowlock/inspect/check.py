@@ -14,84 +14,90 @@ from collections.abc import Iterator
 from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
-from consumer.spark.query import slots_of
-from consumer.tables.fitness import judged
-from consumer.tables.router import given_twice, topic_table, wanted_table
+from consumer.spark.query import parse_slots
+from consumer.tables.fitness import judge_target_table
+from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
 from consumer.targets.base import EventTables
-from consumer.targets.checks.rights import MissingRight, Place
+from consumer.targets.checks.rights import MissingRight, TablePlace
 from consumer.targets.checks.table_findings import (
     Inspectable,
-    findings_for_rights,
-    findings_for_session,
+    check_session,
+    report_missing_rights,
 )
-from consumer.targets.dialect import dialect_of, open_target
+from consumer.targets.dialect import load_dialect, open_target
 from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
-from rowlock.inspect.checks.coordination_check import coordination_findings
-from rowlock.inspect.checks.debezium_check import debezium_findings
-from rowlock.inspect.checks.flows import Flow, flows, not_kept_apart
-from rowlock.inspect.checks.label_check import ambiguous_rows
-from rowlock.inspect.scopes import Scope, ScopedFinding, about, of_source
+from rowlock.inspect.checks.coordination_check import yield_coordination_findings
+from rowlock.inspect.checks.debezium_check import yield_debezium_findings
+from rowlock.inspect.checks.flows import TableFlow, list_flows, yield_mixed_row_findings
+from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
+from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
-from rowlock.views.source import selected_tables
+from rowlock.views.source import read_selected_tables
 from rowlock.views.target import TargetView
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import NO_TABLE, Finding, no_table_yet
-from schemas.io.endpoints import KAFKA, addresses, blamed
+from schemas.findings import NO_TABLE, Finding, build_no_table_finding
+from schemas.io.endpoints import KAFKA_BROKER, explain_wrong_service, parse_bootstrap_addresses
 from schemas.table.model import Table
 from schemas.table.names import EXACT
-from schemas.table.patterns import matches
+from schemas.table.patterns import is_pattern_match
 
 
-def check(config: Config) -> list[Finding]:
+def list_findings(config: Config) -> list[Finding]:
     """Return all findings, each once. Nothing is written anywhere."""
-    return list(dict.fromkeys(each.finding for each in look(config)))
+    return list(dict.fromkeys(each.finding for each in list_scoped_findings(config)))
 
 
-def look(config: Config) -> list[ScopedFinding]:
+def list_scoped_findings(config: Config) -> list[ScopedFinding]:
     """Return all findings with what each is about, errors that concern everything first. Nothing is written anywhere."""
-    unreachable = list(_kafka(config))
-    found = about(
-        Scope.EVERYTHING,
+    unreachable = list(_yield_kafka_findings(config))
+    found = attach_scope(
+        FindingScope.EVERYTHING,
         "",
-        [*_java(), *_spark(config), *_state_dir(config), *coordination_findings(config), *unreachable],
+        [
+            *_yield_java_findings(),
+            *_yield_spark_findings(config),
+            *_yield_state_dir_findings(config),
+            *yield_coordination_findings(config),
+            *unreachable,
+        ],
     )
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"
         # the preflight also looks at the topics
-        told = [] if unreachable or debezium else _source(config, name)
-        told = [*told, *_tables(config, name, tables, told)]
+        told = [] if unreachable or debezium else _list_source_findings(config, name)
+        told = [*told, *_yield_table_findings(config, name, tables, told)]
         if debezium:
-            told += debezium_findings(config, name, tables[name])
-        found += of_source(name, told)
-    return found + list(_targets(config, flows(config, tables), tables))
+            told += yield_debezium_findings(config, name, tables[name])
+        found += attach_source_scopes(name, told)
+    return found + list(_yield_target_findings(config, list_flows(config, tables), tables))
 
 
-def _finding(place: str, message: str, remedy: str = "") -> Finding:
+def _build_finding(place: str, message: str, remedy: str = "") -> Finding:
     return Finding("error", place, message, remedy)
 
 
-def _java() -> Iterator[Finding]:
+def _yield_java_findings() -> Iterator[Finding]:
     from deploy.embedded.errors import EmbeddedError
     from deploy.embedded.fetch.java import find_java
 
     try:
         find_java()
     except EmbeddedError as error:
-        yield _finding("java", error.seen, error.remedy)
+        yield _build_finding("java", error.seen, error.remedy)
 
 
-def _spark(config: Config) -> Iterator[Finding]:
+def _yield_spark_findings(config: Config) -> Iterator[Finding]:
     try:
-        slots_of(config.spark.master)
+        parse_slots(config.spark.master)
     except ValueError as error:
-        yield _finding(config.where("spark", "master"), str(error))
+        yield _build_finding(config.find_line("spark", "master"), str(error))
 
 
-def _state_dir(config: Config) -> Iterator[Finding]:
+def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:
     """Tell whether files can be made in `state_dir`: one is made, and removed again."""
     folder = config.state_dir
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -102,8 +108,8 @@ def _state_dir(config: Config) -> Iterator[Finding]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        yield _finding(
-            config.where("state_dir"),
+        yield _build_finding(
+            config.find_line("state_dir"),
             f"state_dir {folder}: no file can be written there: {error.strerror or error}",
             f"give the user {getpass.getuser()} the right to write there, or name another folder",
         )
@@ -113,133 +119,147 @@ def _state_dir(config: Config) -> Iterator[Finding]:
                 each.rmdir()
 
 
-def _kafka(config: Config) -> Iterator[Finding]:
+def _yield_kafka_findings(config: Config) -> Iterator[Finding]:
     try:
         view = KafkaView(config.kafka)
         try:
-            view.all_topics()
+            view.list_topics()
         finally:
             view.close()
     except CommandError as error:
         others = [
-            other for host, port in addresses(config.kafka.bootstrap) if (other := blamed(host, port, KAFKA))
+            other
+            for host, port in parse_bootstrap_addresses(config.kafka.bootstrap)
+            if (other := explain_wrong_service(host, port, KAFKA_BROKER))
         ]
-        where = config.where("kafka", "bootstrap")
+        where = config.find_line("kafka", "bootstrap")
         if others:
-            yield _finding(where, "; ".join(others), "correct kafka.bootstrap")
+            yield _build_finding(where, "; ".join(others), "correct kafka.bootstrap")
         else:
-            yield _finding(where, str(error))
+            yield _build_finding(where, str(error))
 
 
-def _source(config: Config, name: str) -> list[Finding]:
+def _list_source_findings(config: Config, name: str) -> list[Finding]:
     from producer.checks.preflight import check_source
 
     return check_source(config, name)
 
 
-def _tables(
+def _yield_table_findings(
     config: Config, name: str, tables: dict[str, list[Table]], told: list[Finding]
 ) -> Iterator[Finding]:
     """Note the source's tables for the targets. What the preflight told of them and of the server is not repeated."""
     tables[name] = []
     try:
-        selected = selected_tables(config.sources[name], name)
+        selected = read_selected_tables(config.sources[name], name)
     except CommandError as error:
         if not any(each.level == "error" for each in told):
-            yield _unreached(config, name, error)
+            yield _build_unreached_finding(config, name, error)
         return
     tables[name] = selected.tables
     places = {each.place for each in told}
     for (db, table), why in selected.unfit.items():
         if (place := f"source {name}, table {db}.{table}") not in places:
-            yield _finding(place, why)
+            yield _build_finding(place, why)
     if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in told):
-        yield no_table_yet(f"source {name}", config.sources[name].tables)
+        yield build_no_table_finding(f"source {name}", config.sources[name].tables)
 
 
-def _unreached(config: Config, name: str, error: CommandError) -> Finding:
+def _build_unreached_finding(config: Config, name: str, error: CommandError) -> Finding:
     """A source that is down keeps nobody from applying what Debezium wrote of tables whose definitions are in force."""
-    why, place = error.__cause__, config.where("sources", name)
+    why, place = error.__cause__, config.find_line("sources", name)
     if config.sources[name].events == "debezium" and isinstance(why, ServerConnectError) and why.transient:
         remedy = "it is needed for tables that are applied for the first time: start it"
         return Finding("warning", place, str(error), remedy)
-    return _finding(place, str(error))
+    return _build_finding(place, str(error))
 
 
-def _targets(config: Config, found: list[Flow], tables: dict[str, list[Table]]) -> Iterator[ScopedFinding]:
+def _yield_target_findings(
+    config: Config, found: list[TableFlow], tables: dict[str, list[Table]]
+) -> Iterator[ScopedFinding]:
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
         if not mine and all(tables[source] for source in options.sources):  # else that is what is wrong
-            where = config.where("pipelines", name, "routes")
+            where = config.find_line("pipelines", name, "routes")
             seen = f"pipeline {name}: no route takes any table of its sources"
-            yield ScopedFinding(_finding(where, seen, "correct `from` of its routes"), Scope.PIPELINE, name)
+            yield ScopedFinding(
+                _build_finding(where, seen, "correct `from` of its routes"), FindingScope.PIPELINE, name
+            )
         for flow in mine:
             feeding = [other for other in found if other.place == flow.place]
-            yield from about(Scope.PIPELINE, name, not_kept_apart(config, feeding))
+            yield from attach_scope(FindingScope.PIPELINE, name, yield_mixed_row_findings(config, feeding))
         target = options.target
         try:
             session = open_target(config.targets[target], name="rowlock check")
         except ConsumerError as error:
-            yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
+            yield ScopedFinding(_build_unasked_finding(config, target, error), FindingScope.TARGET, target)
             continue
         try:
-            hidden = frozenset[Place]()
-            if not target_kind(config.targets[target].type).batches:
-                yield from about(
-                    Scope.TARGET, target, findings_for_session(cast(SqlSession, session), f"target {target}")
+            hidden = frozenset[TablePlace]()
+            if not find_target_kind(config.targets[target].type).batches:
+                yield from attach_scope(
+                    FindingScope.TARGET, target, check_session(cast(SqlSession, session), f"target {target}")
                 )
-                missing = cast(SqlSession, session).missing_rights(
+                missing = cast(SqlSession, session).find_missing_rights(
                     sorted({flow.place[1:] for flow in mine}),
                     create=options.create_tables,
-                    alter={flow.place[1:] for flow in mine if _alters(options, flow)},
+                    alter={flow.place[1:] for flow in mine if _follows_source_schema(options, flow)},
                     drop={flow.place[1:] for flow in mine if options.on_drop == "drop"},
                 )
-                yield from _rights(target, missing)
+                yield from _yield_right_findings(target, missing)
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
-            yield from _judge(config, seen_flows, found, cast(Inspectable, session))
+            yield from _judge_target_tables(config, seen_flows, found, cast(Inspectable, session))
             debezium = {
                 (flow.table.db, flow.table.name)
                 for flow in mine
                 if config.sources[flow.source].events == "debezium"
             }
-            yield from about(Scope.TABLE, target, ambiguous_rows(cast(TargetView, session), name, debezium))
+            yield from attach_scope(
+                FindingScope.TABLE,
+                target,
+                yield_ambiguous_row_findings(cast(TargetView, session), name, debezium),
+            )
         except (ConsumerError, SchemaError) as error:
-            yield ScopedFinding(_unasked(config, target, error), Scope.TARGET, target)
+            yield ScopedFinding(_build_unasked_finding(config, target, error), FindingScope.TARGET, target)
         finally:
             session.close()
 
 
-def _alters(options: PipelineConfig, flow: Flow) -> bool:
+def _follows_source_schema(options: PipelineConfig, flow: TableFlow) -> bool:
     """Tell whether the target's table is changed as the source's is."""
     own = (
         route.schema_changes
         for route in options.routes
-        if matches(route.from_, flow.table.db, flow.table.name)
+        if is_pattern_match(route.from_, flow.table.db, flow.table.name)
     )
     return (next(own, None) or options.schema_changes) in ("lenient", "evolve")
 
 
-def _rights(target: str, missing: list[MissingRight]) -> Iterator[ScopedFinding]:
+def _yield_right_findings(target: str, missing: list[MissingRight]) -> Iterator[ScopedFinding]:
     """A right that hides tables is about these alone."""
     for each in missing:
-        (finding,) = findings_for_rights([each], f"target {target}")
-        yield ScopedFinding(finding, Scope.TABLE if each.hides else Scope.TARGET, target)
+        (finding,) = report_missing_rights([each], f"target {target}")
+        yield ScopedFinding(finding, FindingScope.TABLE if each.hides else FindingScope.TARGET, target)
 
 
-def _unasked(config: Config, target: str, error: Exception) -> Finding:
-    where = config.where("targets", target)
+def _build_unasked_finding(config: Config, target: str, error: Exception) -> Finding:
+    where = config.find_line("targets", target)
     if isinstance(error, MissingGrantError):
-        return _finding(where, f"target {target}: {error.seen}", error.statement)
+        return _build_finding(where, f"target {target}: {error.seen}", error.statement)
     at = config.targets[target]
-    wanted = dialect_of(at).answers
-    if wanted and isinstance(error, TransientError) and (other := blamed(at.host, at.port, wanted)):
-        return _finding(where, f"target {target}: {other}", "correct host and port of the target")
-    return _finding(where, f"target {target}: {error}")
+    wanted = load_dialect(at).answers
+    if (
+        wanted
+        and isinstance(error, TransientError)
+        and (other := explain_wrong_service(at.host, at.port, wanted))
+    ):
+        return _build_finding(where, f"target {target}: {other}", "correct host and port of the target")
+    return _build_finding(where, f"target {target}: {error}")
 
 
-def _judge(
-    config: Config, mine: list[Flow], found: list[Flow], session: Inspectable
+def _judge_target_tables(
+    config: Config, mine: list[TableFlow], found: list[TableFlow], session: Inspectable
 ) -> Iterator[ScopedFinding]:
     """Judge each target table once for every source that feeds it: one may be wider, or compare finer, than another."""
     said: set[Finding] = set()
@@ -251,36 +271,44 @@ def _judge(
 
 
 def _judge_flow(
-    config: Config, flow: Flow, found: list[Flow], session: Inspectable
+    config: Config, flow: TableFlow, found: list[TableFlow], session: Inspectable
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit itself makes at its takeover are about the table; that others write it too, about the pipeline."""
     feeding = [other for other in found if other.place == flow.place]
-    wanted = wanted_table(flow.table, flow.routed)
+    wanted = build_desired_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
-        yield from about(Scope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session)))
+        yield from attach_scope(
+            FindingScope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session))
+        )
         return
-    own = judged(session, flow.table, flow.routed, None)
-    yield from about(Scope.TABLE, flow.target, own)
+    own = judge_target_table(session, flow.table, flow.routed, None)
+    yield from attach_scope(FindingScope.TABLE, flow.target, own)
     if len(feeding) > 1:
-        shared = judged(session, flow.table, flow.routed, None, sources=len(feeding))
-        yield from about(Scope.PIPELINE, flow.pipeline, [each for each in shared if each not in own])
+        shared = judge_target_table(session, flow.table, flow.routed, None, sources=len(feeding))
+        yield from attach_scope(
+            FindingScope.PIPELINE, flow.pipeline, [each for each in shared if each not in own]
+        )
     if (
         not config.pipelines[flow.pipeline].create_tables
         and session.read_table(wanted.db, wanted.name) is None
     ):
         remedy = "create it, or set create_tables: true"
-        missing = _finding(f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy)
-        yield ScopedFinding(missing, Scope.TABLE, flow.target)
+        missing = _build_finding(
+            f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy
+        )
+        yield ScopedFinding(missing, FindingScope.TABLE, flow.target)
 
 
-def _judge_topic(config: Config, flow: Flow, session: EventTables) -> Iterator[Finding]:
+def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Iterator[Finding]:
     """Judge a topic by what a unit would be stopped by when it opens it."""
-    twice = given_twice(flow.table, flow.routed, {}, EXACT)
+    twice = find_duplicate_columns(flow.table, flow.routed, {}, EXACT)
     if twice:
         yield from twice
         return
-    wanted = topic_table(wanted_table(flow.table, flow.routed), flow.routed, flow.source, flow.table)
+    wanted = build_topic_table(
+        build_desired_table(flow.table, flow.routed), flow.routed, flow.source, flow.table
+    )
     try:
         session.judge_topic(wanted, create=config.pipelines[flow.pipeline].create_tables)
     except TargetConfigError as error:
-        yield _finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))
+        yield _build_finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))

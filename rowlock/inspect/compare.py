@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from consumer.ordering.model import TargetTable
-from schemas.table.equality import FLOATS, wire_equal
+from schemas.table.equality import FLOATS, are_wire_equal
 from schemas.table.model import Key, Kind, Row
 
 
@@ -35,7 +35,7 @@ class RowDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """The shape of a table that comparing its rows needs: names and kinds of the columns, and where the key stands."""
 
     columns: tuple[str, ...]
@@ -43,44 +43,46 @@ class Shape:
     key_at: tuple[int, ...]
 
     @classmethod
-    def of(cls, table: TargetTable) -> Shape:
+    def from_table(cls, table: TargetTable) -> TableShape:
         columns = table.table.columns
         return cls(table.table.column_names, tuple(column.type.kind for column in columns), table.key_at)
 
-    def key(self, row: Row) -> Key:
+    def build_key(self, row: Row) -> Key:
         return tuple(row[i] for i in self.key_at)
 
-    def by_key(self, rows: Iterable[Row]) -> dict[Key, Row]:
-        return {self.key(row): row for row in rows}
+    def map_by_key(self, rows: Iterable[Row]) -> dict[Key, Row]:
+        return {self.build_key(row): row for row in rows}
 
-    def differing(self, source: Row, target: Row) -> tuple[str, ...]:
+    def list_differing_columns(self, source: Row, target: Row) -> tuple[str, ...]:
         """Return the names of the columns that differ."""
         if source == target and FLOATS.isdisjoint(self.kinds):
             return ()  # for floats "==" is not enough: 0.0 == -0.0
         cells = zip(self.columns, self.kinds, source, target, strict=True)
-        return tuple(name for name, kind, left, right in cells if not wire_equal(kind, left, right))
+        return tuple(name for name, kind, left, right in cells if not are_wire_equal(kind, left, right))
 
-    def same(self, one: Row | None, other: Row | None) -> bool:
+    def is_same_row(self, one: Row | None, other: Row | None) -> bool:
         """Return whether two looks at a key found the same row, or none both times."""
         if one is None or other is None:
             return one is other
-        return not self.differing(one, other)
+        return not self.list_differing_columns(one, other)
 
 
-def compare(shape: Shape, key: Key, source: Row | None, target: Row | None) -> RowDifference | None:
+def compare_rows(shape: TableShape, key: Key, source: Row | None, target: Row | None) -> RowDifference | None:
     """Return how the two rows of `key` differ; None stands for no row, and for no difference."""
     if source is None:
         return RowDifference(Difference.EXTRA, key) if target is not None else None
     if target is None:
         return RowDifference(Difference.MISSING, key)
-    columns = shape.differing(source, target)
+    columns = shape.list_differing_columns(source, target)
     return RowDifference(Difference.DIFFERENT, key, columns) if columns else None
 
 
-def compare_page(shape: Shape, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> list[RowDifference]:
+def compare_page(
+    shape: TableShape, source: Mapping[Key, Row], target: Mapping[Key, Row]
+) -> list[RowDifference]:
     """Compare two sets of rows by key."""
     keys = [*source, *(key for key in target if key not in source)]
-    found = (compare(shape, key, source.get(key), target.get(key)) for key in keys)
+    found = (compare_rows(shape, key, source.get(key), target.get(key)) for key in keys)
     return [finding for finding in found if finding]
 
 
@@ -96,7 +98,7 @@ class _Suspect:
 class Suspects:
     """Keys that differed once, with the versions that the source showed since. At most `limit` of them at a time."""
 
-    def __init__(self, shape: Shape, limit: int) -> None:
+    def __init__(self, shape: TableShape, limit: int) -> None:
         self._shape = shape
         self._limit = limit
         self._open: dict[Key, _Suspect] = {}
@@ -119,12 +121,12 @@ class Suspects:
         self._open.clear()
         return remained
 
-    def chunks(self, size: int) -> list[dict[Key, Row]]:
+    def split_chunks(self, size: int) -> list[dict[Key, Row]]:
         """Return the open suspects (key → a row with that key) in pieces."""
         items = [(key, suspect.sample) for key, suspect in self._open.items()]
         return [dict(items[at : at + size]) for at in range(0, len(items), size)]
 
-    def add(
+    def add_findings(
         self, findings: Iterable[RowDifference], source: Mapping[Key, Row], target: Mapping[Key, Row]
     ) -> list[RowDifference]:
         """Suspect the keys of `findings`; `source` and `target` hold the rows that were compared.
@@ -142,20 +144,20 @@ class Suspects:
             self._open[key] = _Suspect(finding, target[key] if row is None else row, [row])
         return []
 
-    def observe(self, keys: Iterable[Key], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
+    def observe_keys(self, keys: Iterable[Key], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
         """Take another look at `keys`: `source` must have been read before `target`. Clears what the target follows."""
         for key in list(keys):
             suspect = self._open[key]
-            self._note(suspect, source.get(key))
+            self._record_version(suspect, source.get(key))
             now = target.get(key)
-            if any(compare(self._shape, key, version, now) is None for version in suspect.versions):
+            if any(compare_rows(self._shape, key, version, now) is None for version in suspect.versions):
                 del self._open[key]
                 continue
-            finding = compare(self._shape, key, suspect.versions[-1], now)
+            finding = compare_rows(self._shape, key, suspect.versions[-1], now)
             assert finding is not None  # noqa: S101 - the newest version was compared just above
             moving = len(suspect.versions) > 1
             suspect.finding = RowDifference(finding.kind, key, finding.columns, moving=moving)
 
-    def _note(self, suspect: _Suspect, row: Row | None) -> None:
-        if not self._shape.same(suspect.versions[-1], row):
+    def _record_version(self, suspect: _Suspect, row: Row | None) -> None:
+        if not self._shape.is_same_row(suspect.versions[-1], row):
             suspect.versions.append(row)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from consumer.spark.pipeline import routes_of
-from consumer.tables.router import Routed, resolve
-from rowlock.views.source import selected_tables
+from consumer.spark.pipeline import build_pipeline_routes
+from consumer.tables.router import ResolvedRoute, resolve_route
+from rowlock.views.source import read_selected_tables
 from schemas.config.model import Config, SourceConfig
 from schemas.table.model import Table, UniqueIndex
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TablePair:
     """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
 
     pipeline: str
     source: str
     table: Table
     target: str
-    routed: Routed
+    routed: ResolvedRoute
     problem: str = ""
 
     @property
@@ -28,23 +28,23 @@ class Pair:
         return f"{self.source}:{self.table.db}.{self.table.name} → {self.target}:{self.routed.schema}.{self.routed.table}"
 
 
-def pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[Pair]:
+def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[TablePair]:
     """Return what there is to compare, read from the sources. `pattern`: "db.table", only this source table."""
-    out: list[Pair] = []
+    out: list[TablePair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
-        routes = routes_of(config, options)
+        routes = build_pipeline_routes(config, options)
         for source in options.sources:
-            for table, problem in _tables(config.sources[source], source):
-                routed = resolve(routes, source, table.db, table.name)
+            for table, problem in _yield_tables(config.sources[source], source):
+                routed = resolve_route(routes, source, table.db, table.name)
                 if routed and pattern in (None, f"{table.db}.{table.name}"):
-                    out.append(Pair(pipeline, source, table, options.target, routed, problem))
+                    out.append(TablePair(pipeline, source, table, options.target, routed, problem))
     return out
 
 
-def _tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
+def _yield_tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
     """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
-    selected = selected_tables(source, name)
+    selected = read_selected_tables(source, name)
     yield from ((table, "") for table in selected.tables)
     nothing = UniqueIndex(name="PRIMARY", parts=())
     for (db, table), why in selected.unfit.items():

@@ -11,16 +11,16 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from rowlock.coordinator.control_view import ControlView, leader_of
-from rowlock.coordinator.leader_client import Found, LeaderClient
+from rowlock.coordinator.control_view import ControlView, find_leader
+from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
 
-PATIENCE_S = 2.0
+PLACEMENT_TIMEOUT_S = 2.0
 """How long an election, or a leader that is just gone, may take before nobody counts as leading."""
 
-Row = Mapping[str, Any]
+PlacementRow = Mapping[str, Any]
 START = "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
 
 
@@ -32,41 +32,41 @@ class Placement:
     `versions`: of the leader and its agents.
     """
 
-    units: Mapping[str, Row] = field(default_factory=dict)
+    units: Mapping[str, PlacementRow] = field(default_factory=dict)
     problem: str = ""
     known: bool = True
     versions: tuple[ProcessVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class LeaderAnswers:
     """A leader's answers about itself, its agents and its units: rows as REST gives them."""
 
-    units: Sequence[Row]
-    leader: Row = field(default_factory=dict)
-    agents: Sequence[Row] = ()
+    units: Sequence[PlacementRow]
+    leader: PlacementRow = field(default_factory=dict)
+    agents: Sequence[PlacementRow] = ()
 
 
 class PlacementReader:
     """Asks again and again (`--watch`); what it has read of the control topic it keeps."""
 
-    def __init__(self, config: Config, ask: Callable[[str], Answers] | None = None) -> None:
+    def __init__(self, config: Config, ask: Callable[[str], LeaderAnswers] | None = None) -> None:
         """`ask(rest)`: the answers of the leader at that "host:port"; raises CommandError."""
         self._config = config
         self._topic = ControlView(config.kafka)
-        self._ask = ask or self._answers
+        self._ask = ask or self._fetch_answers
         self._leader: tuple[str, LeaderClient] | None = None
 
     def close(self) -> None:
         self._topic.close()
-        self._forget()
+        self._close_leader()
 
-    def read(self) -> Placement:
+    def read_placement(self) -> Placement:
         try:
-            fold = self._topic.read()
+            fold = self._topic.read_topic()
         except KafkaException:
             return Placement(problem="the control topic cannot be read", known=False)
-        candidate = leader_of(fold)
+        candidate = find_leader(fold)
         if candidate is None:
             return Placement(problem=f"nothing runs: no coordinator leads: {START}")
         try:
@@ -79,21 +79,23 @@ class PlacementReader:
         versions = process_versions(candidate.name, answers.leader, answers.agents)
         return Placement({str(row["unit"]): row for row in answers.units}, versions=versions)
 
-    def _answers(self, rest: str) -> Answers:
+    def _fetch_answers(self, rest: str) -> LeaderAnswers:
         if self._leader is None or self._leader[0] != rest:
-            self._forget()
+            self._close_leader()
             coordination, prefix = self._config.coordination, self._config.kafka.prefix
-            client = LeaderClient(coordination, prefix=prefix, patience_s=PATIENCE_S, at=rest, find=Found)
+            client = LeaderClient(
+                coordination, prefix=prefix, patience_s=PLACEMENT_TIMEOUT_S, at=rest, find=FoundLeader
+            )
             self._leader = rest, client
         client = self._leader[1]
         try:
-            units = client.all_units({})
-            return Answers(units, client.get("/v1/leader"), client.get("/v1/agents")["agents"])
+            units = client.list_units({})
+            return LeaderAnswers(units, client.get("/v1/leader"), client.get("/v1/agents")["agents"])
         except CommandError:
-            self._forget()
+            self._close_leader()
             raise
 
-    def _forget(self) -> None:
+    def _close_leader(self) -> None:
         if self._leader is not None:
             self._leader[1].close()
             self._leader = None

@@ -16,33 +16,33 @@ from typing import cast
 import msgspec
 
 from consumer.errors import FencedError, RefusedError
-from consumer.ordering.fold import refolded
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable
-from consumer.spark.pipeline import modes_of, routes_of
-from consumer.tables.definition import InForce, prepare
+from consumer.ordering.fold import recompute_folded_keys
+from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, QuarantineEntry, TargetTable
+from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
+from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.event_decoder import SNAPSHOT_READ
-from consumer.tables.held_events import held_event, refuse_other_columns
+from consumer.tables.held_events import decode_quarantined_event, refuse_other_columns
 from consumer.tables.lossy_columns import refuse_losses
-from consumer.tables.router import key_function
+from consumer.tables.router import make_key_function
 from consumer.tables.stored import decode_stored
-from consumer.tables.undecodable import refusal
+from consumer.tables.undecodable import explain_undecodable
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
 from rowlock.errors import CommandError
-from rowlock.views.target import TargetView, known_topics, target_session
-from schemas.config.kinds.targets import target_kind
+from rowlock.views.target import TargetView, read_known_topics, target_session
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.table.model import Key, Row
-from schemas.wire.records import source_of
+from schemas.wire.records import parse_topic_source
 
 
 @dataclass(frozen=True, slots=True)
-class HeldEvent:
+class QuarantinedEvent:
     """A quarantine entry with the unit it belongs to."""
 
     pipeline: str
     target: str
     topic: str
-    held: Held
+    held: QuarantineEntry
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object (with the event, which holds the row's values)."""
@@ -62,14 +62,14 @@ class HeldEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Selection of entries; None: all. `key`: JSON of the target key, as `list` prints it."""
+class EntrySelection:
+    """EntrySelection of entries; None: all. `key`: JSON of the target key, as `list` prints it."""
 
     pipeline: str | None = None
     topic: str | None = None
     key: str | None = None
 
-    def takes(self, entry: HeldEvent) -> bool:
+    def matches_entry(self, entry: QuarantinedEvent) -> bool:
         wanted = (self.pipeline, self.topic, self.key)
         return all(
             want in (None, got)
@@ -78,25 +78,25 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ResolveOutcome:
     """`complete`: nothing of the selection is held any more."""
 
     lines: list[str] = field(default_factory=list)
     complete: bool = True
 
 
-def held_events(config: Config) -> list[HeldEvent]:
+def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
     """Read the quarantine of all pipelines. Raises CommandError."""
-    out: list[HeldEvent] = []
+    out: list[QuarantinedEvent] = []
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:
-            for topic in sorted(known_topics(session, pipeline)):
-                held = session.held(ApplyUnit(pipeline, topic))
-                out += [HeldEvent(pipeline, options.target, topic, entry) for entry in held]
+            for topic in sorted(read_known_topics(session, pipeline)):
+                held = session.read_quarantine(ApplyUnit(pipeline, topic))
+                out += [QuarantinedEvent(pipeline, options.target, topic, entry) for entry in held]
     return out
 
 
-def held_lines(entries: Sequence[HeldEvent]) -> list[str]:
+def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
     """Return the listing for people: without row values, which may be confidential."""
     if not entries:
         return ["nothing is held"]
@@ -107,22 +107,24 @@ def held_lines(entries: Sequence[HeldEvent]) -> list[str]:
     ]
 
 
-def resolve_held(config: Config, how: str, selection: Selection) -> Outcome:
+def resolve_quarantine(config: Config, how: str, selection: EntrySelection) -> ResolveOutcome:
     """Retry or skip (`how`) what `selection` takes. Raises CommandError."""
-    chosen = [entry for entry in held_events(config) if selection.takes(entry)]
-    outcome = Outcome()
+    chosen = [entry for entry in list_quarantined_events(config) if selection.matches_entry(entry)]
+    outcome = ResolveOutcome()
     if not chosen:
         outcome.lines.append("nothing is held that this selects")
     for (pipeline, topic), group in groupby(chosen, key=lambda entry: (entry.pipeline, entry.topic)):
         target = config.pipelines[pipeline].target
         with target_session(config.targets[target], target, "quarantine") as session:
             entries = [entry.held for entry in group]
-            take = partial(_Taken.take, config, session, ApplyUnit(pipeline, topic))
+            take = partial(_OwnedUnit.take_over, config, session, ApplyUnit(pipeline, topic))
             _resolve_owned(take, how, entries, outcome)
     return outcome
 
 
-def _resolve_owned(take: Callable[[], _Taken], how: str, entries: list[Held], outcome: Outcome) -> None:
+def _resolve_owned(
+    take: Callable[[], _OwnedUnit], how: str, entries: list[QuarantineEntry], outcome: ResolveOutcome
+) -> None:
     """Take the unit and resolve; a running pipeline may take it back in between, then it is taken once more."""
     for last in (False, False, False, True):
         try:
@@ -135,85 +137,93 @@ def _resolve_owned(take: Callable[[], _Taken], how: str, entries: list[Held], ou
 
 
 @dataclass(slots=True)
-class _Taken:
+class _OwnedUnit:
     """A unit that this command owns: nobody else can write to it now."""
 
     config: Config
     session: TargetView
     unit: ApplyUnit
     guards: list[LaneProgress]
-    in_force: InForce
+    in_force: ActiveDefinition
 
-    def close_held(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
+    def close_entries(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
         """Take entries out of the quarantine, and with that write `net`. Raises what writing a row raises."""
         if net is not None:
             refuse_losses(net)
         target = self.config.targets[self.config.pipelines[self.unit.pipeline].target]
-        if target_kind(target.type).batches:
+        if find_target_kind(target.type).batches:
             change = ProgressChange(self.guards, self.guards, closed=ids, why=why)
-            ended = cast(BatchTarget, self.session).apply(self.unit, [] if net is None else [net], change)
+            ended = cast(BatchTarget, self.session).apply_changes(
+                self.unit, [] if net is None else [net], change
+            )
             if isinstance(ended, BatchFenced):
                 raise FencedError(f"another worker owns {self.unit.topic} now: {ended.seen}")
             return
-        with self.session.transaction(self.unit, self.guards) as transaction:
+        with self.session.begin_transaction(self.unit, self.guards) as transaction:
             if net is not None:
-                transaction.apply(net)
+                transaction.apply_net_change(net)
             transaction.close_held(ids, why)
 
     @classmethod
-    def take(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _Taken:
-        lanes, before = session.read(unit)
+    def take_over(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _OwnedUnit:
+        lanes, before = session.read_topic(unit)
         if not lanes or before is None or before.definition is None:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
         epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))
         if before.stopped:
             # why it waits for a person has not changed
             session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
-        guards, _, _ = session.begin(unit, epoch)
+        guards, _, _ = session.begin_attempt(unit, epoch)
         options = config.pipelines[unit.pipeline]
-        source = source_of(unit.topic)
-        routes = routes_of(config, options)
+        source = parse_topic_source(unit.topic)
+        routes = build_pipeline_routes(config, options)
         stored = decode_stored(before.definition)
         return cls(
             config,
             session,
             unit,
             guards,
-            prepare(
+            prepare_definition(
                 session,
                 stored,
                 source_name=source,
                 routes=routes,
                 create=False,
-                debezium=modes_of(config.sources.get(source)),
+                debezium=build_connector_modes(config.sources.get(source)),
             ),
         )
 
 
-def _resolve_unit(taken: _Taken, how: str, chosen: list[Held], outcome: Outcome) -> None:
-    held = taken.session.held(taken.unit)  # once more: nobody writes to it now
-    for entries in grouped(taken.in_force.target, chosen, held):
+def _resolve_unit(
+    taken: _OwnedUnit, how: str, chosen: list[QuarantineEntry], outcome: ResolveOutcome
+) -> None:
+    held = taken.session.read_quarantine(taken.unit)  # once more: nobody writes to it now
+    for entries in group_by_target_key(taken.in_force.target, chosen, held):
         _resolve_key(taken, how, entries, outcome)
 
 
-def grouped(target: TargetTable, chosen: Iterable[Held], held: Iterable[Held]) -> list[list[Held]]:
+def group_by_target_key(
+    target: TargetTable, chosen: Iterable[QuarantineEntry], held: Iterable[QuarantineEntry]
+) -> list[list[QuarantineEntry]]:
     """Return the entries of `held`, a list for each key that `target` holds equal to one of `chosen`. Pure.
 
     All entries of a key, also those that another version of rowlock wrote: the last one is what a retry applies.
     """
-    groups: dict[str, list[Held]] = {}
-    for entry in refolded(held, target):
+    groups: dict[str, list[QuarantineEntry]] = {}
+    for entry in recompute_folded_keys(held, target):
         groups.setdefault(entry.folded, []).append(entry)
-    wanted = sorted({entry.folded for entry in refolded(chosen, target)})
+    wanted = sorted({entry.folded for entry in recompute_folded_keys(chosen, target)})
     return [groups[folded] for folded in wanted if folded in groups]
 
 
-def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome) -> None:
+def _resolve_key(
+    taken: _OwnedUnit, how: str, entries: list[QuarantineEntry], outcome: ResolveOutcome
+) -> None:
     ids = [(entry.offset, entry.part) for entry in entries]
     label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
     try:
-        net = final_change(taken.in_force, entries) if how == "retry" else None
-        taken.close_held(ids, net, f"by rowlock quarantine {how}")
+        net = build_final_change(taken.in_force, entries) if how == "retry" else None
+        taken.close_entries(ids, net, f"by rowlock quarantine {how}")
     except RefusedError as error:
         outcome.complete = False
         outcome.lines.append(f"still held {label}: {error}")
@@ -221,15 +231,15 @@ def _resolve_key(taken: _Taken, how: str, entries: list[Held], outcome: Outcome)
     outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
 
 
-def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
+def build_final_change(in_force: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
     """Return what makes the rows of `entries` (all of one folded key) what they must be after the last of them. Pure."""
     entries = sorted(entries, key=lambda each: (each.offset, each.part))
     last = {entry.key: entry for entry in entries}
-    images = {key: _image(in_force, entry) for key, entry in last.items()}
-    keys = {text: _key(text) for text in images}
+    images = {key: _decode_image(in_force, entry) for key, entry in last.items()}
+    keys = {text: _decode_key(text) for text in images}
     deletes = [keys[text] for text, row in images.items() if row is None]
     rows = {text: row for text, row in images.items() if row is not None}
-    new = {entry.key for entry in entries if entry.key in rows and _another_row(in_force, entry)}
+    new = {entry.key for entry in entries if entry.key in rows and _is_another_row(in_force, entry)}
     return NetChange(
         in_force.target,
         deletes=deletes,
@@ -238,29 +248,29 @@ def final_change(in_force: InForce, entries: Iterable[Held]) -> NetChange:
     )
 
 
-def _another_row(in_force: InForce, entry: Held) -> bool:
+def _is_another_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
     """Tell whether the row of an entry's key behind it is not the one before it, or nobody knows any more."""
     try:
-        event = held_event(in_force, entry.event.encode())
+        event = decode_quarantined_event(in_force, entry.event.encode())
     except RefusedError:
         return True
     return entry.part > 0 or event.op not in ("u", SNAPSHOT_READ)
 
 
-def _image(in_force: InForce, entry: Held) -> Row | None:
+def _decode_image(in_force: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
     """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
-    event = held_event(in_force, entry.event.encode())
+    event = decode_quarantined_event(in_force, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None
     refuse_other_columns(in_force, entry)
     if marked is not None and marked.after:
-        raise RefusedError(refusal(in_force.written, marked.after))
+        raise RefusedError(explain_undecodable(in_force.written, marked.after))
     row = in_force.row(after)
-    key = key_function(in_force.target)(row)
+    key = make_key_function(in_force.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None
 
 
-def _key(text: str) -> Key:
+def _decode_key(text: str) -> Key:
     key: Key = tuple(msgspec.json.decode(text))
     return key

@@ -15,7 +15,7 @@ from typing import Protocol
 from schemas.findings import Finding
 
 
-class Scope(Enum):
+class FindingScope(Enum):
     EVERYTHING = "everything"  # Kafka, Java, Spark, the configuration
     SOURCE = "source"
     TARGET = "target"
@@ -28,7 +28,7 @@ class ScopedFinding:
     """A finding, and what it is about. `name`: of the source, target or pipeline; of a table, of what it is found in."""
 
     finding: Finding
-    scope: Scope
+    scope: FindingScope
     name: str = ""
 
     @property
@@ -45,20 +45,20 @@ class ScopedPipeline(Protocol):
     def target(self) -> str: ...
 
 
-def about(scope: Scope, name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
+def attach_scope(scope: FindingScope, name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
     return [ScopedFinding(each, scope, name) for each in findings]
 
 
-def of_source(name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
+def attach_source_scopes(name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
     """Tell a source's own findings from those of its tables and topics, by the place that they name."""
     table = f"source {name}, "
     return [
-        ScopedFinding(each, Scope.TABLE if each.place.startswith(table) else Scope.SOURCE, name)
+        ScopedFinding(each, FindingScope.TABLE if each.place.startswith(table) else FindingScope.SOURCE, name)
         for each in findings
     ]
 
 
-def refusal(
+def explain_refused_start(
     found: Iterable[ScopedFinding],
     sources: Iterable[str],
     pipelines: Mapping[str, ScopedPipeline],
@@ -70,24 +70,24 @@ def refusal(
     `all_needed`: the run is to reach a goal (`--until-caught-up`), which it cannot while a source or target is away.
     """
     errors = [each for each in found if each.is_error]
-    if any(each.scope is Scope.EVERYTHING for each in errors):
+    if any(each.scope is FindingScope.EVERYTHING for each in errors):
         return "refused to start; see above"
-    if all_needed and any(each.scope is not Scope.TABLE for each in errors):
+    if all_needed and any(each.scope is not FindingScope.TABLE for each in errors):
         return "refused to start: it could not catch up; see above"
-    bad = {scope: {each.name for each in errors if each.scope is scope} for scope in Scope}
+    bad = {scope: {each.name for each in errors if each.scope is scope} for scope in FindingScope}
     if pipelines:
         left = any(
-            name not in bad[Scope.PIPELINE]
-            and pipeline.target not in bad[Scope.TARGET]
-            and not bad[Scope.SOURCE].issuperset(pipeline.sources)
+            name not in bad[FindingScope.PIPELINE]
+            and pipeline.target not in bad[FindingScope.TARGET]
+            and not bad[FindingScope.SOURCE].issuperset(pipeline.sources)
             for name, pipeline in pipelines.items()
         )
     else:
-        left = not bad[Scope.SOURCE].issuperset(sources)
+        left = not bad[FindingScope.SOURCE].issuperset(sources)
     return None if left else "refused to start: nothing would be left to run; see above"
 
 
-def not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list[str]:
+def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list[str]:
     """Return what must be kept from starting, as "source/NAME" and "pipeline/NAME": nobody else looks before it goes on.
 
     A source that rowlock captures (`debezium`: the others) looks at itself, again and again, and goes on once it is mended.
@@ -97,24 +97,30 @@ def not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list
         f"{each.scope.value}/{each.name}"
         for each in found
         if each.is_error
-        and (each.scope is Scope.PIPELINE or (each.scope is Scope.SOURCE and each.name in others))
+        and (
+            each.scope is FindingScope.PIPELINE or (each.scope is FindingScope.SOURCE and each.name in others)
+        )
     ]
     return list(dict.fromkeys(names))
 
 
-def consequences(found: Iterable[ScopedFinding]) -> list[str]:
+def list_consequences(found: Iterable[ScopedFinding]) -> list[str]:
     """Return a sentence for each thing that a start leaves out, in the order of what was found, each once."""
-    said = [_consequence(each) for each in found if each.is_error and each.scope is not Scope.EVERYTHING]
+    said = [
+        _describe_consequence(each)
+        for each in found
+        if each.is_error and each.scope is not FindingScope.EVERYTHING
+    ]
     return list(dict.fromkeys(said))
 
 
-def _consequence(each: ScopedFinding) -> str:
+def _describe_consequence(each: ScopedFinding) -> str:
     match each.scope:
-        case Scope.SOURCE:
+        case FindingScope.SOURCE:
             return f"source {each.name} does not run until this is mended; the others go on"
-        case Scope.TARGET:
+        case FindingScope.TARGET:
             return f"nothing is applied to target {each.name} until this is mended; the others go on"
-        case Scope.PIPELINE:
+        case FindingScope.PIPELINE:
             return f"pipeline {each.name} does not run until this is mended; the others go on"
         case _:
             return f"{each.finding.place} is left out or stops until this is mended; all other tables go on"

@@ -15,32 +15,32 @@ from typing import Any
 import msgspec
 
 from consumer.ordering.model import UnitState
-from rowlock.coordinator.unit_catalogue import apply_unit, capture_unit
-from rowlock.coordinator.units import UnitName, captured_sources, split_refusal, units
+from rowlock.coordinator.unit_catalogue import build_apply_unit_name, build_capture_unit_name
+from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture, split_refusal
 from rowlock.errors import CommandError
-from rowlock.inspect.observed.applied import Applied, AppliedReader
+from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
 from rowlock.inspect.observed.source_status import (
     LEFT_OUT,
-    NOBODY,
+    NOT_RUNNING_TEXT,
     SourceStatus,
+    StateReason,
     TableStatus,
-    Why,
-    file_pos,
-    source_status,
-    standing,
+    explain_placement,
+    format_log_position,
+    judge_source,
 )
 from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
-from rowlock.views.headroom import ASK_S, of_source
+from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
-from rowlock.views.support import unsupported_source, unsupported_target
+from rowlock.views.support import explain_unsupported_source, explain_unsupported_target
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy
-from schemas.table.names import TableName, meant, table_text
+from schemas.table.names import TableName, find_meant_tables, format_table_text
 from schemas.wire.records import Watermark
 
-VERSION = 1
+STATUS_FORMAT_VERSION = 1
 _ILL = frozenset({"stopped", "restarting", "silent", "unknown"})
 _NOT_CAPTURED = frozenset({"new", "stopped", "restarting", "silent"})
 
@@ -95,32 +95,34 @@ class Status(msgspec.Struct, frozen=True):
         return found
 
 
-def unit_standing(
+def judge_unit_state(
     applied: bool,
     late: int,
     in_target: UnitState | None,
     at_capture: TableStatus | None,
-    said: Why | None,
-) -> Why:
+    said: StateReason | None,
+) -> StateReason:
     """Judge a unit: a stop by capture, one in the target, what the coordinator knows, else how far it is.
 
     `applied`: it has progress; `in_target`: what the target has of it, also why it waits for a person.
     """
     if at_capture is not None:
-        return Why("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
+        return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
     if in_target is not None and in_target.stopped is not None:
         reason, remedy = split_remedy(in_target.stopped)
-        return Why("stopped", reason, remedy or None, in_target.since_ms)
+        return StateReason("stopped", reason, remedy or None, in_target.since_ms)
     usual = "new" if not applied else "behind" if late else "current"
     if said is None or said.state == "running":
-        return Why(usual)
-    if not applied and (said.state == "starting" or said.reason in (NOBODY, LEFT_OUT)):
-        return Why("new", said.reason, said.remedy)  # a topic that was just made is placed in a moment
-    return Why("restarting" if said.state == "starting" else said.state, said.reason, said.remedy)
+        return StateReason(usual)
+    if not applied and (said.state == "starting" or said.reason in (NOT_RUNNING_TEXT, LEFT_OUT)):
+        return StateReason(
+            "new", said.reason, said.remedy
+        )  # a topic that was just made is placed in a moment
+    return StateReason("restarting" if said.state == "starting" else said.state, said.reason, said.remedy)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SharedFacts:
     """The facts that are the same for all units of one look."""
 
     placement: Placement
@@ -145,35 +147,35 @@ class StatusReader:
         self._kafka.close()
         self._placements.close()
 
-    def read(self) -> Status:
+    def read_status(self) -> Status:
         """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status.
 
         The coordinator is asked last: whatever has a watermark or progress by then had been placed before.
         """
         now_ms = int(time.time() * 1000)
         self._alarms = []
-        marks = {name: self._watermark(name) for name in self._config.sources}
-        partitions = self._kafka.partitions()
-        assigned = self._kafka.tables(captured_sources(self._config), partitions)
-        wanted = units(self._config, partitions, assigned)
-        problems = self._unreadable(marks) + self._split_topics(wanted, partitions)
-        problems += self._unsupported_targets({unit.target for unit in wanted})
-        applied: list[Applied] = []
-        unknown: list[UnitName] = []
+        marks = {name: self._read_watermark(name) for name in self._config.sources}
+        partitions = self._kafka.count_partitions()
+        assigned = self._kafka.read_topic_tables(list_sources_to_capture(self._config), partitions)
+        wanted = list_apply_units(self._config, partitions, assigned)
+        problems = self._list_unreadable(marks) + self._split_topics(wanted, partitions)
+        problems += self._list_unsupported_targets({unit.target for unit in wanted})
+        applied: list[AppliedUnit] = []
+        unknown: list[ApplyUnitName] = []
         for target in sorted({unit.target for unit in wanted}):
             mine = [unit for unit in wanted if unit.target == target]
             try:
-                applied += self._applied.read(target, mine, now_ms)
+                applied += self._applied.read_units(target, mine, now_ms)
             except CommandError as error:
                 problems.append(str(error))
                 unknown += mine
-        placement = self._placements.read()
-        sources = {name: self._source(name, marks[name], now_ms, placement) for name in marks}
-        seen = _Seen(placement, sources, marks)
-        found = [unit_status(unit, seen) for unit in applied]
+        placement = self._placements.read_placement()
+        sources = {name: self._read_source(name, marks[name], now_ms, placement) for name in marks}
+        seen = _SharedFacts(placement, sources, marks)
+        found = [judge_unit(unit, seen) for unit in applied]
         found += [
             ApplyUnitStatus(
-                each.pipeline, each.source, each.topic, each.target, "unknown", table=_shown(each)
+                each.pipeline, each.source, each.topic, each.target, "unknown", table=_format_table(each)
             )
             for each in unknown
         ]
@@ -182,76 +184,91 @@ class StatusReader:
         self._alarms += [alarm for unit in applied for alarm in unit.alarms]
         problems += [f"{each.place}: {each.message}: {each.remedy}" for each in self._alarms]
         ordered = tuple(sorted(found, key=lambda unit: (unit.pipeline, unit.topic)))
-        return Status(VERSION, now_ms, tuple(sources.values()), ordered, tuple(problems), placement.versions)
+        return Status(
+            STATUS_FORMAT_VERSION,
+            now_ms,
+            tuple(sources.values()),
+            ordered,
+            tuple(problems),
+            placement.versions,
+        )
 
-    def _watermark(self, name: str) -> Watermark | None:
-        if self._external(name):
+    def _read_watermark(self, name: str) -> Watermark | None:
+        if self._is_external(name):
             return None
-        return (self._kafka.watermark(name) or (0, None))[1]
+        return (self._kafka.read_watermark(name) or (0, None))[1]
 
-    def _unreadable(self, marks: Mapping[str, Watermark | None]) -> list[str]:
+    def _list_unreadable(self, marks: Mapping[str, Watermark | None]) -> list[str]:
         """Return of which sources the last watermark cannot be read: they look as if nothing had ever been captured."""
-        asked = (name for name, mark in marks.items() if mark is None and not self._external(name))
+        asked = (name for name, mark in marks.items() if mark is None and not self._is_external(name))
         return [
             f"the last watermark of source {name} cannot be read, so how far its capture is, and which of its tables have "
             "stopped, is not known: the next one comes within a second while it is captured; if this lasts, a newer rowlock wrote it"
             for name in asked
-            if self._kafka.watermark_end(name)
-            and not self._watermark(name)  # the first may have come meanwhile
+            if self._kafka.read_watermark_end(name)
+            and not self._read_watermark(name)  # the first may have come meanwhile
         ]
 
-    def _external(self, name: str) -> bool:
+    def _is_external(self, name: str) -> bool:
         """Tell whether Debezium captures the source, not rowlock."""
         return self._config.sources[name].events == "debezium"
 
-    def _source(self, name: str, seen: Watermark | None, now_ms: int, placement: Placement) -> SourceStatus:
-        if self._external(name):
+    def _read_source(
+        self, name: str, seen: Watermark | None, now_ms: int, placement: Placement
+    ) -> SourceStatus:
+        if self._is_external(name):
             return SourceStatus(name, "external")
-        found = source_status(name, seen, now_ms, placement, placement.units.get(capture_unit(name)))
-        refused = self._unsupported_source(name) if found.state in _NOT_CAPTURED else None
+        found = judge_source(
+            name, seen, now_ms, placement, placement.units.get(build_capture_unit_name(name))
+        )
+        refused = self._explain_unsupported_source(name) if found.state in _NOT_CAPTURED else None
         if refused is not None:
             reason, remedy = split_remedy(refused)
             return msgspec.structs.replace(found, state="stopped", reason=reason, remedy=remedy)
-        if found.state == "finished" or (found.lag_seconds or 0.0) < ASK_S:
+        if found.state == "finished" or (found.lag_seconds or 0.0) < RETENTION_CHECK_AGE_S:
             return found
         try:
-            backlog = of_source(self._config.sources[name], name, found.lag_seconds or 0.0, found.position)
+            backlog = measure_source_backlog(
+                self._config.sources[name], name, found.lag_seconds or 0.0, found.position
+            )
         except CommandError:
             return found  # it does not answer, or not to this user: capture's own state says so
-        self._alarms += backlog.alarms()
+        self._alarms += backlog.list_alarms()
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
-    def _unsupported_source(self, name: str) -> str | None:
+    def _explain_unsupported_source(self, name: str) -> str | None:
         """Return why a source's version is refused. Asked once: a source that does not answer would delay each look."""
         place = f"source {name}"
         if place not in self._refusals:
-            self._refusals[place] = unsupported_source(self._config.sources[name])
+            self._refusals[place] = explain_unsupported_source(self._config.sources[name])
         return self._refusals[place]
 
-    def _unsupported_targets(self, read: Collection[str]) -> list[str]:
+    def _list_unsupported_targets(self, read: Collection[str]) -> list[str]:
         """Return which targets are refused by their version, of those that no unit is `read` from. Each is asked once."""
         found = []
         for name, target in self._config.targets.items():
             place = f"target {name}"
             if name not in read and place not in self._refusals:
-                self._refusals[place] = unsupported_target(target)
+                self._refusals[place] = explain_unsupported_target(target)
             if refused := self._refusals.get(place):
                 found.append(f"{place}: {refused}")
         return found
 
-    def _split_topics(self, wanted: list[UnitName], partitions: Mapping[str, int]) -> list[str]:
+    def _split_topics(self, wanted: list[ApplyUnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics are not applied that have several partitions."""
         refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
         return sorted({refusal for refusal in refusals if refusal is not None})
 
 
-def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
+def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
     """Judge a unit by what was read. Pure."""
     name, slowest, in_target = unit.name, unit.slowest, unit.state.stopped if unit.state else None
     source, mark = seen.sources[name.source], seen.marks[name.source]
-    at_capture = stop_of(name.table, source.tables)
-    said = standing(seen.placement, seen.placement.units.get(apply_unit(name.pipeline, name.topic)))
-    why = unit_standing(slowest is not None, unit.late, unit.state, at_capture, said)
+    at_capture = find_capture_stop(name.table, source.tables)
+    said = explain_placement(
+        seen.placement, seen.placement.units.get(build_apply_unit_name(name.pipeline, name.topic))
+    )
+    why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, said)
     if why.reason is None and unit.outdated is not None:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     waits = why.state == "stopped" and why.remedy is not None
@@ -270,21 +287,23 @@ def unit_status(unit: Applied, seen: _Seen) -> ApplyUnitStatus:
         quarantined=unit.quarantined,
         displaced=unit.displaced,
         stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
-        at=file_pos(slowest.position, mark.file if mark else None) if slowest and unit.offset >= 0 else None,
+        at=format_log_position(slowest.position, mark.file if mark else None)
+        if slowest and unit.offset >= 0
+        else None,
         cause=at_capture.cause if at_capture else None,
         reason=why.reason,
         remedy=why.remedy,
         since_ms=why.since_ms,
         headroom_seconds=unit.headroom_s,
         outdated=unit.options,
-        table=_shown(name),
+        table=_format_table(name),
     )
 
 
-def _shown(unit: UnitName) -> str | None:
-    return None if unit.table is None else table_text(*unit.table)
+def _format_table(unit: ApplyUnitName) -> str | None:
+    return None if unit.table is None else format_table_text(*unit.table)
 
 
-def stop_of(table: TableName | None, tables: Iterable[TableStatus]) -> TableStatus | None:
+def find_capture_stop(table: TableName | None, tables: Iterable[TableStatus]) -> TableStatus | None:
     """Return the stop by capture of a table."""
-    return next((each for each in tables if table in meant(each.table)), None)
+    return next((each for each in tables if table in find_meant_tables(each.table)), None)

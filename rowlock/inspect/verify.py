@@ -17,19 +17,19 @@ from typing import Protocol
 from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
 from consumer.targets.dialect import open_reading
 from rowlock.errors import CommandError
-from rowlock.inspect.compare import RowDifference, Shape, Suspects, compare_page
-from rowlock.inspect.pairs import Pair, pairs
-from rowlock.inspect.table_sides import Sides
-from rowlock.inspect.topics.sides import TopicSides, unclaimed, written_table
+from rowlock.inspect.compare import RowDifference, Suspects, TableShape, compare_page
+from rowlock.inspect.pairs import TablePair, list_table_pairs
+from rowlock.inspect.table_sides import TableSides
+from rowlock.inspect.topics.sides import TopicSides, build_written_table, explain_unclaimed
 from rowlock.views.target import RowsView, TargetView, source_session, target_session
 from schemas.backoff import pause_after
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, TargetConfig
 from schemas.table.model import Key, Row
 
-PAGE = 2000
+COMPARED_PAGE_ROWS = 2000
 SUSPECTS = 10_000
-FIRST_PAUSE_S = 0.2
+FIRST_RECHECK_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
 
 
@@ -39,21 +39,21 @@ class VerifyLimits:
     time, and how many differences are kept. `now`: monotonic seconds; `sleep`: waits that many."""
 
     settle_s: float
-    page: int = PAGE
+    page: int = COMPARED_PAGE_ROWS
     suspects: int = SUSPECTS
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 @dataclass(slots=True)
-class Result:
+class PairResult:
     """The result of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
 
     `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
     `more`: there are more differences than are kept, or may be. `note`: what explains differences.
     """
 
-    pair: Pair
+    pair: TablePair
     rows: int = 0
     findings: list[RowDifference] = field(default_factory=list)
     complete: bool = False
@@ -88,22 +88,27 @@ class Result:
         }
 
 
-def verify(
-    config: Config, wanted: Iterable[Pair], *, settle_s: float, page: int = PAGE, suspects: int = SUSPECTS
-) -> Iterator[Result]:
+def verify_pairs(
+    config: Config,
+    wanted: Iterable[TablePair],
+    *,
+    settle_s: float,
+    page: int = COMPARED_PAGE_ROWS,
+    suspects: int = SUSPECTS,
+) -> Iterator[PairResult]:
     """Compare each pair. Raises CommandError when a server does not answer."""
     limits = VerifyLimits(settle_s, page, suspects)
-    claims: dict[str, list[Pair]] = {}
+    claims: dict[str, list[TablePair]] = {}
     for pair in wanted:
         if pair.problem:
-            yield Result(pair, problem=pair.problem)
+            yield PairResult(pair, problem=pair.problem)
             continue
         target = config.targets[pair.target]
-        kind = target_kind(target.type)
+        kind = find_target_kind(target.type)
         if kind.events:
             yield _with_topic(config, pair, limits, claims)
         elif kind.batches:
-            yield Result(
+            yield PairResult(
                 pair,
                 problem=f"rows of a target of type {target.type!r} cannot be read by key, nothing was compared",
             )
@@ -116,23 +121,25 @@ def verify(
                 yield compare_pair(pair, left, right, limits)
 
 
-def _with_topic(config: Config, pair: Pair, limits: VerifyLimits, claims: dict[str, list[Pair]]) -> Result:
+def _with_topic(
+    config: Config, pair: TablePair, limits: VerifyLimits, claims: dict[str, list[TablePair]]
+) -> PairResult:
     """Compare a pair whose target is a topic. `claims`: target → the pairs that write there, as far as they were asked for."""
     if pair.routed.topic is not None and not pair.routed.topic.names_origin and pair.target not in claims:
         names = [name for name, options in config.pipelines.items() if options.target == pair.target]
-        claims[pair.target] = pairs(config, names)
-    if why := unclaimed(pair, claims.get(pair.target, ())):
-        return Result(pair, problem=why)
+        claims[pair.target] = list_table_pairs(config, names)
+    if why := explain_unclaimed(pair, claims.get(pair.target, ())):
+        return PairResult(pair, problem=why)
     target = config.targets[pair.target]
     with source_session(config.sources[pair.source], pair.source, pair.table.db, "verify") as left:
         return compare_topic(pair, left, target, limits)
 
 
-def compare_topic(pair: Pair, left: RowsView, target: TargetConfig, limits: VerifyLimits) -> Result:
+def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits: VerifyLimits) -> PairResult:
     """Compare the rows of a pair's source with those that its topic leaves. Raises CommandError: no broker answers."""
-    result = Result(pair)
+    result = PairResult(pair)
     try:
-        with open_reading(target, written_table(pair), pair.routed.added) as reading:
+        with open_reading(target, build_written_table(pair), pair.routed.added) as reading:
             result.note = reading.note
             sides = TopicSides(pair, left, reading, limits.page)
             compare_sides(sides, result, limits)
@@ -143,11 +150,11 @@ def compare_topic(pair: Pair, left: RowsView, target: TargetConfig, limits: Veri
     return result
 
 
-def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLimits) -> Result:
+def compare_pair(pair: TablePair, left: RowsView, right: TargetView, limits: VerifyLimits) -> PairResult:
     """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
-    result = Result(pair)
+    result = PairResult(pair)
     try:
-        sides = Sides.open(pair, left, right, limits.page)
+        sides = TableSides.open(pair, left, right, limits.page)
     except (TargetConfigError, CommandError) as error:
         result.problem = str(error)
         return result
@@ -155,29 +162,29 @@ def compare_pair(pair: Pair, left: RowsView, right: TargetView, limits: VerifyLi
     return result
 
 
-def compare_sides(sides: Compared, result: Result, limits: VerifyLimits) -> None:
+def compare_sides(sides: ComparedSides, result: PairResult, limits: VerifyLimits) -> None:
     """Compare all rows of both sides, and say in `result` what is found."""
     _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
 
 
-class Compared(Protocol):
+class ComparedSides(Protocol):
     """Both ends of a pair, as the comparison asks for them; rows by key. `page`: rows of a read."""
 
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> TableShape: ...
     @property
     def page(self) -> int: ...
 
-    def source_pages(self) -> Iterator[Mapping[Key, Row]]:
+    def yield_source_pages(self) -> Iterator[Mapping[Key, Row]]:
         """Yield all rows of the source, in its order."""
 
-    def target_pages(self) -> Iterator[Mapping[Key, Row]]:
+    def yield_target_pages(self) -> Iterator[Mapping[Key, Row]]:
         """Yield all rows of the target that are of this source."""
 
-    def source_rows(self, rows: Iterable[Row]) -> Mapping[Key, Row]:
+    def fetch_source_rows(self, rows: Iterable[Row]) -> Mapping[Key, Row]:
         """Return the source's present rows that have the keys of `rows`."""
 
-    def target_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
+    def fetch_target_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
         """Return the target's present rows that have these keys."""
 
 
@@ -186,54 +193,54 @@ class _Comparison:
     """Reads both sides to their ends. When as many keys are suspects as are kept, it waits for them and reads on behind
     the last compared key; what does not settle is a difference, and only as many differences end the reading early."""
 
-    sides: Compared
-    result: Result
+    sides: ComparedSides
+    result: PairResult
     suspects: Suspects
     limits: VerifyLimits
 
     def run(self) -> None:
-        read = self._missing_and_different() and self._extra()
-        self._settle()
+        read = self._compare_source_pages() and self._compare_target_pages()
+        self._settle_suspects()
         self.result.complete = read
 
-    def _missing_and_different(self) -> bool:
+    def _compare_source_pages(self) -> bool:
         """Page the source. False: there are too many differences to go on."""
-        for source in self.sides.source_pages():
-            target = self.sides.target_rows(source)
+        for source in self.sides.yield_source_pages():
+            target = self.sides.fetch_target_rows(source)
             self.result.rows += len(source)
-            if not self._suspect(source, target):
+            if not self._add_suspects(source, target):
                 return False
         return True
 
-    def _extra(self) -> bool:
+    def _compare_target_pages(self) -> bool:
         """Page the target. False: there are too many differences to go on."""
-        for target in self.sides.target_pages():
-            source = self.sides.source_rows(target.values())
+        for target in self.sides.yield_target_pages():
+            source = self.sides.fetch_source_rows(target.values())
             # A row that both have was compared above; here only what the source lacks is news.
             alone = {key: row for key, row in target.items() if key not in source}
-            if not self._suspect({}, alone):
+            if not self._add_suspects({}, alone):
                 return False
         return True
 
-    def _suspect(self, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> bool:
+    def _add_suspects(self, source: Mapping[Key, Row], target: Mapping[Key, Row]) -> bool:
         waiting = compare_page(self.sides.shape, source, target)
-        while waiting := self.suspects.add(waiting, source, target):
-            self._settle()
+        while waiting := self.suspects.add_findings(waiting, source, target):
+            self._settle_suspects()
             if len(self.result.findings) >= self.limits.suspects:
                 self.result.more = True
                 return False
         return True
 
-    def _settle(self) -> None:
+    def _settle_suspects(self) -> None:
         """Look at the suspects again until they have settled, or have had their time: the rest are differences."""
         sides, limits = self.sides, self.limits
         deadline, looks = limits.now() + limits.settle_s, 0
         while len(self.suspects) and limits.now() < deadline:
             looks += 1
-            limits.sleep(pause_after(looks, FIRST_PAUSE_S, LONGEST_PAUSE_S))
-            for chunk in self.suspects.chunks(sides.page):
-                source = sides.source_rows(chunk.values())
-                self.suspects.observe(chunk, source, sides.target_rows(chunk))
+            limits.sleep(pause_after(looks, FIRST_RECHECK_PAUSE_S, LONGEST_PAUSE_S))
+            for chunk in self.suspects.split_chunks(sides.page):
+                source = sides.fetch_source_rows(chunk.values())
+                self.suspects.observe_keys(chunk, source, sides.fetch_target_rows(chunk))
         found = self.result.findings + self.suspects.give_up()
         self.result.findings, self.result.more = (
             found[: self.limits.suspects],

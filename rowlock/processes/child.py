@@ -25,26 +25,26 @@ from rowlock.processes import log
 
 PARENT_VERSION = "ROWLOCK_PARENT_VERSION"
 """The environment variable in which a parent hands over its version."""
-REFUSED = 2
+CHILD_REFUSED_CODE = 2
 """Exit code of a process that needs a person."""
-GRACE_S = 10.0
+CHILD_GRACE_S = 10.0
 """How long a process may take to stop cleanly after its parent has gone."""
 
 
 def main(arguments: list[str]) -> None:
     module, sys.argv = arguments[0], arguments
-    log.configure()
+    log.configure_logging()
     structlog.contextvars.bind_contextvars(process=module.partition(".")[0], pid=os.getpid())
-    if refusal := other_version(os.environ.get(PARENT_VERSION), __version__):
+    if refusal := explain_other_version(os.environ.get(PARENT_VERSION), __version__):
         structlog.get_logger().error(refusal)
         print(json.dumps({"kind": "failed", "error": refusal}), flush=True)
-        sys.exit(REFUSED)
+        sys.exit(CHILD_REFUSED_CODE)
     parent, pipe = _own_stdin()
-    threading.Thread(target=_follow, args=(parent, pipe), name="follow-parent", daemon=True).start()
+    threading.Thread(target=_follow_parent, args=(parent, pipe), name="follow-parent", daemon=True).start()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def other_version(parent: str | None, mine: str) -> str | None:
+def explain_other_version(parent: str | None, mine: str) -> str | None:
     """Return why a process does not run under a parent of this version; None: it does. `parent` None: it reports none."""
     if parent in (None, mine):
         return None
@@ -80,7 +80,7 @@ def _own_stdin() -> tuple[int, int]:
     return parent, writing
 
 
-def _follow(parent: int, pipe: int) -> None:
+def _follow_parent(parent: int, pipe: int) -> None:
     """Hand on what the parent says, until the last writer, the parent, is gone."""
     while said := os.read(parent, 1 << 16):
         while said:
@@ -88,7 +88,7 @@ def _follow(parent: int, pipe: int) -> None:
     os.close(pipe)
     group = os.getpgid(0)
     if group == os.getpid():  # else somebody started this by hand in a group of theirs
-        command = [sys.executable, "-S", "-c", _REAPER, str(group), str(GRACE_S)]
+        command = [sys.executable, "-S", "-c", _REAPER, str(group), str(CHILD_GRACE_S)]
         subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -28,17 +28,17 @@ from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
 
-Command = Sequence[str]
+ChildCommand = Sequence[str]
 OnLine = Callable[[dict[str, Any]], None]
 OnExit = Callable[[int], None]
 
 
-def child_command(module: str, config: Path, *rest: str) -> Command:
+def build_child_command(module: str, config: Path, *rest: str) -> ChildCommand:
     """Return how `python -m module --config …` is started as a child."""
     return [sys.executable, "-m", "rowlock.processes.child", module, "--config", str(config), *rest]
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+def build_child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the children's environment: this source tree, this version, and JSON log lines (rowlock/processes/log_relay.py)."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -58,7 +58,7 @@ def end_session(leader: int, seconds: float = 10.0) -> bool:
     """
     kill_group(leader)
     last = time.monotonic() + seconds
-    while members := _members(leader):
+    while members := _list_members(leader):
         for process in members:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
@@ -69,13 +69,13 @@ def end_session(leader: int, seconds: float = 10.0) -> bool:
     return True
 
 
-def _members(session: int) -> list[int]:
+def _list_members(session: int) -> list[int]:
     proc = Path("/proc")
     names = [entry.name for entry in proc.iterdir() if entry.name.isdigit()] if proc.is_dir() else []
-    return [number for number in map(int, names) if _session_of(number) == session]
+    return [number for number in map(int, names) if _read_session(number) == session]
 
 
-def _session_of(process: int) -> int | None:
+def _read_session(process: int) -> int | None:
     """Return the session of a process that still runs; a zombie does not."""
     try:
         state, _, _, session = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:4]
@@ -90,7 +90,7 @@ def _handed_over(config: Config | None) -> Iterator[tuple[int, ...]]:
     if config is None:
         yield ()
         return
-    descriptor = handed.nameless_file(handed.encode(config))
+    descriptor = handed.make_nameless_file(handed.encode_config(config))
     try:
         yield (descriptor,)
     finally:
@@ -104,7 +104,7 @@ class ChildProcess:
     """
 
     def __init__(
-        self, name: str, command: Command, on_line: OnLine, on_exit: OnExit, config: Config | None = None
+        self, name: str, command: ChildCommand, on_line: OnLine, on_exit: OnExit, config: Config | None = None
     ) -> None:
         self.name = name
         self._on_line = on_line
@@ -115,21 +115,21 @@ class ChildProcess:
                 [*command, *(word for each in descriptors for word in ("--handed", str(each)))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if log_relay.wants_log_lines() else None,
+                stderr=subprocess.PIPE if log_relay.needs_log_rendering() else None,
                 start_new_session=True,
                 pass_fds=descriptors,
-                env=environment(),
+                env=build_child_environment(),
             )
         self.pid = self._popen.pid
         self._ended = threading.Event()
-        self._reader = self._thread("read", self._read)
-        self._thread("write", self._write)
-        self._thread("wait", self._wait)
+        self._reader = self._start_thread("read", self._read_lines)
+        self._start_thread("write", self._write_lines)
+        self._start_thread("wait", self._await_end)
         if self._popen.stderr is not None:
             log_relay.follow_log(name, self._popen.stderr)
         _LOG.info("started", child=name, child_pid=self.pid)
 
-    def send(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Give the child a line; never waits."""
         self._input.put(line.encode() + b"\n")
 
@@ -144,7 +144,7 @@ class ChildProcess:
     def kill(self) -> None:
         end_session(self.pid)
 
-    def cpu_s(self) -> float:
+    def measure_cpu_s(self) -> float:
         """Return the processor seconds that the child and its descendants that still run have used; 0 where it is gone."""
         used = 0.0
         with contextlib.suppress(psutil.Error):
@@ -155,16 +155,16 @@ class ChildProcess:
                     used += times.user + times.system
         return used
 
-    def wait(self, seconds: float) -> bool:
+    def wait_for_exit(self, seconds: float) -> bool:
         """Wait until `on_exit` has been called."""
         return self._ended.wait(seconds)
 
-    def _thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
+    def _start_thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=target, name=f"{what} {self.name}", daemon=True)
         thread.start()
         return thread
 
-    def _write(self) -> None:
+    def _write_lines(self) -> None:
         pipe = cast(IO[bytes], self._popen.stdin)
         with contextlib.suppress(OSError):
             while (data := self._input.get()) is not None:
@@ -173,16 +173,16 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             pipe.close()
 
-    def _read(self) -> None:
+    def _read_lines(self) -> None:
         with cast(IO[bytes], self._popen.stdout) as lines:
             for raw in lines:
-                fields = log_relay.fields_of(raw)
+                fields = log_relay.parse_log_fields(raw)
                 if fields is None:
-                    log_relay.pass_on(raw)
+                    log_relay.pass_line_on(raw)
                 else:
                     self._on_line(fields)
 
-    def _wait(self) -> None:
+    def _await_end(self) -> None:
         code = self._popen.wait()
         end_session(self.pid)  # its children hold its stdout, too
         self._input.put(None)

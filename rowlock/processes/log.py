@@ -14,19 +14,21 @@ from typing import Any
 
 import structlog
 
-from schemas.io.logs import bridge
+from schemas.io.logs import forward_logs_to_structlog
 
 _SECRET_WORDS = ("password", "passwd", "secret", "token", "jaas", "private_key")
-HIDDEN = "**********"
+HIDDEN_FIELD_TEXT = "**********"
 
 
-def scrub(_: object, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def scrub_secrets(_: object, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Replace the value of every field whose name says that it is a secret, also one level down."""
     for name, value in fields.items():
         if _is_secret(name):
-            fields[name] = HIDDEN
+            fields[name] = HIDDEN_FIELD_TEXT
         elif isinstance(value, dict):
-            fields[name] = {key: HIDDEN if _is_secret(str(key)) else each for key, each in value.items()}
+            fields[name] = {
+                key: HIDDEN_FIELD_TEXT if _is_secret(str(key)) else each for key, each in value.items()
+            }
     return fields
 
 
@@ -34,7 +36,7 @@ def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
-def style() -> str:
+def choose_log_style() -> str:
     """Return "console" or "json"."""
     chosen = os.environ.get("ROWLOCK_LOG", "")
     if chosen in ("console", "json"):
@@ -42,25 +44,25 @@ def style() -> str:
     return "console" if sys.stderr.isatty() else "json"
 
 
-def configure(level: str = "info") -> None:
+def configure_logging(level: str = "info") -> None:
     """Set structlog up for this process. Called once, by an entry point."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            scrub,
-            *_renderers(),
+            scrub_secrets,
+            *_build_renderers(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-    bridge()
+    forward_logs_to_structlog()
 
 
-def _renderers() -> list[Any]:
-    if style() == "json":
+def _build_renderers() -> list[Any]:
+    if choose_log_style() == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     # structlog's own choice prints the variables of every frame: secrets among them

@@ -27,9 +27,9 @@ def follow_log(name: str, stderr: IO[bytes]) -> None:
 
 def _log_lines(name: str, lines: Iterable[bytes]) -> None:
     for raw in lines:
-        fields = fields_of(raw)
+        fields = parse_log_fields(raw)
         if fields is None or "event" not in fields:
-            pass_on(raw)
+            pass_line_on(raw)
             continue
         level = str(fields.pop("level", "info"))
         phrase = str(fields.pop("event"))
@@ -37,7 +37,7 @@ def _log_lines(name: str, lines: Iterable[bytes]) -> None:
         getattr(_LOG, level if level in _LEVELS else "info")(phrase, **{"child": name, **fields})
 
 
-def fields_of(raw: bytes) -> dict[str, Any] | None:
+def parse_log_fields(raw: bytes) -> dict[str, Any] | None:
     """Return a JSON object's line as such; None: it is something else."""
     try:
         found = json.loads(raw)
@@ -46,12 +46,12 @@ def fields_of(raw: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def pass_on(raw: bytes) -> None:
+def pass_line_on(raw: bytes) -> None:
     """Show a line that is none of ours as it is."""
     sys.stderr.write(raw.decode(errors="replace"))
     sys.stderr.flush()
 
 
-def wants_log_lines() -> bool:
+def needs_log_rendering() -> bool:
     """Tell whether children's log lines must be rendered anew; otherwise they write to our stderr themselves."""
-    return log.style() == "console"
+    return log.choose_log_style() == "console"

@@ -19,28 +19,28 @@ from typing import Any
 
 import structlog
 
-from deploy.embedded.patience import pressure
+from deploy.embedded.patience import measure_pressure
 from rowlock.errors import CommandError
 from rowlock.processes import supervisor
-from rowlock.processes.child_process import ChildProcess, Command
+from rowlock.processes.child_process import ChildCommand, ChildProcess
 from rowlock.processes.supervisor import (
-    Effect,
-    Event,
-    Exited,
-    Kill,
-    Note,
-    Start,
-    State,
-    StopAsked,
+    ChildExited,
+    KillChild,
+    LogNote,
+    StartChild,
+    StopRequested,
+    SupervisorEffect,
+    SupervisorEvent,
+    SupervisorState,
     SupervisorTick,
-    Terminate,
+    TerminateChild,
 )
 from schemas.config.addresses import join_address, split_address
 from schemas.config.changes import handed
 from schemas.config.model import Config
 from schemas.io.signals import on_stop_signals
 
-TICK_S = 0.2
+SUPERVISOR_TICK_S = 0.2
 ADDRESS_S = 15.0
 """How long a run that has just ended may still hold its addresses."""
 _LOG = structlog.get_logger()
@@ -49,14 +49,16 @@ Goal = Callable[[], bool]
 """Tells whether the run has reached what it was started for; raises CommandError when it never will."""
 
 
-def commands(config: Config, *, all_needed: bool = False, without: Sequence[str] = ()) -> dict[str, Command]:
+def build_run_commands(
+    config: Config, *, all_needed: bool = False, without: Sequence[str] = ()
+) -> dict[str, ChildCommand]:
     """Return the two processes of a run: a coordinator and an agent that asks it. `without`: see rowlock.coordinator.unit_catalogue.
 
     Addresses are the configuration's; where it has none, ports of the loopback that are free now, so that several runs
     fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
     """
-    coordinator = ["coordinator", "-c", str(config.path), "--name", agent_name()]
-    agent = ["agent", "-c", str(config.path), "--name", agent_name()]
+    coordinator = ["coordinator", "-c", str(config.path), "--name", build_agent_name()]
+    agent = ["agent", "-c", str(config.path), "--name", build_agent_name()]
     if "coordination" not in config.model_fields_set:
         listen, rest = _free_addresses(config.coordination.rest)
         coordinator += ["--listen", listen, "--rest", rest, "--or-any-port"]
@@ -65,7 +67,7 @@ def commands(config: Config, *, all_needed: bool = False, without: Sequence[str]
         coordinator += ["--without", name]
     if all_needed:
         agent += ["--end-on-refusal"]
-    return {"coordinator": _child(coordinator), "agent": _child(agent)}
+    return {"coordinator": _build_rowlock_command(coordinator), "agent": _build_rowlock_command(agent)}
 
 
 def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
@@ -78,16 +80,16 @@ def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
         return
     until = time.monotonic() + patience_s
     for address in (config.coordination.listen, config.coordination.rest):
-        while (why := _taken(address)) is not None:
+        while (why := _explain_taken_address(address)) is not None:
             if time.monotonic() >= until:
                 raise CommandError(
                     f"{address} of coordination is taken ({why}): if another `rowlock run` or `rowlock coordinator` of this "
                     "configuration runs here, it does the work already (see `rowlock status`); else give free addresses"
                 )
-            time.sleep(TICK_S)
+            time.sleep(SUPERVISOR_TICK_S)
 
 
-def _taken(address: str) -> str | None:
+def _explain_taken_address(address: str) -> str | None:
     host, port = split_address(address)
     if port == 0:
         return None
@@ -99,12 +101,12 @@ def _taken(address: str) -> str | None:
     return None
 
 
-def agent_name() -> str:
+def build_agent_name() -> str:
     """Return the name of this machine's agent: another run here, of the same prefix, takes its units over."""
     return f"run-{socket.gethostname()}"
 
 
-def _child(words: Sequence[str]) -> Command:
+def _build_rowlock_command(words: Sequence[str]) -> ChildCommand:
     return [sys.executable, "-m", "rowlock.processes.child", "rowlock.cli", *words]
 
 
@@ -124,7 +126,7 @@ def _free_addresses(rest: str) -> tuple[str, str]:
 _LOOPBACK = "127.0.0.1"
 
 
-class Processes:
+class ChildProcesses:
     """The running children, by name. Their ends arrive in `exits`.
 
     They are handed `config`, so that one that is started again runs under what is in force whatever the file says meanwhile; a child that
@@ -132,7 +134,10 @@ class Processes:
     """
 
     def __init__(
-        self, commands: Mapping[str, Command], exits: queue.SimpleQueue[Event], config: Config | None = None
+        self,
+        commands: Mapping[str, ChildCommand],
+        exits: queue.SimpleQueue[SupervisorEvent],
+        config: Config | None = None,
     ) -> None:
         self._commands, self._config = commands, config
         self._exits = exits
@@ -142,15 +147,15 @@ class Processes:
         self._running[name] = ChildProcess(
             name,
             self._commands[name],
-            lambda line: self._said(name, line),
-            lambda code: self._exits.put(Exited(name, code)),
+            lambda line: self._handle_line(name, line),
+            lambda code: self._exits.put(ChildExited(name, code)),
             self._config,
         )
 
-    def _said(self, name: str, line: dict[str, Any]) -> None:
+    def _handle_line(self, name: str, line: dict[str, Any]) -> None:
         """The command line's changes are a child's own: they are in its command."""
         if handed.is_said(line):
-            self._config = handed.said(line)
+            self._config = handed.decode_announced_config(line)
         else:
             _LOG.debug("status", child=name, status=line)
 
@@ -163,11 +168,11 @@ class Processes:
     def kill_all(self) -> None:
         """End what is left, without grace. For the way out after an error of our own."""
         for process in self._running.values():
-            if not process.wait(0):
+            if not process.wait_for_exit(0):
                 process.kill()
 
 
-def run(
+def run_processes(
     config: Config,
     goal: Goal | None = None,
     *,
@@ -179,55 +184,57 @@ def run(
     `goal` is asked about once a second in a thread of its own, so that a slow answer does not delay a restart.
     """
     await_addresses(config)
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    children = commands(config, all_needed=goal is not None, without=without)
-    processes = Processes(children, events, config)
-    state = supervisor.begin(children)
+    events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()
+    children = build_run_commands(config, all_needed=goal is not None, without=without)
+    processes = ChildProcesses(children, events, config)
+    state = supervisor.begin_supervision(children)
     done = threading.Event()
     try:
-        with on_stop_signals(lambda name: events.put(StopAsked(reason=name))):
+        with on_stop_signals(lambda name: events.put(StopRequested(reason=name))):
             if goal is not None:
                 watch = (goal, events, done)
                 threading.Thread(target=_watch_goal, args=watch, name="goal", daemon=True).start()
-            return _loop(state, processes, events)
+            return _run_loop(state, processes, events)
     finally:
         done.set()
         processes.kill_all()
 
 
-def _loop(state: State, processes: Processes, events: queue.SimpleQueue[Event]) -> int:
-    event: Event = SupervisorTick()
+def _run_loop(
+    state: SupervisorState, processes: ChildProcesses, events: queue.SimpleQueue[SupervisorEvent]
+) -> int:
+    event: SupervisorEvent = SupervisorTick()
     while True:
-        state, effects = supervisor.step(state, event, time.monotonic())
+        state, effects = supervisor.step_supervisor(state, event, time.monotonic())
         for effect in effects:
-            _execute(effect, processes)
-        if supervisor.finished(state):
+            _execute_effect(effect, processes)
+        if supervisor.is_finished(state):
             return state.exit_code
         try:
-            event = events.get(timeout=TICK_S)
+            event = events.get(timeout=SUPERVISOR_TICK_S)
         except queue.Empty:
-            event = SupervisorTick(pressure())
+            event = SupervisorTick(measure_pressure())
 
 
-def _execute(effect: Effect, processes: Processes) -> None:
+def _execute_effect(effect: SupervisorEffect, processes: ChildProcesses) -> None:
     match effect:
-        case Start(name):
+        case StartChild(name):
             processes.start(name)
-        case Terminate(name):
+        case TerminateChild(name):
             processes.terminate(name)
-        case Kill(name):
+        case KillChild(name):
             processes.kill(name)
-        case Note(level, phrase, name, fields):
+        case LogNote(level, phrase, name, fields):
             getattr(_LOG, level)(phrase, child=name, **fields)
 
 
-def _watch_goal(goal: Goal, events: queue.SimpleQueue[Event], done: threading.Event) -> None:
+def _watch_goal(goal: Goal, events: queue.SimpleQueue[SupervisorEvent], done: threading.Event) -> None:
     while not done.wait(0.5):
         try:
             if goal():
-                events.put(StopAsked(reason="caught up"))
+                events.put(StopRequested(reason="caught up"))
                 return
         except Exception as error:  # noqa: BLE001 - reported, and it ends the run with an error
             _LOG.error("cannot catch up", reason=str(error))
-            events.put(StopAsked(supervisor.REFUSED, reason="the goal cannot be reached"))
+            events.put(StopRequested(supervisor.REFUSED_EXIT_CODE, reason="the goal cannot be reached"))
             return

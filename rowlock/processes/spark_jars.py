@@ -7,7 +7,7 @@ import os
 import click
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 
 
 def provide_spark_jars() -> None:
@@ -18,6 +18,6 @@ def provide_spark_jars() -> None:
     if "ROWLOCK_SPARK_JARS" in os.environ:
         return
     try:
-        os.environ["ROWLOCK_SPARK_JARS"] = ",".join(str(jar) for jar in spark_kafka_jars())
+        os.environ["ROWLOCK_SPARK_JARS"] = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
     except EmbeddedError as error:
         click.echo(f"rowlock: {error}", err=True)

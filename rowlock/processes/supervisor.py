@@ -16,15 +16,15 @@ from enum import StrEnum
 
 from schemas.backoff import Backoff
 
-RESTARTS = Backoff(first=1.0, longest=30.0, quiet=60.0)
+CHILD_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
 """Of a process that ends; `quiet`: one that ran this long starts again after the first pause."""
-STOP_S = 45.0
+CHILD_STOP_TIMEOUT_S = 45.0
 """How long a process may take to stop before it is killed, on a machine with time to spare."""
-REFUSED = 2
+REFUSED_EXIT_CODE = 2
 """Exit code of a process that must not be started again before a person has acted."""
 
 
-class Phase(StrEnum):
+class ChildPhase(StrEnum):
     WAITING = "waiting"
     RUNNING = "running"
     STOPPING = "stopping"
@@ -32,18 +32,18 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class SupervisedChild:
     """One process. `since`: when it was asked to stop; `backoff`: since when it runs, or when to start it (waiting)."""
 
     name: str
     backoff: Backoff
-    phase: Phase = Phase.WAITING
+    phase: ChildPhase = ChildPhase.WAITING
     since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    children: dict[str, Child] = field(default_factory=dict)
+class SupervisorState:
+    children: dict[str, SupervisedChild] = field(default_factory=dict)
     stopping: bool = False
     exit_code: int = 0
 
@@ -56,7 +56,7 @@ class SupervisorTick:
 
 
 @dataclass(frozen=True, slots=True)
-class Exited:
+class ChildExited:
     """A process ended; `code` is negative for a signal."""
 
     name: str
@@ -64,33 +64,33 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     """SIGTERM, SIGINT, the goal is reached (0) or cannot be reached (2)."""
 
     exit_code: int = 0
     reason: str = "asked"
 
 
-Event = SupervisorTick | Exited | StopAsked
+SupervisorEvent = SupervisorTick | ChildExited | StopRequested
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartChild:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
+class TerminateChild:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillChild:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class LogNote:
     """Something to log. level: info | warning | error."""
 
     level: str
@@ -99,73 +99,89 @@ class Note:
     fields: dict[str, object] = field(default_factory=dict)
 
 
-Effect = Start | Terminate | Kill | Note
+SupervisorEffect = StartChild | TerminateChild | KillChild | LogNote
 
 
-def begin(names: Iterable[str]) -> State:
-    return State(children={name: Child(name, RESTARTS) for name in names})
+def begin_supervision(names: Iterable[str]) -> SupervisorState:
+    return SupervisorState(children={name: SupervisedChild(name, CHILD_RESTART_BACKOFF) for name in names})
 
 
-def finished(state: State) -> bool:
+def is_finished(state: SupervisorState) -> bool:
     """Tell whether nothing runs and nothing will: the run ends with `state.exit_code`."""
-    return all(child.phase is Phase.DONE for child in state.children.values())
+    return all(child.phase is ChildPhase.DONE for child in state.children.values())
 
 
-def step(state: State, event: Event, now: float) -> tuple[State, list[Effect]]:
+def step_supervisor(
+    state: SupervisorState, event: SupervisorEvent, now: float
+) -> tuple[SupervisorState, list[SupervisorEffect]]:
     """Return the next state and what to do. `now`: a monotonic clock, seconds."""
-    if isinstance(event, Exited):
+    if isinstance(event, ChildExited):
         return _on_exit(state, state.children[event.name], event.code, now)
-    if isinstance(event, StopAsked):
+    if isinstance(event, StopRequested):
         return _on_stop(state, event, now)
     return _on_tick(state, event.pressure, now)
 
 
-def _with(state: State, child: Child) -> State:
+def _replace_child(state: SupervisorState, child: SupervisedChild) -> SupervisorState:
     return replace(state, children={**state.children, child.name: child})
 
 
-def _on_tick(state: State, pressure: float, now: float) -> tuple[State, list[Effect]]:
-    effects: list[Effect] = []
+def _on_tick(
+    state: SupervisorState, pressure: float, now: float
+) -> tuple[SupervisorState, list[SupervisorEffect]]:
+    effects: list[SupervisorEffect] = []
     for child in state.children.values():
-        if child.phase is Phase.WAITING and child.backoff.next_at <= now:
-            state = _with(state, replace(child, phase=Phase.RUNNING, backoff=child.backoff.started(now)))
-            effects.append(Start(child.name))
-        elif child.phase is Phase.STOPPING and now - child.since >= STOP_S * pressure:
-            state = _with(state, replace(child, since=now))
-            effects += [Note("error", "did not stop in time, killed", child.name), Kill(child.name)]
+        if child.phase is ChildPhase.WAITING and child.backoff.next_at <= now:
+            state = _replace_child(
+                state, replace(child, phase=ChildPhase.RUNNING, backoff=child.backoff.with_start(now))
+            )
+            effects.append(StartChild(child.name))
+        elif child.phase is ChildPhase.STOPPING and now - child.since >= CHILD_STOP_TIMEOUT_S * pressure:
+            state = _replace_child(state, replace(child, since=now))
+            effects += [LogNote("error", "did not stop in time, killed", child.name), KillChild(child.name)]
     return state, effects
 
 
-def _on_stop(state: State, asked: StopAsked, now: float) -> tuple[State, list[Effect]]:
+def _on_stop(
+    state: SupervisorState, asked: StopRequested, now: float
+) -> tuple[SupervisorState, list[SupervisorEffect]]:
     if state.stopping:
         return state, []
-    effects: list[Effect] = [Note("info", "stopping", "all", {"reason": asked.reason})]
+    effects: list[SupervisorEffect] = [LogNote("info", "stopping", "all", {"reason": asked.reason})]
     state = replace(state, stopping=True, exit_code=asked.exit_code)
     for child in state.children.values():
-        if child.phase is Phase.RUNNING:
-            state = _with(state, replace(child, phase=Phase.STOPPING, since=now))
-            effects.append(Terminate(child.name))
-        elif child.phase is Phase.WAITING:
-            state = _with(state, replace(child, phase=Phase.DONE))
+        if child.phase is ChildPhase.RUNNING:
+            state = _replace_child(state, replace(child, phase=ChildPhase.STOPPING, since=now))
+            effects.append(TerminateChild(child.name))
+        elif child.phase is ChildPhase.WAITING:
+            state = _replace_child(state, replace(child, phase=ChildPhase.DONE))
     return state, effects
 
 
-def _on_exit(state: State, child: Child, code: int, now: float) -> tuple[State, list[Effect]]:
-    if child.phase is Phase.STOPPING:
+def _on_exit(
+    state: SupervisorState, child: SupervisedChild, code: int, now: float
+) -> tuple[SupervisorState, list[SupervisorEffect]]:
+    if child.phase is ChildPhase.STOPPING:
         level = "info" if code == 0 else "warning"
-        return _with(state, replace(child, phase=Phase.DONE)), [
-            Note(level, "stopped", child.name, {"code": code})
+        return _replace_child(state, replace(child, phase=ChildPhase.DONE)), [
+            LogNote(level, "stopped", child.name, {"code": code})
         ]
-    if code == REFUSED:
-        note = Note("error", "refused to run and is not restarted; its message is above", child.name)
-        state = _with(state, replace(child, phase=Phase.DONE))
-        state, effects = _on_stop(state, StopAsked(REFUSED, f"the {child.name} refused to run"), now)
+    if code == REFUSED_EXIT_CODE:
+        note = LogNote("error", "refused to run and is not restarted; its message is above", child.name)
+        state = _replace_child(state, replace(child, phase=ChildPhase.DONE))
+        state, effects = _on_stop(
+            state, StopRequested(REFUSED_EXIT_CODE, f"the {child.name} refused to run"), now
+        )
         return state, [note, *effects]
-    return _restart(state, child, code, now)
+    return _plan_restart(state, child, code, now)
 
 
-def _restart(state: State, child: Child, code: int, now: float) -> tuple[State, list[Effect]]:
-    backoff = child.backoff.failed(now)
-    child = replace(child, phase=Phase.WAITING, backoff=backoff)
+def _plan_restart(
+    state: SupervisorState, child: SupervisedChild, code: int, now: float
+) -> tuple[SupervisorState, list[SupervisorEffect]]:
+    backoff = child.backoff.with_failure(now)
+    child = replace(child, phase=ChildPhase.WAITING, backoff=backoff)
     fields: dict[str, object] = {"code": code, "restart_in_s": backoff.pause, "failures": backoff.failures}
-    return _with(state, child), [Note("warning", "ended unexpectedly, will be restarted", child.name, fields)]
+    return _replace_child(state, child), [
+        LogNote("warning", "ended unexpectedly, will be restarted", child.name, fields)
+    ]

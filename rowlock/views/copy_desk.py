@@ -11,20 +11,20 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
-from deploy.embedded.patience import patient
+from deploy.embedded.patience import scale_timeout
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config
-from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_producer
-from schemas.table.names import table_text
-from schemas.table.patterns import PatternError, selects, split_parts
+from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
+from schemas.table.names import format_table_text
+from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
-from schemas.wire.debezium_snapshot import signal
+from schemas.wire.debezium_snapshot import encode_snapshot_signal
 from schemas.wire.records import Watermark
 
-SEND_S = 10.0
-BY_HAND = "operator"
+REQUEST_SEND_TIMEOUT_S = 10.0
+REQUESTED_BY_OPERATOR = "operator"
 """`CopyRequest.by` of what people ask for."""
 
 
@@ -34,37 +34,37 @@ class KafkaCopyDesk:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def take(self, config: Config, changed: Collection[str]) -> None:
+    def use_config(self, config: Config, changed: Collection[str]) -> None:
         """Go by this configuration."""
         del changed
         self._config = config
 
-    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
         """Send the request of `by`. Raises CopyRefusedError: no such table or source, a capture that has never run, Kafka."""
         del by  # the leader's events say who; capture only tells people from programs
-        db, table = table_name(asked.table)
-        source = self._source(asked, db, table)
+        db, table = parse_table_name(asked.table)
+        source = self._find_source(asked, db, table)
         request = CopyRequest(
-            id=uuid.uuid4().hex, db=db, table=table, by=BY_HAND, requested_ms=time.time_ns() // 1_000_000,
+            id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=time.time_ns() // 1_000_000,
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
             rate_only=asked.rate_only,
         )  # fmt: skip
-        self._send(copy_topic(self._config.kafka.prefix, source), request)
-        return CopyTaken(request.id, source, table_text(db, table))
+        self._send_request(copy_topic(self._config.kafka.prefix, source), request)
+        return CopyTaken(request.id, source, format_table_text(db, table))
 
-    def rows(self) -> Sequence[CopyRow]:
+    def list_copies(self) -> Sequence[CopyRow]:
         """Raises CopyRefusedError when Kafka does not answer."""
-        with self._view() as view:
-            marks = {name: self._watermark(view, name) for name in self._config.sources}
+        with self._open_view() as view:
+            marks = {name: self._read_watermark(view, name) for name in self._config.sources}
         return copy_rows(marks)
 
-    def _source(self, asked: CopyAsked, db: str, table: str) -> str:
+    def _find_source(self, asked: CopyAsked, db: str, table: str) -> str:
         """Return the source that has the table by the configuration's patterns."""
         sources = self._config.sources
         if asked.source is not None and asked.source not in sources:
             raise CopyRefusedError(f"there is no source {asked.source!r}: name one of {', '.join(sources)}")
         named = [asked.source] if asked.source is not None else list(sources)
-        having = [name for name in named if selects(sources[name].tables, db, table)]
+        having = [name for name in named if is_selected_by_patterns(sources[name].tables, db, table)]
         if not having:
             whose = f"source {asked.source}" if asked.source else "any source"
             raise CopyRefusedError(
@@ -75,18 +75,18 @@ class KafkaCopyDesk:
                 f"{db}.{table} may be a table of {', '.join(having)}: say which with --source"
             )
         if sources[having[0]].events == "debezium":
-            raise CopyRefusedError(debezium_signal(self._config.kafka.prefix, having[0], db, table))
+            raise CopyRefusedError(explain_debezium_signal(self._config.kafka.prefix, having[0], db, table))
         return having[0]
 
-    def _send(self, topic: str, request: CopyRequest) -> None:
+    def _send_request(self, topic: str, request: CopyRequest) -> None:
         kafka = self._config.kafka
-        with self._view() as view:
-            known = topic in view.all_topics()
+        with self._open_view() as view:
+            known = topic in view.list_topics()
         if not known:
             raise CopyRefusedError(
                 f"there is no topic {topic}: capture of the source makes it when it starts: start `rowlock run` (or the agents) first"
             )
-        settings = client_settings(
+        settings = build_client_settings(
             kafka.bootstrap, kafka.options, {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
         )
         failed: list[str] = []
@@ -95,10 +95,10 @@ class KafkaCopyDesk:
             if error is not None:
                 failed.append(error.str())
 
-        producer = open_producer(settings, log=ClientLog.QUIET, on_error=ignored)
+        producer = open_producer(settings, log=ClientLog.QUIET, on_error=ignore_client_error)
         try:
             producer.produce(topic, encode_copy_request(request), request.id.encode(), on_delivery=delivered)
-            left = producer.flush(patient(SEND_S))
+            left = producer.flush(scale_timeout(REQUEST_SEND_TIMEOUT_S))
         except KafkaException as error:
             raise CopyRefusedError(
                 f"Kafka did not take the request: {error.args[0].str()}: ask again"
@@ -110,7 +110,7 @@ class KafkaCopyDesk:
             )
 
     @contextlib.contextmanager
-    def _view(self) -> Iterator[KafkaView]:
+    def _open_view(self) -> Iterator[KafkaView]:
         view = KafkaView(self._config.kafka)
         try:
             yield view
@@ -119,13 +119,13 @@ class KafkaCopyDesk:
         finally:
             view.close()
 
-    def _watermark(self, view: KafkaView, source: str) -> Watermark | None:
+    def _read_watermark(self, view: KafkaView, source: str) -> Watermark | None:
         if self._config.sources[source].events == "debezium":
             return None
-        return (view.watermark(source) or (0, None))[1]
+        return (view.read_watermark(source) or (0, None))[1]
 
 
-def table_name(text: str) -> tuple[str, str]:
+def parse_table_name(text: str) -> tuple[str, str]:
     """Return (database, table) of "database.table". Raises CopyRefusedError."""
     try:
         db, table = ("".join(piece for piece, _ in part) for part in split_parts(text))
@@ -139,30 +139,30 @@ def table_name(text: str) -> tuple[str, str]:
 def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
     """Return the copies that the sources' last watermarks tell of, by source and table."""
     return [
-        _row(source, state, mark.ts_ms)
+        _build_row(source, state, mark.ts_ms)
         for source, mark in sorted(marks.items())
         if mark is not None
         for _, state in sorted(mark.copies.items())
     ]
 
 
-def _row(source: str, state: CopyState, now_ms: int) -> CopyRow:
+def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
-        source, table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
-        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, eta(state, now_ms), state.max_rows_per_second,
+        source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
+        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, estimate_remaining_s(state, now_ms), state.max_rows_per_second,
     )  # fmt: skip
 
 
-def eta(state: CopyState, now_ms: int) -> float | None:
+def estimate_remaining_s(state: CopyState, now_ms: int) -> float | None:
     """Return in how many seconds a copy that runs has read all its rows, at its rate so far; None: not known."""
     if state.phase != "running" or state.began_ms is None or not state.rows or state.estimate is None:
         return None
     return max(0, state.estimate - state.rows) * max(1, now_ms - state.began_ms) / 1000 / state.rows
 
 
-def debezium_signal(prefix: str, source: str, db: str, table: str) -> str:
+def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> str:
     """Return what to do where Debezium captures the table: its own signal (R31). `prefix`: of Kafka's topics."""
-    asked = signal(db, table)
+    asked = encode_snapshot_signal(db, table)
     data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
     return (
         f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped goes on with the rows which it reads, and deletes what "

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rowlock.views.kafka import KafkaView
-from rowlock.views.retention import Backlog, Kept
-from rowlock.views.source import has_view, source_log, source_view
+from rowlock.views.retention import Backlog, RetentionLimits
+from rowlock.views.source import has_view, read_source_log, source_view
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding
 
-ASK_S = 600.0
+RETENTION_CHECK_AGE_S = 600.0
 """`status` asks how long things are kept once something is this old: before, no sensible setting deletes it."""
 
 
-class Unapplied(NamedTuple):
+class UnappliedPart(NamedTuple):
     """The part of a topic that a pipeline has not applied, from the offset `first` on; None: it has all."""
 
     topic: str
@@ -24,35 +24,35 @@ class Unapplied(NamedTuple):
     first: int | None
 
 
-def of_source(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
+def measure_source_backlog(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
     """Return what capture has not read, `at` being its "file:pos". Asks the server. Raises CommandError."""
     if has_view(source):
         with source_view(source, name) as view:
             rows = view.log_rows()
-        kept = Kept(None, "capture alone deletes from it")
+        kept = RetentionLimits(None, "capture alone deletes from it")
         return Backlog(f"source {name}", "its log", kept, lag_s, "capture has not read", None, rows)
-    log = source_log(source, name)
-    size = log.size_from((at or "").rpartition(":")[0])
+    log = read_source_log(source, name)
+    size = log.count_bytes_from((at or "").rpartition(":")[0])
     return Backlog(f"source {name}", "its log", log.kept, lag_s, "capture has not read", size)
 
 
-def of_topics(
-    kafka: KafkaView, settings: TopicSettings, wanted: Iterable[Unapplied], now_ms: int
+def measure_topic_backlogs(
+    kafka: KafkaView, settings: TopicSettings, wanted: Iterable[UnappliedPart], now_ms: int
 ) -> Iterator[Backlog | Finding]:
     """Yield each with how long it is kept; a warning where that cannot be told. Raises KafkaUnreachableError."""
     wanted = list(wanted)
-    kept = settings.kept(dict.fromkeys(each.topic for each in wanted))
+    kept = settings.read_retention(dict.fromkeys(each.topic for each in wanted))
     for each in wanted:
         if each.topic not in kept:
-            yield unasked(
+            yield build_unknown_headroom_finding(
                 f"topic {each.topic}",
                 "Kafka does not show its settings",
                 "allow the user to describe the settings of topics (DescribeConfigs)",
             )
             continue
-        produced = now_ms if each.first is None else kafka.produced_ms(each.topic, each.first)
+        produced = now_ms if each.first is None else kafka.read_produced_ms(each.topic, each.first)
         if produced is None:
-            yield unasked(
+            yield build_unknown_headroom_finding(
                 f"topic {each.topic}", f"its event at offset {each.first} cannot be read", "ask again"
             )
             continue
@@ -61,7 +61,7 @@ def of_topics(
         yield Backlog(f"topic {each.topic}", "it", kept[each.topic], age_s, who, None)
 
 
-def unasked(place: str, seen: str, remedy: str) -> Finding:
+def build_unknown_headroom_finding(place: str, seen: str, remedy: str) -> Finding:
     return Finding(
         "warning", place, f"how long is kept what is still needed there is not known: {seen}", remedy
     )

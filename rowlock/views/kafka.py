@@ -14,33 +14,33 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from deploy.embedded.patience import patient
+from deploy.embedded.patience import scale_timeout
 from rowlock.errors import CommandError, KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.io.kafka_clients import (
     ClientLog,
     Settings,
-    client_settings,
-    ignored,
+    build_client_settings,
+    ignore_client_error,
     open_consumer,
     reads_by_offset,
 )
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_event, decode_watermark
-from schemas.wire.debezium import commit_ms
-from schemas.wire.event import Event
-from schemas.wire.records import Watermark, watermark_topic
-from schemas.wire.topic_tables import topic_tables
+from schemas.wire.debezium import read_debezium_commit_ms
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import Watermark, format_watermark_topic
+from schemas.wire.topic_tables import make_topic_tables
 
-TIMEOUT_S = 6.0
+KAFKA_VIEW_TIMEOUT_S = 6.0
 """On a machine with time to spare."""
-AGAIN_S = 0.1
+METADATA_RETRY_S = 0.1
 """Between two questions about a topic that is being made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """Offsets of a topic: it holds [low, high)."""
 
     low: int
@@ -54,99 +54,103 @@ class KafkaView:
         self._prefix = config.prefix
         self._bootstrap = config.bootstrap
         # librdkafka reports an unreachable broker on stderr for ever; the exception says it once.
-        self._tables = topic_tables(config)
-        self._client: Any = open_consumer(_settings(config), log=ClientLog.SILENT, on_error=ignored)
+        self._tables = make_topic_tables(config)
+        self._client: Any = open_consumer(
+            _build_consumer_settings(config), log=ClientLog.SILENT, on_error=ignore_client_error
+        )
 
     def close(self) -> None:
         self._client.close()
 
-    def tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
+    def read_topic_tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
         """Return topic → table of the topics that capture writes for `sources`. Raises CommandError for a record that cannot be read."""
         try:
-            with self._reported():
-                return self._tables.of(sources, topics)
+            with self._translate_errors():
+                return self._tables.find_tables(sources, topics)
         except EnvelopeError as error:
             raise CommandError(f"the tables of topics cannot be read: {error}") from error
 
-    def all_topics(self) -> list[str]:
-        with self._reported():
-            return list(self._client.list_topics(timeout=patient(TIMEOUT_S)).topics)
+    def list_topics(self) -> list[str]:
+        with self._translate_errors():
+            return list(self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).topics)
 
-    def span(self, topic: str) -> Span:
+    def read_span(self, topic: str) -> OffsetSpan:
         """Return what a topic holds. While a topic is being made its partition is not known yet: it is asked for again."""
-        until = time.monotonic() + patient(TIMEOUT_S)
-        with self._reported():
+        until = time.monotonic() + scale_timeout(KAFKA_VIEW_TIMEOUT_S)
+        with self._translate_errors():
             while True:
                 try:
                     at = TopicPartition(topic, 0)
-                    return Span(*self._client.get_watermark_offsets(at, timeout=patient(TIMEOUT_S)))
+                    return OffsetSpan(
+                        *self._client.get_watermark_offsets(at, timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
+                    )
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() >= until:
                         raise
-                time.sleep(AGAIN_S)
+                time.sleep(METADATA_RETRY_S)
 
-    def spans(self, topics: Iterable[str]) -> dict[str, Span]:
-        return {topic: self.span(topic) for topic in topics}
+    def read_spans(self, topics: Iterable[str]) -> dict[str, OffsetSpan]:
+        return {topic: self.read_span(topic) for topic in topics}
 
-    def watermark_end(self, source: str) -> int:
+    def read_watermark_end(self, source: str) -> int:
         """Return where the next watermark of `source` will stand (0 when there was none yet)."""
-        topic = watermark_topic(self._prefix, source)
-        return self.span(topic).high if topic in self.all_topics() else 0
+        topic = format_watermark_topic(self._prefix, source)
+        return self.read_span(topic).high if topic in self.list_topics() else 0
 
-    def watermark(self, source: str) -> tuple[int, Watermark] | None:
+    def read_watermark(self, source: str) -> tuple[int, Watermark] | None:
         """Return the last watermark of `source` with its offset; None when there is none, or it cannot be read (then
         `watermark_end` is above 0)."""
-        topic = watermark_topic(self._prefix, source)
-        end = self.watermark_end(source)
-        if end == 0 or (value := self._value(topic, end - 1)) is None:
+        topic = format_watermark_topic(self._prefix, source)
+        end = self.read_watermark_end(source)
+        if end == 0 or (value := self._read_value(topic, end - 1)) is None:
             return None
         with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be read
             return end - 1, decode_watermark(value)
         return None
 
-    def event(self, topic: str, offset: int) -> Event | None:
+    def read_event(self, topic: str, offset: int) -> EventEnvelope | None:
         """Return the event at `offset`; None when it cannot be had, or is none: its unit says so, the others are shown."""
-        value = self._value(topic, offset)
+        value = self._read_value(topic, offset)
         with contextlib.suppress(EnvelopeError):
             return None if value is None else decode_event(value)
         return None
 
-    def produced_ms(self, topic: str, offset: int) -> int | None:
+    def read_produced_ms(self, topic: str, offset: int) -> int | None:
         """Return the time of the record at `offset`, by which Kafka deletes; None when it cannot be had."""
-        message = self._message(topic, offset)
+        message = self._read_message(topic, offset)
         kind, time_ms = (TIMESTAMP_NOT_AVAILABLE, 0) if message is None else message.timestamp()
         return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
 
-    def debezium_commit_ms(self, topic: str, offset: int) -> int | None:
+    def read_debezium_commit_ms(self, topic: str, offset: int) -> int | None:
         """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
-        value = self._value(topic, offset)
-        return None if value is None else commit_ms(value)
+        value = self._read_value(topic, offset)
+        return None if value is None else read_debezium_commit_ms(value)
 
-    def partitions(self) -> dict[str, int]:
+    def count_partitions(self) -> dict[str, int]:
         """Return topic → number of partitions."""
-        with self._reported():
-            found = self._client.list_topics(timeout=patient(TIMEOUT_S)).topics
+        with self._translate_errors():
+            found = self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).topics
         return {name: len(topic.partitions) for name, topic in found.items()}
 
-    def _value(self, topic: str, offset: int) -> bytes | None:
-        message = self._message(topic, offset)
+    def _read_value(self, topic: str, offset: int) -> bytes | None:
+        message = self._read_message(topic, offset)
         value: bytes | None = None if message is None else message.value()
         return value
 
-    def _message(self, topic: str, offset: int) -> Any:
+    def _read_message(self, topic: str, offset: int) -> Any:
         """Return the record at `offset`; None when it cannot be had."""
-        with self._reported():
+        with self._translate_errors():
             self._client.assign([TopicPartition(topic, 0, offset)])
-            message = self._client.poll(patient(TIMEOUT_S))
+            message = self._client.poll(scale_timeout(KAFKA_VIEW_TIMEOUT_S))
             self._client.unassign()
         return None if message is None or message.error() else message
 
-    def _reported(self) -> AbstractContextManager[None]:
-        return answering(self._bootstrap)
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_kafka_errors(self._bootstrap)
 
 
 @contextlib.contextmanager
-def answering(bootstrap: str) -> Iterator[None]:
+def translate_kafka_errors(bootstrap: str) -> Iterator[None]:
     """Raise KafkaUnreachableError for what Kafka's client raises inside."""
     try:
         yield
@@ -157,11 +161,11 @@ def answering(bootstrap: str) -> Iterator[None]:
         ) from error
 
 
-def _settings(kafka: KafkaConfig) -> Settings:
+def _build_consumer_settings(kafka: KafkaConfig) -> Settings:
     own = {
         **reads_by_offset("rowlock-view"),
         "fetch.wait.max.ms": 20,
         "allow.auto.create.topics": False,
-        "socket.connection.setup.timeout.ms": round(1000 * patient(5)),
+        "socket.connection.setup.timeout.ms": round(1000 * scale_timeout(5)),
     }
-    return client_settings(kafka.bootstrap, kafka.options, own)
+    return build_client_settings(kafka.bootstrap, kafka.options, own)

@@ -18,7 +18,7 @@ SHORT_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetentionLimits:
     """The limits of age and of size beyond which something is deleted, with the settings that say so. None: nothing does.
 
     `seconds`, `by`: how old a part may become; `bytes`, `bytes_by`: how large the whole may become.
@@ -40,7 +40,7 @@ class Backlog:
 
     place: str
     what: str
-    kept: Kept
+    kept: RetentionLimits
     age_s: float
     reader: str
     size: int | None = 0
@@ -56,14 +56,14 @@ class Backlog:
         """Bytes that may still be written until the oldest of it is deleted for want of room; None: it never is."""
         return None if self.kept.bytes is None or self.size is None else max(0, self.kept.bytes - self.size)
 
-    def alarms(self) -> list[Finding]:
+    def list_alarms(self) -> list[Finding]:
         """Return what is to be said before something is deleted that is needed."""
         found = []
         if self.kept.seconds is not None and self.age_s > ALARM_SHARE * self.kept.seconds:
             found.append(
-                self._alarm(
-                    f"is kept for {for_people(self.kept.seconds)} ({self.kept.by}), and the oldest that {self.reader} is {for_people(self.age_s)} old: "
-                    f"it may be deleted in {for_people(self.headroom_s or 0.0)}",
+                self._build_alarm(
+                    f"is kept for {format_period(self.kept.seconds)} ({self.kept.by}), and the oldest that {self.reader} is {format_period(self.age_s)} old: "
+                    f"it may be deleted in {format_period(self.headroom_s or 0.0)}",
                     self.kept.by,
                 )
             )
@@ -73,28 +73,28 @@ class Backlog:
             and self.size > ALARM_SHARE * self.kept.bytes
         ):
             found.append(
-                self._alarm(
-                    f"is kept up to {in_bytes(self.kept.bytes)} ({self.kept.bytes_by}), and from the oldest that {self.reader} on it has "
-                    f"{in_bytes(self.size)}: that may be deleted once {in_bytes(self.headroom_bytes or 0)} more are written",
+                self._build_alarm(
+                    f"is kept up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by}), and from the oldest that {self.reader} on it has "
+                    f"{format_bytes(self.size)}: that may be deleted once {format_bytes(self.headroom_bytes or 0)} more are written",
                     self.kept.bytes_by,
                 )
             )
         return found
 
-    def short(self) -> list[Finding]:
+    def list_short_warnings(self) -> list[Finding]:
         """Return warnings where an ordinary outage may outlast what is kept."""
         found, kept = [], self.kept
         if kept.seconds is not None and kept.seconds < SHORT_S:
             found.append(
-                self._short(
-                    f"is kept for {for_people(kept.seconds)} only ({kept.by}): an outage that lasts longer means to start over",
+                self._build_short_warning(
+                    f"is kept for {format_period(kept.seconds)} only ({kept.by}): an outage that lasts longer means to start over",
                     kept.by,
                 )
             )
         if kept.bytes is not None and self.size is None:
             found.append(
-                self._short(
-                    f"is cut to {in_bytes(kept.bytes)} ({kept.bytes_by}), however much of it {self.reader}",
+                self._build_short_warning(
+                    f"is cut to {format_bytes(kept.bytes)} ({kept.bytes_by}), however much of it {self.reader}",
                     kept.bytes_by,
                 )
             )
@@ -118,27 +118,29 @@ class Backlog:
         told = [
             "kept for ever"
             if age is None
-            else f"kept for {for_people(self.kept.seconds or 0.0)} ({self.kept.by})"
+            else f"kept for {format_period(self.kept.seconds or 0.0)} ({self.kept.by})"
         ]
         if self.kept.bytes is not None:
-            told.append(f"up to {in_bytes(self.kept.bytes)} ({self.kept.bytes_by})")
+            told.append(f"up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by})")
         needed = (
-            f"the oldest that {self.reader} is {for_people(self.age_s)} old" if self.age_s else "no backlog"
+            f"the oldest that {self.reader} is {format_period(self.age_s)} old"
+            if self.age_s
+            else "no backlog"
         )
         if self.rows is not None:
             needed += f", {self.rows} rows wait in it"
-        left = [] if age is None else [for_people(age)]
-        left += [] if self.headroom_bytes is None else [in_bytes(self.headroom_bytes)]
+        left = [] if age is None else [format_period(age)]
+        left += [] if self.headroom_bytes is None else [format_bytes(self.headroom_bytes)]
         return f"{self.place}: {self.what} is {', '.join(told)}; {needed}" + (
             f"; headroom {' and '.join(left)}" if left else ""
         )
 
-    def _short(self, seen: str, setting: str) -> Finding:
+    def _build_short_warning(self, seen: str, setting: str) -> Finding:
         return Finding(
             "warning", self.place, f"{self.what} {seen}", f"set {setting} so that several days are kept"
         )
 
-    def _alarm(self, seen: str, setting: str) -> Finding:
+    def _build_alarm(self, seen: str, setting: str) -> Finding:
         remedy = (
             f"see `rowlock status` for what holds it back, and set {setting} higher until it has caught up"
         )
@@ -149,7 +151,7 @@ _SPANS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def for_people(seconds: float) -> str:
+def format_period(seconds: float) -> str:
     """Return a time for people, in the largest unit of which there are two at least."""
     for unit, name in _SPANS:
         if seconds >= 2 * unit:
@@ -157,7 +159,7 @@ def for_people(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def in_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return an amount of bytes for people."""
     for unit, name in _SIZES:
         if count >= unit:

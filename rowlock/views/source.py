@@ -8,17 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowlock.errors import CommandError
-from rowlock.views.retention import Kept
+from rowlock.views.retention import RetentionLimits
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
-from schemas.io.mysql_catalog import list_tables, names_of, read_tables
+from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
-from schemas.io.server_errors.mysql import error_text, remedy_of
+from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
 from schemas.table.model import Table
-from schemas.table.names import table_text
-from schemas.table.online_ddl import of_tools
-from schemas.wire.position import binlog_file_number
+from schemas.table.names import format_table_text
+from schemas.table.online_ddl import find_tool_tables
+from schemas.wire.position import parse_binlog_file_number
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -40,7 +40,9 @@ def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[An
     except SchemaError as error:
         raise CommandError(f"source {name}: {error}") from error
     except (pymysql.MySQLError, OSError) as error:
-        raise CommandError(f"source {name}: {error_text(error)}: {remedy_of(error)}") from error
+        raise CommandError(
+            f"source {name}: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -62,7 +64,7 @@ def has_view(source: SourceConfig) -> bool:
     return bool(SOURCE_KINDS[source.type].view)
 
 
-def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
+def read_log_end(source: SourceConfig, name: str) -> tuple[int, int]:
     """Return (number of the current log file, its end). Raises CommandError."""
     import pymysql
 
@@ -76,7 +78,7 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
                 continue
             row = cursor.fetchone()
             if row:
-                return binlog_file_number(str(row[0])), int(row[1])
+                return parse_binlog_file_number(str(row[0])), int(row[1])
     seen = "; ".join(refusals) or "the server has no binary log"
     raise CommandError(
         f"source {name}: its log position cannot be read: {seen}; switch log_bin on, and GRANT REPLICATION CLIENT "
@@ -84,13 +86,13 @@ def log_end(source: SourceConfig, name: str) -> tuple[int, int]:
     )
 
 
-class KeptLog(NamedTuple):
+class RetainedLog(NamedTuple):
     """The time that the server keeps its log, and (name, bytes) of its files, oldest first."""
 
-    kept: Kept
+    kept: RetentionLimits
     files: tuple[tuple[str, int], ...]
 
-    def size_from(self, file: str) -> int:
+    def count_bytes_from(self, file: str) -> int:
         """Return the bytes of `file` and all behind it; 0 where it is not there."""
         names = [name for name, _ in self.files]
         return sum(size for _, size in self.files[names.index(file) :]) if file in names else 0
@@ -103,7 +105,7 @@ _EXPIRY = (
 )  # fmt: skip
 
 
-def source_log(source: SourceConfig, name: str) -> KeptLog:
+def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
     """Read how long the source keeps its log, and which files there are. Raises CommandError."""
     import pymysql
 
@@ -119,10 +121,10 @@ def source_log(source: SourceConfig, name: str) -> KeptLog:
                 f"source {name}: how long it keeps its log cannot be read: {error.args[-1]}; GRANT REPLICATION CLIENT "
                 f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
             ) from error
-    return KeptLog(log_kept(variables), files)
+    return RetainedLog(log_kept(variables), files)
 
 
-def log_kept(variables: Mapping[str, str]) -> Kept:
+def log_kept(variables: Mapping[str, str]) -> RetentionLimits:
     """Judge a server's settings, those of _EXPIRY that it has. 0 is for ever; seconds are above days, where both are set. Pure."""
     seconds = float(variables.get("binlog_expire_logs_seconds", 0))
     days = float(variables.get("expire_logs_days", 0))
@@ -130,10 +132,10 @@ def log_kept(variables: Mapping[str, str]) -> Kept:
     purges = variables.get("binlog_expire_logs_auto_purge", "ON") == "ON"
     limits = ((int(variables.get(setting, 0)), setting) for setting in _EXPIRY[3:])
     limit, limit_by = next((each for each in limits if each[0]), (None, ""))
-    return Kept(age if age and purges else None, by, limit, limit_by)
+    return RetentionLimits(age if age and purges else None, by, limit, limit_by)
 
 
-def estimates(
+def estimate_tables(
     source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[int, int]]:
     """Return "db.table" → (rows, bytes) as the server estimates them, of those `tables` that there are. Raises CommandError."""
@@ -143,7 +145,7 @@ def estimates(
         return {}
     if has_view(source):
         with source_view(source, name) as view:
-            return {table_text(*table): sizes for table, sizes in view.estimates(tables).items()}
+            return {format_table_text(*table): sizes for table, sizes in view.estimate_sizes(tables).items()}
     wanted = ", ".join(["(%s, %s)"] * len(tables))
     query = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(DATA_LENGTH, 0) "
@@ -153,7 +155,8 @@ def estimates(
         try:
             cursor.execute(query, [part for table in tables for part in table])
             return {
-                table_text(db, table): (int(rows), int(size)) for db, table, rows, size in cursor.fetchall()
+                format_table_text(db, table): (int(rows), int(size))
+                for db, table, rows, size in cursor.fetchall()
             }
         except pymysql.MySQLError as error:
             raise CommandError(
@@ -161,17 +164,17 @@ def estimates(
             ) from error
 
 
-class Selected(NamedTuple):
+class SelectedTables(NamedTuple):
     """The tables that a source's patterns select. `unfit`: (db, table) → why it cannot be replicated."""
 
     tables: list[Table]
     unfit: dict[tuple[str, str], str]
 
 
-def _by_view(source: SourceConfig, name: str) -> Selected:
-    found = Selected([], {})
+def _select_by_view(source: SourceConfig, name: str) -> SelectedTables:
+    found = SelectedTables([], {})
     with source_view(source, name) as view:
-        surveyed = view.tables()
+        surveyed = view.list_tables()
     for place, each in surveyed.items():
         if each.table is not None:
             found.tables.append(each.table)
@@ -180,15 +183,15 @@ def _by_view(source: SourceConfig, name: str) -> Selected:
     return found
 
 
-def selected_tables(source: SourceConfig, name: str) -> Selected:
+def read_selected_tables(source: SourceConfig, name: str) -> SelectedTables:
     """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
-    found = Selected([], {})
+    found = SelectedTables([], {})
     if has_view(source):
-        return _by_view(source, name)
+        return _select_by_view(source, name)
     with source_connection(source, name) as conn:
         listed = list_tables(conn, source.tables)
-        patterns = names_of(conn).patterns(source.tables)
-        left_out = of_tools(listed, source.online_ddl.names, patterns, set(listed))
+        patterns = read_name_rules(conn).fold_patterns(source.tables)
+        left_out = find_tool_tables(listed, source.online_ddl.names, patterns, set(listed))
         for place, entry in read_tables(conn, [name for name in listed if name not in left_out]).items():
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from consumer.errors import ConsumerError
 from consumer.targets.dialect import open_target
 from rowlock.views.source import has_view
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, SourceConfig, TargetConfig
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.mysql_connection import connect_source
 
 
-def unsupported_source(source: SourceConfig) -> str | None:
+def explain_unsupported_source(source: SourceConfig) -> str | None:
     """Connect to a source and return why its version is refused ("…: remedy"); None: it is supported, or does not answer."""
     if has_view(source):
         return None
@@ -27,9 +27,9 @@ def unsupported_source(source: SourceConfig) -> str | None:
     return None
 
 
-def unsupported_target(target: TargetConfig) -> str | None:
+def explain_unsupported_target(target: TargetConfig) -> str | None:
     """Connect to a target and return why its version is refused ("…: remedy"); None: it is supported, or does not answer."""
-    if target_kind(target.type).batches:
+    if find_target_kind(target.type).batches:
         return None
     try:
         with contextlib.closing(open_target(target, name="rowlock")):
@@ -38,12 +38,12 @@ def unsupported_target(target: TargetConfig) -> str | None:
         return str(error) if isinstance(error.__cause__, UnsupportedServerError) else None
 
 
-def unsupported_on_the_way(config: Config, sources: list[str]) -> Iterator[str]:
+def yield_unsupported_servers(config: Config, sources: list[str]) -> Iterator[str]:
     """Yield "source NAME: …" and "target NAME: …" for each server on the way of `sources` whose version is refused."""
     for name in sources:
-        if (refused := unsupported_source(config.sources[name])) is not None:
+        if (refused := explain_unsupported_source(config.sources[name])) is not None:
             yield f"source {name}: {refused}"
     flows = (each for each in config.pipelines.values() if not set(sources).isdisjoint(each.sources))
     for name in dict.fromkeys(each.target for each in flows):
-        if (refused := unsupported_target(config.targets[name])) is not None:
+        if (refused := explain_unsupported_target(config.targets[name])) is not None:
             yield f"target {name}: {refused}"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
 from consumer.tables.source_tables import as_target
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
-from consumer.targets.shared.lookups import found_under
+from consumer.targets.shared.lookups import find_under_keys
 from rowlock.errors import CommandError
 from rowlock.views.source import has_view, source_view
 from schemas.config.model import SourceConfig, TargetConfig
@@ -26,13 +26,13 @@ T = TypeVar("T")
 class TargetView(Session, Protocol):
     """A session with the reads that status and quarantine need beyond those of apply."""
 
-    def topics(self, pipeline: str) -> list[str]:
+    def list_unit_topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here."""
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         """Return the quarantine entries of a unit by (offset, part)."""
 
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none."""
 
 
@@ -60,7 +60,7 @@ class RowsView(Protocol):
         """Read the rows with exactly these keys."""
 
 
-class _OwnRows:
+class _SourceRows:
     """Rows that a source reads by its own view."""
 
     def __init__(self, view: SourceView) -> None:
@@ -78,7 +78,7 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
     """Open a source for its rows: by its own view, or with the same code that reads targets. Raises CommandError, also in the block."""
     if has_view(source):
         with source_view(source, name) as view:
-            yield _OwnRows(view)
+            yield _SourceRows(view)
         return
     try:
         session = cast(TargetView, open_session(as_target(source, database), name=f"rowlock {purpose}"))
@@ -88,17 +88,17 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
         raise CommandError(f"source {name}: {error}") from error
 
 
-def known_topics(session: TargetView, pipeline: str) -> set[str]:
+def read_known_topics(session: TargetView, pipeline: str) -> set[str]:
     """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
-    return _before_first_apply(set, lambda: set(session.topics(pipeline)))
+    return _read_or_default(set, lambda: set(session.list_unit_topics(pipeline)))
 
 
-def known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]:
+def read_known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]:
     """Return topic → what is stored of its unit of `pipeline` in the target; nothing before the first apply made the tables."""
-    return _before_first_apply(dict, lambda: dict(session.units(pipeline)))
+    return _read_or_default(dict, lambda: dict(session.read_unit_states(pipeline)))
 
 
-def _before_first_apply(nothing: Callable[[], T], read: Callable[[], T]) -> T:
+def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
     """Read the table of units; `nothing` where it is missing. Any other error stays: it says nothing about units."""
     try:
         return read()
@@ -110,13 +110,13 @@ def _before_first_apply(nothing: Callable[[], T], read: Callable[[], T]) -> T:
         raise
 
 
-def progress(
+def read_unit_progress(
     session: TargetView, known: set[str], unit: ApplyUnit
 ) -> tuple[list[LaneProgress], UnitState | None]:
     """Read a unit's progress. `known`: topics that have a unit here (`topics`); others were never applied."""
-    return session.read(unit) if unit.topic in known else ([], None)
+    return session.read_topic(unit) if unit.topic in known else ([], None)
 
 
-def rows_with(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+def fetch_rows_by_key(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
     """Return the rows that have these keys. Of a key whose values the server refuses (a zero date in PostgreSQL) it has no row."""
-    return found_under(lambda some: view.fetch_keys(table, some), keys)
+    return find_under_keys(lambda some: view.fetch_keys(table, some), keys)

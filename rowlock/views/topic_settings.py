@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from deploy.embedded.patience import patient
-from rowlock.views.kafka import TIMEOUT_S, answering
-from rowlock.views.retention import Kept
+from deploy.embedded.patience import scale_timeout
+from rowlock.views.kafka import KAFKA_VIEW_TIMEOUT_S, translate_kafka_errors
+from rowlock.views.retention import RetentionLimits
 from schemas.config.model import KafkaConfig
-from schemas.io.kafka_clients import ClientLog, client_settings, open_admin
+from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin
 
 _NOT_FOR_US = frozenset(
     {
@@ -28,22 +28,26 @@ class TopicSettings:
         self._kafka = kafka
         self._admin: AdminClient | None = None
 
-    def kept(self, topics: Iterable[str]) -> dict[str, Kept]:
+    def read_retention(self, topics: Iterable[str]) -> dict[str, RetentionLimits]:
         """Return how long Kafka keeps the events of each topic; those are left out whose settings the user may not read."""
-        return {topic: topic_kept(found) for topic, found in self._read(topics).items()}
+        return {topic: parse_topic_retention(found) for topic, found in self._read_settings(topics).items()}
 
-    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+    def read_cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
-        return {topic: found["cleanup.policy"] for topic, found in self._read(topics).items()}
+        return {topic: found["cleanup.policy"] for topic, found in self._read_settings(topics).items()}
 
-    def _read(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+    def _read_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         if self._admin is None:
-            settings = client_settings(self._kafka.bootstrap, self._kafka.options, {})
+            settings = build_client_settings(self._kafka.bootstrap, self._kafka.options, {})
             self._admin = open_admin(settings, log=ClientLog.SILENT)
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found: dict[str, dict[str, str]] = {}
-        with answering(self._kafka.bootstrap):
-            answers = self._admin.describe_configs(asked, request_timeout=patient(TIMEOUT_S)) if asked else {}
+        with translate_kafka_errors(self._kafka.bootstrap):
+            answers = (
+                self._admin.describe_configs(asked, request_timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S))
+                if asked
+                else {}
+            )
             for topic, answer in answers.items():
                 try:
                     read = answer.result()
@@ -55,9 +59,9 @@ class TopicSettings:
         return found
 
 
-def topic_kept(settings: Mapping[str, str]) -> Kept:
+def parse_topic_retention(settings: Mapping[str, str]) -> RetentionLimits:
     """Judge a topic's settings; -1 is for ever, and any size. Pure."""
     age, size = int(settings.get("retention.ms", -1)), int(settings.get("retention.bytes", -1))
-    return Kept(
+    return RetentionLimits(
         None if age < 0 else age / 1000, "retention.ms", None if size < 0 else size, "retention.bytes"
     )

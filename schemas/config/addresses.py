@@ -45,7 +45,7 @@ def is_any(host: str) -> bool:
         return False
 
 
-def other_system(asked: str, theirs: str) -> str | None:
+def explain_other_system(asked: str, theirs: str) -> str | None:
     """Return why one of `kafka.prefix` `theirs` is refused by a coordinator of `asked`; None: it is not. "": unknown."""
     if not asked or not theirs or asked == theirs:
         return None

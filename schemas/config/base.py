@@ -10,7 +10,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class Model(BaseModel):
+class ConfigModel(BaseModel):
     """A mapping of the file: unknown keys are refused, values do not change after loading."""
 
     model_config = ConfigDict(

@@ -13,9 +13,14 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from schemas.config.coordination_checks import check_coordination
-from schemas.config.kinds.targets import target_kind
-from schemas.config.kinds.topic_checks import check_brokers, check_options, check_topic_target, check_topics
-from schemas.config.yaml_lines import Document
+from schemas.config.kinds.targets import find_target_kind
+from schemas.config.kinds.topic_checks import (
+    check_brokers,
+    check_fixed_client_options,
+    check_topic_target,
+    check_topics,
+)
+from schemas.config.yaml_lines import YamlDocument
 from schemas.table.patterns import PatternError, check_pattern, split_parts
 
 if TYPE_CHECKING:
@@ -62,7 +67,7 @@ FIXED_OPTIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigParts:
+class ValidParts:
     """The parts of a file that are valid on their own; `names` are those of each section, valid or not."""
 
     kafka: KafkaConfig | None
@@ -73,7 +78,7 @@ class ConfigParts:
     pipelines: Mapping[str, PipelineConfig]
 
 
-def cross_check(parts: ConfigParts, document: Document) -> None:
+def check_across_parts(parts: ValidParts, document: YamlDocument) -> None:
     """Add a problem to `document` for every broken rule."""
     _check_names(parts, document)
     if parts.kafka:
@@ -88,38 +93,38 @@ def cross_check(parts: ConfigParts, document: Document) -> None:
         _check_pipeline(name, pipeline, parts, document)
 
 
-def _check_names(parts: ConfigParts, document: Document) -> None:
+def _check_names(parts: ValidParts, document: YamlDocument) -> None:
     right = "use up to 64 letters, digits, '_' and '-'"
     for section, names in parts.names.items():
         for name in names:
             if not _NAME.match(name):
-                document.problem((section, name), f"the name {name!r} cannot be used", right)
+                document.add_problem((section, name), f"the name {name!r} cannot be used", right)
             elif section == "sources" and name in _RESERVED_SOURCES:
-                document.problem(
+                document.add_problem(
                     (section, name), f"the name {name!r} is one of rowlock's own topics", "choose another"
                 )
 
 
-def _check_kafka(kafka: KafkaConfig, document: Document) -> None:
+def _check_kafka(kafka: KafkaConfig, document: YamlDocument) -> None:
     if not _PREFIX.match(kafka.prefix) or kafka.prefix.strip(".") == "":
         seen = f"{kafka.prefix!r} cannot begin a topic's name"
-        document.problem(("kafka", "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
+        document.add_problem(("kafka", "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
     check_brokers(kafka.bootstrap, ("kafka", "bootstrap"), document)
-    check_options(kafka.options, FIXED_OPTIONS, ("kafka", "options"), document)
+    check_fixed_client_options(kafka.options, FIXED_OPTIONS, ("kafka", "options"), document)
 
 
-def _check_source(name: str, source: SourceConfig, document: Document) -> None:
+def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> None:
     for i, pattern in enumerate(source.tables):
         _check_pattern(pattern.removeprefix("!"), ("sources", name, "tables", str(i)), document)
     if source.tables and all(pattern.startswith("!") for pattern in source.tables):
         place = ("sources", name, "tables")
-        document.problem(
+        document.add_problem(
             place, "every pattern takes tables out", 'begin with those to take, say ["bank.*", "!bank.tmp_*"]'
         )
     if source.type == "oracle":
         _check_oracle(name, source, document)
     elif source.database:
-        document.problem(
+        document.add_problem(
             ("sources", name, "database"),
             f"a source of type {source.type!r} has no service",
             "remove it: `tables` says what is captured",
@@ -130,96 +135,98 @@ def _check_source(name: str, source: SourceConfig, document: Document) -> None:
     for key, value in (("decimals", source.decimals), ("binaries", source.binaries), ("times", source.times)):
         if value not in (None, "precise"):
             seen = f"{value!r} is about a connector of Debezium's"
-            document.problem(("sources", name, key), seen, "remove it, or set events: debezium")
+            document.add_problem(("sources", name, key), seen, "remove it, or set events: debezium")
 
 
-def _check_oracle(name: str, source: SourceConfig, document: Document) -> None:
+def _check_oracle(name: str, source: SourceConfig, document: YamlDocument) -> None:
     """Settings that only a source with a binlog has are refused instead of ignored."""
     place = ("sources", name)
     if not source.database:
-        document.problem(
+        document.add_problem(
             (*place, "database"),
             "an Oracle needs the service to connect to",
             "write database: NAME, say FREEPDB1",
         )
     if source.events != "rowlock":
-        document.problem(
+        document.add_problem(
             (*place, "events"),
             "Debezium's events of Oracle are not read",
             "remove it: rowlock captures the source",
         )
     for key in ("large_transactions", "online_ddl"):
         if key in source.model_fields_set:
-            document.problem((*place, key), "it is about a binlog, and an Oracle has none", "remove it")
+            document.add_problem((*place, key), "it is about a binlog, and an Oracle has none", "remove it")
 
 
-def _check_debezium(name: str, source: SourceConfig, document: Document) -> None:
+def _check_debezium(name: str, source: SourceConfig, document: YamlDocument) -> None:
     """Nothing of such a source is captured here: what only capture obeys is refused instead of ignored."""
     if source.snapshot != "initial":
         seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
-        document.problem(
+        document.add_problem(
             ("sources", name, "snapshot"), seen, "remove it, and set snapshot.mode in the connector"
         )
 
 
-def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ConfigParts, document: Document) -> None:
+def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ValidParts, document: YamlDocument) -> None:
     place = ("pipelines", name)
     if pipeline.target not in parts.names["targets"]:
-        document.unknown((*place, "target"), "target", pipeline.target, parts.names["targets"])
+        document.add_unknown_name((*place, "target"), "target", pipeline.target, parts.names["targets"])
     elif pipeline.target in parts.targets:
         _check_pace(pipeline, parts.targets[pipeline.target].type, place, document)
         check_topics(pipeline, parts.targets[pipeline.target], parts.kafka, place, document)
     for i, source in enumerate(pipeline.sources):
         if source not in parts.names["sources"]:
-            document.unknown((*place, "sources", str(i)), "source", source, parts.names["sources"])
+            document.add_unknown_name((*place, "sources", str(i)), "source", source, parts.names["sources"])
         if source in pipeline.sources[:i]:
-            document.problem((*place, "sources", str(i)), f"source {source!r} is named twice", "name it once")
+            document.add_problem(
+                (*place, "sources", str(i)), f"source {source!r} is named twice", "name it once"
+            )
     for i, route in enumerate(pipeline.routes):
         _check_route(route, pipeline.routes[:i], (*place, "routes", str(i)), document)
 
 
-def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: Document) -> None:
+def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: YamlDocument) -> None:
     """Refuse an option that only the other of the two kinds of target obeys, instead of ignoring it."""
-    batches = target_kind(kind).batches
+    batches = find_target_kind(kind).batches
     if batches and pipeline.lanes != type(pipeline).model_fields["lanes"].default:
         seen = f"a target of type {kind!r} takes whole batches and has no lanes"
-        document.problem((*place, "lanes"), seen, "remove it")
+        document.add_problem((*place, "lanes"), seen, "remove it")
     if not batches and pipeline.commit_every is not None:
         seen = f"a target of type {kind!r} is committed to by each lane, as changes come"
-        document.problem((*place, "commit_every"), seen, "remove it")
+        document.add_problem((*place, "commit_every"), seen, "remove it")
 
 
-def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: Document) -> None:
+def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], document: YamlDocument) -> None:
     _check_pattern(route.from_, (*place, "from"), document)
     if any(other.from_ in (route.from_, "*.*") for other in earlier):
-        document.problem(
+        document.add_problem(
             (*place, "from"), f"an earlier route takes all of {route.from_!r}", "remove one of them"
         )
     try:
         split_parts(route.to, dots=False)
     except PatternError as error:
         right = "write schema.table, say public.{table}; names with dots in backticks"
-        document.problem((*place, "to"), f"{route.to!r} is no target table: {error}", right)
+        document.add_problem((*place, "to"), f"{route.to!r} is no target table: {error}", right)
     _check_placeholders(route.to, (*place, "to"), document)
     for column, text in route.add.items():
         _check_placeholders(text, (*place, "add", column), document)
 
 
-def _check_pattern(pattern: str, place: tuple[str, ...], document: Document) -> None:
+def _check_pattern(pattern: str, place: tuple[str, ...], document: YamlDocument) -> None:
     try:
         check_pattern(pattern)
     except PatternError as error:
         right = "write database.table, with * and ? as needed; odd names in backticks, say bank.`a.b`"
-        document.problem(place, f"{pattern!r} is no table pattern: {error}", right)
+        document.add_problem(place, f"{pattern!r} is no table pattern: {error}", right)
 
 
-def _check_placeholders(text: str, place: tuple[str, ...], document: Document) -> None:
+def _check_placeholders(text: str, place: tuple[str, ...], document: YamlDocument) -> None:
     right = "use {source}, {db} and {table}"
     try:
         fields = list(Formatter().parse(text))
     except ValueError as error:
-        document.problem(place, f"{text!r} is no template: {error}", right)
+        document.add_problem(place, f"{text!r} is no template: {error}", right)
         return
     for _, field, spec, conversion in fields:
         if field is not None and (field not in _PLACEHOLDERS or spec or conversion):
-            document.problem(place, f"{text!r} has an unknown placeholder {{{field}}}", right)
+            document.add_problem(place, f"{text!r} has an unknown placeholder {{{field}}}", right)

@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 
 from schemas.config.addresses import join_address, split_address
-from schemas.config.base import Model, Text
+from schemas.config.base import ConfigModel, Text
 
 
-class CoordinationTls(Model):
+class CoordinationTls(ConfigModel):
     """TLS between coordinators and agents, and of the REST interface. All certificates are of one authority."""
 
     ca: Path = Field(description="File with the certificates to trust.")
@@ -28,7 +28,7 @@ class CoordinationTls(Model):
     )
 
 
-class CoordinationConfig(Model):
+class CoordinationConfig(ConfigModel):
     """Placement of units by `rowlock coordinator` and `rowlock agent`. One file serves every machine: what differs can be
     given on the command line."""
 
@@ -125,9 +125,9 @@ class CoordinationConfig(Model):
     @property
     def advertised_rest(self) -> str:
         """Address under which others reach its REST interface."""
-        return self.reachable(self.rest)
+        return self.get_reachable_address(self.rest)
 
-    def reachable(self, address: str) -> str:
+    def get_reachable_address(self, address: str) -> str:
         """Return the address under which others reach what listens on `address` here."""
         host, port = split_address(address)
         return join_address(self.advertise or host, port)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from schemas.config.addresses import is_any, is_loopback, split_address
-from schemas.config.yaml_lines import Document
+from schemas.config.yaml_lines import YamlDocument
 
 if TYPE_CHECKING:
     from schemas.config.coordination import CoordinationConfig
@@ -14,63 +14,63 @@ if TYPE_CHECKING:
 _PLACE = "coordination"
 
 
-def check_coordination(config: CoordinationConfig, sources: Sequence[str], document: Document) -> None:
+def check_coordination(config: CoordinationConfig, sources: Sequence[str], document: YamlDocument) -> None:
     """Add a problem to `document` for every broken rule."""
     for i, address in enumerate(config.coordinators):
-        host = _host(address, ("coordinators", str(i)), document)
+        host = _read_host(address, ("coordinators", str(i)), document)
         if host is not None and is_any(host):
             right = "name the host that agents can connect to"
-            document.problem(
+            document.add_problem(
                 (_PLACE, "coordinators", str(i)), f"{address!r} is no place to connect to", right
             )
     _check_servers(config, document)
     if config.interval_s * 3 > config.lease_s:
         seen = f"heartbeats every {config.interval_s:g} s are too few for a lease of {config.lease_s:g} s"
         right = "make lease_s at least three times interval_s: a lost heartbeat or two must not end a lease"
-        document.problem((_PLACE, "interval_s"), seen, right)
+        document.add_problem((_PLACE, "interval_s"), seen, right)
     for first, most in (("retry_first_s", "retry_most_s"), ("agent_retry_first_s", "agent_retry_most_s")):
         if getattr(config, first) > getattr(config, most):
             seen = f"{getattr(config, first):g} s is more than {most}, {getattr(config, most):g} s"
-            document.problem((_PLACE, first), seen, f"make {most} at least as long")
+            document.add_problem((_PLACE, first), seen, f"make {most} at least as long")
     for source in config.apart:
         if source not in sources:
-            document.unknown((_PLACE, "apart", source), "source", source, sources)
+            document.add_unknown_name((_PLACE, "apart", source), "source", source, sources)
 
 
-def _check_servers(config: CoordinationConfig, document: Document) -> None:
-    listen = _host(config.listen, ("listen",), document)
-    rest = _host(config.rest, ("rest",), document)
+def _check_servers(config: CoordinationConfig, document: YamlDocument) -> None:
+    listen = _read_host(config.listen, ("listen",), document)
+    rest = _read_host(config.rest, ("rest",), document)
     for name, host in (("listen", listen), ("rest", rest)):
         if host is not None and is_any(host) and config.advertise is None:
             seen = f"{host} is every address of this machine, so nobody can be told where to connect"
-            document.problem((_PLACE, name), seen, "set coordination.advertise to this machine's name")
+            document.add_problem((_PLACE, name), seen, "set coordination.advertise to this machine's name")
     if listen is not None and not is_loopback(listen):
         _check_listen(config, listen, document)
-    if rest is not None and not is_loopback(rest) and not _secret(config):
+    if rest is not None and not is_loopback(rest) and not _get_secret(config):
         seen = f"{rest} can be reached from elsewhere and no token is asked for"
-        document.problem((_PLACE, "rest"), seen, "set coordination.token or token_file")
+        document.add_problem((_PLACE, "rest"), seen, "set coordination.token or token_file")
 
 
-def _check_listen(config: CoordinationConfig, host: str, document: Document) -> None:
+def _check_listen(config: CoordinationConfig, host: str, document: YamlDocument) -> None:
     """Require TLS, and proof of identity, of an open address: an agent is given units, and the databases' rows with them."""
     if config.tls is None:
         seen = f"{host} can be reached from elsewhere without TLS: whoever does can be an agent, and read what is said"
-        document.problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")
-    elif not config.tls.mutual and not _secret(config):
+        document.add_problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")
+    elif not config.tls.mutual and not _get_secret(config):
         seen = f"{host} can be reached from elsewhere, and an agent need prove nothing"
-        document.problem(
+        document.add_problem(
             (_PLACE, "tls"), seen, "set coordination.tls.mutual: true, or coordination.token or token_file"
         )
 
 
-def _secret(config: CoordinationConfig) -> str:
+def _get_secret(config: CoordinationConfig) -> str:
     return config.token.get_secret_value() if config.token else ""
 
 
-def _host(address: str, place: tuple[str, ...], document: Document) -> str | None:
+def _read_host(address: str, place: tuple[str, ...], document: YamlDocument) -> str | None:
     try:
         return split_address(address)[0]
     except ValueError as error:
         seen, _, right = str(error).partition("; ")
-        document.problem((_PLACE, *place), seen, right)
+        document.add_problem((_PLACE, *place), seen, right)
         return None

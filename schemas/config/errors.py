@@ -19,7 +19,7 @@ class ConfigProblem:
     seen: str
     right: str
 
-    def text(self, file: str) -> str:
+    def format_problem(self, file: str) -> str:
         """Return `file:line: place: seen; right`."""
         where = f"{file}:{self.line}" if self.line else file
         place = f"{self.place}: " if self.place else ""
@@ -37,4 +37,4 @@ class ConfigErrors(Exception):  # noqa: N818 - it holds many
     @property
     def lines(self) -> list[str]:
         """The problems as text, in the order of the file."""
-        return [problem.text(self.file) for problem in self.problems]
+        return [problem.format_problem(self.file) for problem in self.problems]

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from schemas.config import yaml_lines
 from schemas.config.changes.text import ConfigText
-from schemas.config.checks import ConfigParts, cross_check
+from schemas.config.checks import ValidParts, check_across_parts
 from schemas.config.model import (
     Config,
     ConfigErrors,
@@ -29,7 +29,7 @@ from schemas.config.model import (
     TopicConfig,
 )
 from schemas.config.not_yet import is_not_yet
-from schemas.config.servers import target_model
+from schemas.config.servers import find_target_model
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -40,7 +40,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 
 
-def build(
+def build_config(
     file: Path,
     text: str,
     env: Mapping[str, str],
@@ -51,22 +51,22 @@ def build(
 
     `read_secret`: returns the text of a file that the configuration names, or raises OSError (default: it is read).
     """
-    read, secrets = read_secret or _reader(file), dict[str, str]()
+    read, secrets = read_secret or _make_secret_reader(file), dict[str, str]()
 
     def noted(name: str) -> str:
         secrets[name] = found = read(name)
         return found
 
-    document = yaml_lines.parse(text, env, noted)
+    document = yaml_lines.parse_yaml(text, env, noted)
     if document.data is None:
         raise ConfigErrors(str(file), document.problems)
     for place, value in (changes or {}).items():
-        _change(document.data, place, value)
-    config = _validate(document)
-    cross_check(_parts(document.data), document)
+        _change_value(document.data, place, value)
+    config = _validate_document(document)
+    check_across_parts(_collect_valid_parts(document.data), document)
     if document.problems or config is None:
         raise ConfigErrors(str(file), document.problems)
-    config = _placed(config, file, document.lines)
+    config = _make_paths_absolute(config, file, document.lines)
     for target in config.targets.values():
         if isinstance(target, KafkaTargetConfig):
             target._lease_s = config.coordination.lease_s
@@ -74,12 +74,12 @@ def build(
     return config
 
 
-def _reader(file: Path) -> Callable[[str], str]:
+def _make_secret_reader(file: Path) -> Callable[[str], str]:
     here = file.absolute().parent
     return lambda name: (here / name).read_text(encoding="utf-8")
 
 
-def _change(data: Any, place: tuple[str, ...], value: str) -> None:
+def _change_value(data: Any, place: tuple[str, ...], value: str) -> None:
     for name in place[:-1]:
         if not isinstance(data, dict):
             return  # a file of another shape: said by the validation
@@ -88,7 +88,7 @@ def _change(data: Any, place: tuple[str, ...], value: str) -> None:
         data[place[-1]] = value
 
 
-def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
+def _make_paths_absolute(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
     here = file.absolute().parent
     state_dir = (here / config.state_dir.expanduser()).resolve()
     # An update counts as set, and whether the file says anything of coordination decides where a run listens.
@@ -96,9 +96,9 @@ def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Co
     config = config.model_copy(
         update={
             "state_dir": state_dir,
-            **{name: _placed_files(getattr(config, name), here) for name in said},
-            "sources": {name: _placed_files(each, here) for name, each in config.sources.items()},
-            "targets": {name: _placed_files(each, here) for name, each in config.targets.items()},
+            **{name: _make_tls_paths_absolute(getattr(config, name), here) for name in said},
+            "sources": {name: _make_tls_paths_absolute(each, here) for name, each in config.sources.items()},
+            "targets": {name: _make_tls_paths_absolute(each, here) for name, each in config.targets.items()},
         }
     )
     config._path = file.absolute()
@@ -106,7 +106,7 @@ def _placed(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Co
     return config
 
 
-def _placed_files(section: M, here: Path) -> M:
+def _make_tls_paths_absolute(section: M, here: Path) -> M:
     """Return the section with the files of its `tls` made absolute."""
     tls: BaseModel | None = getattr(section, "tls", None)
     if tls is None:
@@ -115,50 +115,50 @@ def _placed_files(section: M, here: Path) -> M:
     return section.model_copy(update={"tls": tls.model_copy(update=files)})
 
 
-def _validate(document: yaml_lines.Document) -> Config | None:
+def _validate_document(document: yaml_lines.YamlDocument) -> Config | None:
     try:
         return Config.model_validate(document.data)
     except ValidationError as error:
         for detail in error.errors(include_url=False, include_context=True):
-            _add(document, detail)
+            _add_problem(document, detail)
         return None
 
 
-def _add(document: yaml_lines.Document, detail: ErrorDetails) -> None:
+def _add_problem(document: yaml_lines.YamlDocument, detail: ErrorDetails) -> None:
     path = tuple(str(part) for part in detail["loc"] if part != "[key]")
     if any(problem.place == ".".join(path) for problem in document.problems):
         return  # the cause was named already (an unset variable also fails validation)
-    seen, right = _explain(detail, path, hidden=path in document.hidden)
-    document.problem(path, seen, right)
+    seen, right = _explain_detail(detail, path, hidden=path in document.hidden)
+    document.add_problem(path, seen, right)
 
 
-def _explain(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool) -> tuple[str, str]:
+def _explain_detail(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
-    shown = "the value" if hidden else _show(detail.get("input"))
+    shown = "the value" if hidden else _show_value(detail.get("input"))
     if kind == "missing":
-        return _missing(path)
+        return _explain_missing_key(path)
     if kind == "extra_forbidden":
-        return f"unknown key {path[-1]!r}", _suggestion(path)
+        return f"unknown key {path[-1]!r}", _propose_key(path)
     if kind == "literal_error":
-        return _unknown_value(detail, path, shown)
-    return f"{shown} does not fit", _wanted(kind, context) or str(detail["msg"])
+        return _explain_unknown_value(detail, path, shown)
+    return f"{shown} does not fit", _describe_expected(kind, context) or str(detail["msg"])
 
 
-def _unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
+def _explain_unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
     expected = str(detail.get("ctx", {})["expected"])
     if is_not_yet(path, detail.get("input")):
         return f"{shown} is not supported in this version of rowlock", f"use {expected}"
     return f"{shown} is not known", f"one of {expected.replace(' or ', ', ')}"
 
 
-def _missing(path: tuple[str, ...]) -> tuple[str, str]:
+def _explain_missing_key(path: tuple[str, ...]) -> tuple[str, str]:
     name = path[-1]
     if name == "password":
         return "'password' is missing", "give password: ${NAME} or password_file: FILE"
-    return f"{name!r} is missing", f"add {name}: {_description(path)}"
+    return f"{name!r} is missing", f"add {name}: {_describe_key(path)}"
 
 
-def _wanted(kind: str, context: Mapping[str, Any]) -> str:
+def _describe_expected(kind: str, context: Mapping[str, Any]) -> str:
     wanted = {
         "int_parsing": "a whole number",
         "int_type": "a whole number",
@@ -182,7 +182,7 @@ def _wanted(kind: str, context: Mapping[str, Any]) -> str:
     return wanted.format(**context)
 
 
-def _show(value: object) -> str:
+def _show_value(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -190,18 +190,18 @@ def _show(value: object) -> str:
     return "nothing" if value is None else repr(value)
 
 
-def _model_at(path: tuple[str, ...]) -> type[BaseModel]:
+def _find_model(path: tuple[str, ...]) -> type[BaseModel]:
     """Return the model whose keys are the last element of `path`."""
     model: type[BaseModel] = Config
     if len(path) >= 3 and path[0] in _SECTIONS:
         model = _SECTIONS[path[0]]
         path = path[2:]
     for part in path[:-1]:
-        model = _nested(model, part)
+        model = _find_nested_model(model, part)
     return model
 
 
-def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
+def _find_nested_model(model: type[BaseModel], key: str) -> type[BaseModel]:
     nested: tuple[tuple[str, type[BaseModel]], ...] = (
         ("kafka", KafkaConfig),
         ("coordination", CoordinationConfig),
@@ -214,44 +214,44 @@ def _nested(model: type[BaseModel], key: str) -> type[BaseModel]:
     return next((found for name, found in nested if name == key), model)
 
 
-def _keys(model: type[BaseModel]) -> dict[str, str]:
+def _list_keys(model: type[BaseModel]) -> dict[str, str]:
     return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
 
 
-def _description(path: tuple[str, ...]) -> str:
-    known = _keys(_model_at(path))
+def _describe_key(path: tuple[str, ...]) -> str:
+    known = _list_keys(_find_model(path))
     if path[0] == "targets":
-        known = _keys(KafkaTargetConfig) | known
+        known = _list_keys(KafkaTargetConfig) | known
     return known.get(path[-1], "") or "a value"
 
 
-def _suggestion(path: tuple[str, ...]) -> str:
-    keys = list(_keys(_model_at(path)))
+def _propose_key(path: tuple[str, ...]) -> str:
+    keys = list(_list_keys(_find_model(path)))
     close = get_close_matches(path[-1].lower(), keys, n=1)
     known = ", ".join(keys)
     return f"did you mean {close[0]!r}?" if close else f"known here: {known}"
 
 
-def _parts(data: Any) -> ConfigParts:
+def _collect_valid_parts(data: Any) -> ValidParts:
     """Collect what is valid on its own, so that cross-checks can speak although something else is wrong."""
-    sections = {name: _section(data, name) for name in _SECTIONS}
+    sections = {name: _get_section(data, name) for name in _SECTIONS}
     kafka = data.get("kafka") if isinstance(data, dict) else None
-    return ConfigParts(
-        kafka=_attempt(KafkaConfig, kafka),
-        coordination=_attempt(CoordinationConfig, _section(data, "coordination")),
+    return ValidParts(
+        kafka=_validate_leniently(KafkaConfig, kafka),
+        coordination=_validate_leniently(CoordinationConfig, _get_section(data, "coordination")),
         names={name: list(section) for name, section in sections.items()},
-        sources=_valid(SourceConfig, sections["sources"]),
-        targets=_targets(sections["targets"]),
-        pipelines=_valid(PipelineConfig, sections["pipelines"]),
+        sources=_validate_section(SourceConfig, sections["sources"]),
+        targets=_validate_targets(sections["targets"]),
+        pipelines=_validate_section(PipelineConfig, sections["pipelines"]),
     )
 
 
-def _section(data: Any, name: str) -> dict[str, Any]:
+def _get_section(data: Any, name: str) -> dict[str, Any]:
     section = data.get(name) if isinstance(data, dict) else None
     return section if isinstance(section, dict) else {}
 
 
-def _attempt(model: type[M], raw: object) -> M | None:
+def _validate_leniently(model: type[M], raw: object) -> M | None:
     """Validate `raw`; where keys of it are wrong, validate it without them (their problems are known already)."""
     try:
         return model.model_validate(raw)
@@ -265,11 +265,11 @@ def _attempt(model: type[M], raw: object) -> M | None:
         return None
 
 
-def _valid(model: type[M], section: dict[str, Any]) -> dict[str, M]:
-    tried = {name: _attempt(model, raw) for name, raw in section.items()}
+def _validate_section(model: type[M], section: dict[str, Any]) -> dict[str, M]:
+    tried = {name: _validate_leniently(model, raw) for name, raw in section.items()}
     return {name: one for name, one in tried.items() if one is not None}
 
 
-def _targets(section: dict[str, Any]) -> dict[str, TargetConfig]:
-    tried = {name: _attempt(target_model(raw), raw) for name, raw in section.items()}
+def _validate_targets(section: dict[str, Any]) -> dict[str, TargetConfig]:
+    tried = {name: _validate_leniently(find_target_model(raw), raw) for name, raw in section.items()}
     return {name: one for name, one in tried.items() if one is not None}

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.config.base import Model
+from schemas.config.base import ConfigModel
 from schemas.config.changes.text import ConfigText
 from schemas.config.coordination import CoordinationConfig, CoordinationTls
 from schemas.config.errors import ConfigErrors, ConfigProblem
@@ -28,7 +28,7 @@ from schemas.config.servers import (
     SourceConfig,
     TargetConfig,
     TlsConfig,
-    by_type,
+    validate_by_type,
 )
 
 __all__ = [
@@ -55,7 +55,7 @@ __all__ = [
 SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
 
 
-class RepairConfig(Model):
+class RepairConfig(ConfigModel):
     """The way on for a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
 
     mode: Literal["copy", "stop"] = Field(
@@ -75,11 +75,11 @@ class RepairConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare_word(cls, value: object) -> object:
+    def _expand_bare_word(cls, value: object) -> object:
         return {"mode": value} if isinstance(value, str) else value
 
 
-class Route(Model):
+class Route(ConfigModel):
     """A route: source tables, and the target tables that they go to. The first route that matches a table counts; a table without
     one is not applied."""
 
@@ -105,7 +105,7 @@ class Route(Model):
     )
 
 
-class PipelineConfig(Model):
+class PipelineConfig(ConfigModel):
     """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target: keep it."""
 
     sources: list[str] = Field(min_length=1, description="Names of sources.")
@@ -164,7 +164,7 @@ def _with_tries(master: str) -> str:
     return f"local[{found[1] or 1},{found[2] or 4}]"
 
 
-class SparkConfig(Model):
+class SparkConfig(ConfigModel):
     """The Spark that runs the pipelines."""
 
     master: Annotated[str, AfterValidator(_with_tries)] = Field(
@@ -179,7 +179,7 @@ class SparkConfig(Model):
     )
 
 
-class Config(Model):
+class Config(ConfigModel):
     """The whole file."""
 
     kafka: KafkaConfig = Field(description="The Kafka cluster.")
@@ -192,7 +192,7 @@ class Config(Model):
         default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
     )
     sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
-    targets: dict[str, Annotated[TargetConfig, BeforeValidator(by_type)]] = Field(
+    targets: dict[str, Annotated[TargetConfig, BeforeValidator(validate_by_type)]] = Field(
         default_factory=dict, description="Databases that are written, by name."
     )
     pipelines: dict[str, PipelineConfig] = Field(
@@ -213,7 +213,7 @@ class Config(Model):
         """The file this was read from, absolute when it came from `load_config`."""
         return self._path
 
-    def where(self, *place: str) -> str:
+    def find_line(self, *place: str) -> str:
         """Return "file:line" of the key at `place` ("sources", "branch1", "type"), or of what is nearest around it."""
         while place and place not in self._lines:
             place = place[:-1]
@@ -232,7 +232,7 @@ def load_config(
 
     Raises ConfigErrors with everything that is wrong, and with what only a later version can do (schemas/config/not_yet.py).
     """
-    from schemas.config.load import build  # the builder needs the models of this module
+    from schemas.config.load import build_config  # the builder needs the models of this module
 
     file = Path(path)
     try:
@@ -246,4 +246,4 @@ def load_config(
         raise ConfigErrors(
             str(path), [ConfigProblem(0, "", "is not UTF-8 text", "save it as UTF-8")]
         ) from error
-    return build(file, text, os.environ if env is None else env, changes or {})
+    return build_config(file, text, os.environ if env is None else env, changes or {})

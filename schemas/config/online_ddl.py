@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.config.base import Model
-from schemas.table.online_ddl import TOOLS, ToolNames, refuse_template, tool_names
+from schemas.config.base import ConfigModel
+from schemas.table.online_ddl import TOOLS, ToolNames, get_tool_names, refuse_template
 
 
-def _template(text: str) -> str:
+def _validate_template(text: str) -> str:
     why = refuse_template(text)
     if why is not None:
         raise PydanticCustomError(
@@ -20,10 +20,10 @@ def _template(text: str) -> str:
     return text
 
 
-Template = Annotated[str, AfterValidator(_template)]
+Template = Annotated[str, AfterValidator(_validate_template)]
 
 
-class OnlineDdlConfig(Model):
+class OnlineDdlConfig(ConfigModel):
     """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
     for the table's own name, `{time}` for fourteen digits: gh-ost's are `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
 
@@ -40,7 +40,7 @@ class OnlineDdlConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare_list(cls, value: object) -> object:
+    def _expand_bare_list(cls, value: object) -> object:
         tools = [value] if isinstance(value, str) else value
         if not isinstance(tools, list):
             return value
@@ -48,7 +48,7 @@ class OnlineDdlConfig(Model):
         if unknown:
             known = {"seen": ", ".join(map(str, unknown)), "known": " and ".join(TOOLS)}
             raise PydanticCustomError("tool", "no tool is called {seen}: {known} are known", known)
-        names = tool_names(tools)
+        names = get_tool_names(tools)
         return {kind: list(getattr(names, kind)) for kind in ("shadow", "trash", "triggered")}
 
     @property
@@ -56,5 +56,5 @@ class OnlineDdlConfig(Model):
         return ToolNames(tuple(self.shadow), tuple(self.trash), tuple(self.triggered))
 
 
-def all_tools() -> OnlineDdlConfig:
+def enable_all_tools() -> OnlineDdlConfig:
     return OnlineDdlConfig.model_validate(list(TOOLS))

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from schemas.config.base import Model, Port, Text
+from schemas.config.base import ConfigModel, Port, Text
 from schemas.config.kinds.sources import SOURCE_KINDS
-from schemas.config.kinds.targets import TARGET_KINDS, TargetKind, target_kind
-from schemas.config.online_ddl import OnlineDdlConfig, all_tools
+from schemas.config.kinds.targets import TARGET_KINDS, TargetKind, find_target_kind
+from schemas.config.online_ddl import OnlineDdlConfig, enable_all_tools
 
 
-class KafkaConfig(Model):
+class KafkaConfig(ConfigModel):
     """The Kafka cluster between sources and targets."""
 
     bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
@@ -35,7 +35,7 @@ class KafkaConfig(Model):
     )
 
 
-class TlsConfig(Model):
+class TlsConfig(ConfigModel):
     """TLS towards a database."""
 
     verify: Literal["full", "ca", "none"] = Field(
@@ -49,7 +49,7 @@ class TlsConfig(Model):
     key: Path | None = Field(default=None, description="File with rowlock's own private key.")
 
 
-def _one_of(kind: str, kinds: Iterable[str]) -> str:
+def _require_known_kind(kind: str, kinds: Iterable[str]) -> str:
     """Raises what pydantic raises for a Literal of the kinds that there are."""
     if kind not in kinds:
         *others, last = (f"'{each}'" for each in kinds)
@@ -65,14 +65,14 @@ def _with_port(raw: Any, port: int) -> Any:
     return {**raw, "port": port}
 
 
-def _source_kind(kind: str) -> str:
-    return _one_of(kind, SOURCE_KINDS)
+def _require_source_kind(kind: str) -> str:
+    return _require_known_kind(kind, SOURCE_KINDS)
 
 
-class SourceConfig(Model):
+class SourceConfig(ConfigModel):
     """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
 
-    type: Annotated[str, AfterValidator(_source_kind)] = Field(
+    type: Annotated[str, AfterValidator(_require_source_kind)] = Field(
         description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
@@ -111,7 +111,7 @@ class SourceConfig(Model):
         description="`table`: a topic a table.",
     )
     online_ddl: OnlineDdlConfig = Field(
-        default_factory=all_tools,
+        default_factory=enable_all_tools,
         description="Tools that alter a table by a copy of it which they put in its place: a list of `gh-ost` and `pt-osc` (default: both), or "
         "the keys below. Their tables are left out of `tables:` unless a pattern names one as it is, and what they alter is followed "
         "(docs/explanation/schema-tools.md). `[]`: none.",
@@ -145,27 +145,27 @@ class SourceConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_port(cls, raw: Any) -> Any:
+    def _set_default_port(cls, raw: Any) -> Any:
         word = raw.get("type") if isinstance(raw, Mapping) else None
         kind = SOURCE_KINDS.get(word) if isinstance(word, str) else None
         return _with_port(raw, kind.port if kind else 0)
 
 
-def _target_kind(kind: str) -> str:
+def _require_target_kind(kind: str) -> str:
     try:
-        target_kind(kind)
+        find_target_kind(kind)
     except KeyError:
-        return _one_of(kind, TARGET_KINDS)  # which raises
+        return _require_known_kind(kind, TARGET_KINDS)  # which raises
     except Exception as error:
         why = {"why": f"{type(error).__name__}: {error}"}
         raise PydanticCustomError("target_kind", "mend the package that brings it: {why}", why) from error
     return kind
 
 
-class TargetConfig(Model):
+class TargetConfig(ConfigModel):
     """A database that is written."""
 
-    type: Annotated[str, AfterValidator(_target_kind)] = Field(
+    type: Annotated[str, AfterValidator(_require_target_kind)] = Field(
         description="Kind of target.", json_schema_extra={"enum": list(TARGET_KINDS)}
     )
     host: Text = Field(description="Host name or address.")
@@ -186,8 +186,8 @@ class TargetConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_port(cls, raw: Any) -> Any:
-        kind = _known_target_kind(raw)
+    def _set_default_port(cls, raw: Any) -> Any:
+        kind = _find_known_target_kind(raw)
         return _with_port(raw, kind.port if kind else 0)
 
 
@@ -229,20 +229,20 @@ class KafkaTargetConfig(TargetConfig):
         return self._lease_s
 
 
-def _known_target_kind(raw: object) -> TargetKind | None:
+def _find_known_target_kind(raw: object) -> TargetKind | None:
     """Return the kind of the section `raw` by its `type`; None if the kind is unknown, or its package cannot be loaded."""
     word = raw.get("type") if isinstance(raw, Mapping) else None
     try:
-        return target_kind(word) if isinstance(word, str) else None
+        return find_target_kind(word) if isinstance(word, str) else None
     except Exception:  # noqa: BLE001  # the validation of `type` reports what is wrong with it
         return None
 
 
-def target_model(raw: object) -> type[TargetConfig]:
+def find_target_model(raw: object) -> type[TargetConfig]:
     """Return the model of a target, by its `type` in the file."""
-    kind = _known_target_kind(raw)
+    kind = _find_known_target_kind(raw)
     return KafkaTargetConfig if kind and kind.events else TargetConfig
 
 
-def by_type(raw: object) -> object:
-    return target_model(raw).model_validate(raw) if isinstance(raw, Mapping) else raw
+def validate_by_type(raw: object) -> object:
+    return find_target_model(raw).model_validate(raw) if isinstance(raw, Mapping) else raw

@@ -29,7 +29,7 @@ _VERBATIM_EACH = {("targets", "options")}
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """A parsed file: plain `data`, the line of every path (from 1), and the problems met on the way.
 
     `verbatim` paths hold secrets or text that came out of a file or the environment: never print their values.
@@ -40,90 +40,92 @@ class Document:
     hidden: set[Path] = field(default_factory=set)
     problems: list[ConfigProblem] = field(default_factory=list)
 
-    def line(self, path: Path) -> int:
+    def find_line(self, path: Path) -> int:
         """Return the line of `path`, or of the nearest thing around it that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
 
-    def problem(self, path: Path, seen: str, right: str) -> None:
-        self.problems.append(ConfigProblem(self.line(path), ".".join(path), seen, right))
+    def add_problem(self, path: Path, seen: str, right: str) -> None:
+        self.problems.append(ConfigProblem(self.find_line(path), ".".join(path), seen, right))
 
-    def unknown(self, path: Path, what: str, name: str, known: Sequence[str]) -> None:
+    def add_unknown_name(self, path: Path, what: str, name: str, known: Sequence[str]) -> None:
         """Add that nothing defines `name`, with what may have been meant."""
         close = get_close_matches(name, known, n=1)
         choice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
-        self.problem(path, f"there is no {what} {name!r}", choice)
+        self.add_problem(path, f"there is no {what} {name!r}", choice)
 
 
-def parse(text: str, env: Mapping[str, str], read_file: Callable[[str], str]) -> Document:
+def parse_yaml(text: str, env: Mapping[str, str], read_file: Callable[[str], str]) -> YamlDocument:
     """Parse YAML `text`. `read_file` returns a secret file's text and raises OSError or UnicodeDecodeError."""
-    document = Document()
+    document = YamlDocument()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        document.problems.append(_syntax_problem(error))
+        document.problems.append(_build_syntax_problem(error))
         return document
-    document.data = {} if node is None else _Walk(document, env, read_file).value(node, ())
+    document.data = {} if node is None else _NodeWalker(document, env, read_file).convert_value(node, ())
     return document
 
 
-def _syntax_problem(error: yaml.YAMLError) -> ConfigProblem:
+def _build_syntax_problem(error: yaml.YAMLError) -> ConfigProblem:
     mark = getattr(error, "problem_mark", None)
     line = mark.line + 1 if mark else 0
     seen = getattr(error, "problem", None) or str(error)
     return ConfigProblem(line, "", f"not YAML: {seen}", "check indentation, quotes and colons on this line")
 
 
-class _Walk:
-    def __init__(self, document: Document, env: Mapping[str, str], read_file: Callable[[str], str]) -> None:
+class _NodeWalker:
+    def __init__(
+        self, document: YamlDocument, env: Mapping[str, str], read_file: Callable[[str], str]
+    ) -> None:
         self._document = document
         self._env = env
         self._read_file = read_file
 
-    def value(self, node: yaml.Node, path: Path) -> Any:
+    def convert_value(self, node: yaml.Node, path: Path) -> Any:
         self._document.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
+            return self._convert_mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(item, (*path, str(i))) for i, item in enumerate(node.value)]
-        return self._scalar(node, path)
+            return [self.convert_value(item, (*path, str(i))) for i, item in enumerate(node.value)]
+        return self._convert_scalar(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def _convert_mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:
             name = str(key_node.value)
-            key, secret_file = _file_key(name, path)
+            key, secret_file = _parse_file_key(name, path)
             at = (*path, key)
             if key in out:
                 self._document.lines[at] = key_node.start_mark.line + 1
-                self._document.problem(at, f"{name!r} is given twice", f"give {key!r} once")
+                self._document.add_problem(at, f"{name!r} is given twice", f"give {key!r} once")
                 continue
             self._document.lines[at] = key_node.start_mark.line + 1
-            out[key] = self._from_file(value_node, at) if secret_file else self.value(value_node, at)
+            out[key] = self._from_file(value_node, at) if secret_file else self.convert_value(value_node, at)
         return out
 
-    def _scalar(self, node: yaml.Node, path: Path) -> Any:
+    def _convert_scalar(self, node: yaml.Node, path: Path) -> Any:
         text = str(node.value)
         if _is_secret(path):
             self._document.hidden.add(path)
         if "$" in text:
-            return self._expand(text, path)
-        if path[-1:] and (path[-1] in _VERBATIM or _verbatim_map(path[:-1])):
+            return self._expand_variables(text, path)
+        if path[-1:] and (path[-1] in _VERBATIM or _is_verbatim_map(path[:-1])):
             return text
-        return _construct(node)
+        return _construct_scalar(node)
 
-    def _expand(self, text: str, path: Path) -> str:
+    def _expand_variables(self, text: str, path: Path) -> str:
         def replace(match: re.Match[str]) -> str:
             name = match.group(1)
             if name is None:  # "$$" is a dollar sign
                 return "$"
             if not _NAME.match(name):
-                self._document.problem(
+                self._document.add_problem(
                     path, f"${{{name}}} is no name of a variable", "write ${NAME}, or $$ for a $"
                 )
             elif name not in self._env:
-                self._document.problem(
+                self._document.add_problem(
                     path, f"the environment has no {name}", f"set {name} before starting rowlock"
                 )
             return self._env.get(name, "")
@@ -135,31 +137,33 @@ class _Walk:
 
     def _from_file(self, node: yaml.Node, path: Path) -> str:
         self._document.hidden.add(path)
-        name = self._expand(str(node.value), path)
+        name = self._expand_variables(str(node.value), path)
         try:
             return self._read_file(name).rstrip("\r\n")
         except OSError as error:
-            self._document.problem(
+            self._document.add_problem(
                 path, f"cannot read {name}: {error.strerror}", "give a file that this user can read"
             )
         except UnicodeDecodeError:
-            self._document.problem(
+            self._document.add_problem(
                 path, f"{name} is not UTF-8 text", "give a text file with the secret alone"
             )
         return ""
 
 
-def _file_key(name: str, path: Path) -> tuple[str, bool]:
+def _parse_file_key(name: str, path: Path) -> tuple[str, bool]:
     """Return the key that `name` sets, and whether its value is to be read from a file ("password_file")."""
     bare = name.removesuffix("_file")
     return (bare, True) if bare != name and _is_secret((*path, bare)) else (name, False)
 
 
 def _is_secret(path: Path) -> bool:
-    return bool(path) and (path[-1] in _VERBATIM or (_verbatim_map(path[:-1]) and is_secret_option(path[-1])))
+    return bool(path) and (
+        path[-1] in _VERBATIM or (_is_verbatim_map(path[:-1]) and is_secret_option(path[-1]))
+    )
 
 
-def _verbatim_map(path: Path) -> bool:
+def _is_verbatim_map(path: Path) -> bool:
     return path in _VERBATIM_MAPS or (len(path) == 3 and (path[0], path[2]) in _VERBATIM_EACH)
 
 
@@ -168,7 +172,7 @@ def is_secret_option(name: str) -> bool:
     return any(word in name for word in ("password", "secret", "key.pem", "jaas", "token"))
 
 
-def _construct(node: yaml.Node) -> Any:
+def _construct_scalar(node: yaml.Node) -> Any:
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node, deep=True)

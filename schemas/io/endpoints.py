@@ -16,26 +16,26 @@ _POSTGRES = struct.pack(">II", 8, 80877103)  # SSLRequest
 _KAFKA = struct.pack(">IHHIh", 10, 18, 0, 1, -1)  # ApiVersions, correlation 1, no client id
 
 
-MYSQL = "a MySQL or MariaDB server"
-POSTGRES = "a PostgreSQL server"
-KAFKA = "a Kafka broker"
+MYSQL_SERVER = "a MySQL or MariaDB server"
+POSTGRES_SERVER = "a PostgreSQL server"
+KAFKA_BROKER = "a Kafka broker"
 
 
-def what_answers(host: str, port: int) -> str | None:
+def identify_service(host: str, port: int) -> str | None:
     """Return what a person would call it ("an HTTP server", …); None: nothing takes a connection there.
 
     Takes about ten seconds at most. Raises nothing.
     """
     try:
-        greeting = _heard(host, port, b"", _GREETING_S)
+        greeting = _probe_service(host, port, b"", _GREETING_S)
     except OSError:
         return None
     if greeting:
-        return _greeted(greeting)
-    kinds = ((_HTTP, _http), (_POSTGRES, _postgres), (_KAFKA, _kafka))
+        return _identify_greeting(greeting)
+    kinds = ((_HTTP, _recognize_http), (_POSTGRES, _recognize_postgres), (_KAFKA, _recognize_kafka))
     for question, judge in kinds:
         try:
-            answer = _heard(host, port, question, _ANSWER_S)
+            answer = _probe_service(host, port, question, _ANSWER_S)
         except OSError:
             continue
         if (kind := judge(answer)) is not None:
@@ -43,22 +43,22 @@ def what_answers(host: str, port: int) -> str | None:
     return "something that takes connections and says nothing"
 
 
-def blamed(host: str, port: int, wanted: str) -> str | None:
+def explain_wrong_service(host: str, port: int, wanted: str) -> str | None:
     """Return "at h:p answers …, not …" when something else than `wanted` ("a MySQL or MariaDB server") is there, or nothing
     that speaks; None: nothing listens, or it is what was wanted."""
-    found = what_answers(host, port)
+    found = identify_service(host, port)
     if found is None or found == wanted:
         return None
     return f"at {host}:{port} answers {found}, not {wanted}"
 
 
-def addresses(bootstrap: str) -> list[tuple[str, int]]:
+def parse_bootstrap_addresses(bootstrap: str) -> list[tuple[str, int]]:
     """Return the (host, port) of "host:port,host:port"; those without a port are left out."""
     found = (each.strip().rpartition("://")[2].rpartition(":") for each in bootstrap.split(","))
     return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdigit()]
 
 
-def _heard(host: str, port: int, question: bytes, seconds: float) -> bytes:
+def _probe_service(host: str, port: int, question: bytes, seconds: float) -> bytes:
     """Connect, ask, and return what comes first; empty: nothing within `seconds`, or the end. Raises OSError (connecting)."""
     with socket.create_connection((host, port), timeout=_CONNECT_S) as conn:
         conn.settimeout(seconds)
@@ -69,16 +69,16 @@ def _heard(host: str, port: int, question: bytes, seconds: float) -> bytes:
             return b""
 
 
-def _greeted(greeting: bytes) -> str:
+def _identify_greeting(greeting: bytes) -> str:
     if len(greeting) > 4 and greeting[3] == 0 and greeting[4] in (9, 10, 255):
-        return MYSQL
+        return MYSQL_SERVER
     if greeting.startswith(b"SSH-"):
         return "an SSH server"
     shown = greeting[:40].decode("ascii", "backslashreplace").strip()
     return f"something that says {shown!r}"
 
 
-def _http(answer: bytes) -> str | None:
+def _recognize_http(answer: bytes) -> str | None:
     if answer.startswith(b"HTTP/"):
         return "an HTTP server"
     if answer[:2] == b"\x15\x03":
@@ -86,9 +86,9 @@ def _http(answer: bytes) -> str | None:
     return None
 
 
-def _postgres(answer: bytes) -> str | None:
-    return POSTGRES if answer in (b"S", b"N") else None
+def _recognize_postgres(answer: bytes) -> str | None:
+    return POSTGRES_SERVER if answer in (b"S", b"N") else None
 
 
-def _kafka(answer: bytes) -> str | None:
-    return KAFKA if len(answer) >= 8 and answer[4:8] == b"\0\0\0\1" else None
+def _recognize_kafka(answer: bytes) -> str | None:
+    return KAFKA_BROKER if len(answer) >= 8 and answer[4:8] == b"\0\0\0\1" else None

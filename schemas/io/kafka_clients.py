@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
-from schemas.io.logs import librdkafka_logger
+from schemas.io.logs import make_librdkafka_logger
 
 Settings = dict[str, Any]
 OnError = Callable[[KafkaError], None]
@@ -28,17 +28,17 @@ class ClientLog(Enum):
     SILENT = 0
 
 
-class _Silent:
+class _SilentLogger:
     def log(self, *_: object, **__: object) -> None:
         """Drop the line."""
 
 
-def ignored(error: KafkaError) -> None:
+def ignore_client_error(error: KafkaError) -> None:
     """An error of no message, which an exception says as well."""
     del error
 
 
-def client_settings(
+def build_client_settings(
     bootstrap: str,
     options: Mapping[str, str],
     own: Mapping[str, Any],
@@ -56,25 +56,25 @@ def reads_by_offset(group: str) -> Settings:
 def open_producer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Producer:
-    return Producer(_complete(settings, on_error), logger=_logger(log))
+    return Producer(_complete_settings(settings, on_error), logger=_make_logger(log))
 
 
 def open_consumer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Consumer:
     """Raises KafkaException for settings that the library refuses."""
-    return Consumer(_complete(settings, on_error), logger=_logger(log))
+    return Consumer(_complete_settings(settings, on_error), logger=_make_logger(log))
 
 
 def open_admin(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> AdminClient:
-    return AdminClient(_complete(settings, on_error), logger=_logger(log))
+    return AdminClient(_complete_settings(settings, on_error), logger=_make_logger(log))
 
 
-def _complete(settings: Settings, on_error: OnError | None) -> Settings:
+def _complete_settings(settings: Settings, on_error: OnError | None) -> Settings:
     return settings if on_error is None else {**settings, "error_cb": on_error}
 
 
-def _logger(log: ClientLog) -> Any:
-    return _Silent() if log is ClientLog.SILENT else librdkafka_logger(most=log.value)
+def _make_logger(log: ClientLog) -> Any:
+    return _SilentLogger() if log is ClientLog.SILENT else make_librdkafka_logger(most=log.value)

@@ -14,7 +14,7 @@ import structlog
 _PLAIN = "rowlock.librdkafka"
 
 
-class ToStructlog(logging.Handler):
+class StructlogHandler(logging.Handler):
     """Hands records to structlog. `most`: a record of a higher level counts as one of this."""
 
     def __init__(self, *, most: int = logging.CRITICAL) -> None:
@@ -32,22 +32,22 @@ class ToStructlog(logging.Handler):
         )
 
 
-def librdkafka_logger(*, most: int = logging.INFO) -> logging.Logger:
+def make_librdkafka_logger(*, most: int = logging.INFO) -> logging.Logger:
     """Return a logger for a Kafka client (broker lost, found again). `most`: no line of it is of a higher level."""
     name = f"{_PLAIN}.{logging.getLevelName(most).lower()}"
     logger = logging.getLogger(name)
     if not logger.handlers:
-        logger.addHandler(ToStructlog(most=most))
+        logger.addHandler(StructlogHandler(most=most))
         logger.propagate = False
         logger.setLevel(logging.INFO)
     return logger
 
 
-def bridge() -> None:
+def forward_logs_to_structlog() -> None:
     """Have what libraries log through `logging` and `warnings` go to structlog, from warnings on. Once a process, at its entry."""
     root = logging.getLogger()
-    if not any(isinstance(handler, ToStructlog) for handler in root.handlers):
-        root.addHandler(ToStructlog())
+    if not any(isinstance(handler, StructlogHandler) for handler in root.handlers):
+        root.addHandler(StructlogHandler())
         root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -20,11 +20,11 @@ from schemas.errors import (
     TableNotFoundError,
     UnsupportedTypeError,
 )
-from schemas.io.mysql_columns import CatalogColumn, column
+from schemas.io.mysql_columns import CatalogColumn, build_column
 from schemas.table.collations import own_name
 from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.names import Names
-from schemas.table.patterns import selects
+from schemas.table.names import NameRules
+from schemas.table.patterns import is_selected_by_patterns
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -76,7 +76,7 @@ _AT_ONCE = 1000  # names in one query
 TableName = tuple[str, str]
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     """A table's entry in the catalogue. `table`: its definition, or why there is none; `columns`: as they are shown.
 
     `engine`: of a table whose changes no ROLLBACK takes back; else None.
@@ -88,76 +88,78 @@ class Entry(NamedTuple):
 
 
 def read_table(conn: Connection[Any], db: str, name: str) -> Table:
-    """Read the definition of `db`.`name`. Raises what stands in `Entry.table` otherwise (see read_tables)."""
+    """Read the definition of `db`.`name`. Raises what stands in `CatalogEntry.table` otherwise (see read_tables)."""
     found = read_tables(conn, [(db, name)])[db, name].table
     if isinstance(found, SchemaError):
         raise found
     return found
 
 
-def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, Entry]:
+def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, CatalogEntry]:
     """Read definitions in bulk, by four queries for a thousand tables.
 
     Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL between the queries
     can mix two definitions: who rests something on one proves that none was (producer/definitions).
     """
-    flavour, wanted = _flavour(conn), list(dict.fromkeys(names))
-    same = names_of(conn).same
-    found: dict[TableName, Entry] = {}
+    flavour, wanted = _detect_flavour(conn), list(dict.fromkeys(names))
+    same = read_name_rules(conn).normalize_table
+    found: dict[TableName, CatalogEntry] = {}
     for at in range(0, len(wanted), _AT_ONCE):
-        found |= _read(conn, flavour, wanted[at : at + _AT_ONCE], same)
+        found |= _read_entries(conn, flavour, wanted[at : at + _AT_ONCE], same)
     return found
 
 
-def names_of(conn: Connection[Any]) -> Names:
+def read_name_rules(conn: Connection[Any]) -> NameRules:
     """Return how the server compares names of databases and tables."""
-    return Names.of(str(_rows(conn, "SELECT @@lower_case_table_names")[0][0]))
+    return NameRules.from_setting(str(_fetch_rows(conn, "SELECT @@lower_case_table_names")[0][0]))
 
 
-def _read(
+def _read_entries(
     conn: Connection[Any],
     flavour: _Flavour,
     names: Sequence[TableName],
     same: Callable[[TableName], TableName],
-) -> dict[TableName, Entry]:
+) -> dict[TableName, CatalogEntry]:
     """`same`: the form in which names are compared; the views compare in any case on some servers that do not."""
     which = tuple({db for db, _ in names}), tuple({name for _, name in names})
     columns: dict[TableName, list[CatalogColumn]] = defaultdict(list)
-    for db, name, *row in _rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
+    for db, name, *row in _fetch_rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
         shown_as = CatalogColumn(*row)
         if shown_as.collation:
             shown_as = shown_as._replace(collation=flavour.own_name(shown_as.collation))
         columns[same((db, name))].append(shown_as)
     indexes: dict[TableName, list[tuple[Any, ...]]] = defaultdict(list)
-    for db, name, *row in _rows(conn, _INDEXES.format(expression=flavour.expression, which=_WHICH), *which):
+    for db, name, *row in _fetch_rows(
+        conn, _INDEXES.format(expression=flavour.expression, which=_WHICH), *which
+    ):
         indexes[same((db, name))].append(tuple(row))
-    tables = _rows(conn, _TABLES.format(collation_name=flavour.collation_name, which=_WHICH), *which)
+    tables = _fetch_rows(conn, _TABLES.format(collation_name=flavour.collation_name, which=_WHICH), *which)
     shown = {same((row[0], row[1])): row for row in tables}
     return {
-        name: _entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
+        name: _build_entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
         if (key := same(name)) in shown
-        else Entry(TableNotFoundError(missing_table(name)))
+        else CatalogEntry(TableNotFoundError(format_missing_table(name)))
         for name in names
     }
 
 
-def _entry(
+def _build_entry(
     shown: tuple[Any, ...],
     columns: Sequence[CatalogColumn],
     indexes: Iterable[tuple[Any, ...]],
     flavour: _Flavour,
-) -> Entry:
+) -> CatalogEntry:
     db, name, table_type, charset, collation, engine, transactions = shown
     try:
-        table = _table((db, name), table_type, columns, indexes, flavour)
+        table = _build_table((db, name), table_type, columns, indexes, flavour)
     except SchemaError as error:
-        return Entry(error)
+        return CatalogEntry(error)
     own = flavour.own_name(collation) if collation else collation
     table = msgspec.structs.replace(table, charset=charset, collation=own)
-    return Entry(table, tuple(columns), None if transactions == "YES" else engine)
+    return CatalogEntry(table, tuple(columns), None if transactions == "YES" else engine)
 
 
-def _table(
+def _build_table(
     name: TableName,
     table_type: str,
     columns: Sequence[CatalogColumn],
@@ -170,9 +172,9 @@ def _table(
             f"{place} is a {table_type}: only ordinary tables can be captured, exclude it"
         )
     if not columns:  # it was dropped between the queries
-        raise TableNotFoundError(missing_table(name))
-    found = tuple(column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
-    unique = _indexes(indexes, place)
+        raise TableNotFoundError(format_missing_table(name))
+    found = tuple(build_column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
+    unique = _build_indexes(indexes, place)
     key = choose_key(found, unique, place)
     rest = tuple(index for index in unique if index is not key)
     table = Table(db=name[0], name=name[1], columns=found, key=key, unique=rest)
@@ -187,7 +189,7 @@ _COMPARED_EXACTLY = 53
 def _require_comparable(table: Table) -> None:
     """Raise UnsupportedTypeError for a SET in a key or unique index whose values could not be found again by their numbers."""
     for name in {name for index in (table.key, *table.unique) for name in index.columns}:
-        type_ = table.column(name).type
+        type_ = table.get_column(name).type
         if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
             raise UnsupportedTypeError(
                 f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET with an empty label and {len(type_.members)} "
@@ -195,7 +197,7 @@ def _require_comparable(table: Table) -> None:
             )
 
 
-def missing_table(name: TableName) -> str:
+def format_missing_table(name: TableName) -> str:
     """Return the message for a table that is not in the catalogue."""
     db, table = name
     return f"table {db}.{table} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
@@ -225,10 +227,10 @@ def list_tables(conn: Connection[Any], patterns: Sequence[str]) -> list[tuple[st
     A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table decides. Names and patterns
     compare as the server compares names, and names come in the form in which they compare (schemas.table.names).
     """
-    compared = names_of(conn)
-    folded = compared.patterns(patterns)
-    rows = _rows(conn, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
-    names = sorted(compared.same((db, table)) for db, table, kind in rows if kind in _REPLICATED)
+    compared = read_name_rules(conn)
+    folded = compared.fold_patterns(patterns)
+    rows = _fetch_rows(conn, "SELECT table_schema, table_name, table_type FROM information_schema.tables")
+    names = sorted(compared.normalize_table((db, table)) for db, table, kind in rows if kind in _REPLICATED)
     return [(db, table) for db, table in names if is_selected(folded, db, table)]
 
 
@@ -236,28 +238,30 @@ def is_selected(patterns: Iterable[str], db: str, table: str) -> bool:
     """Return whether `patterns` (see list_tables) select the table. Pure."""
     if db.lower() in SYSTEM_SCHEMAS:
         return False
-    return selects(patterns, db, table)
+    return is_selected_by_patterns(patterns, db, table)
 
 
-def collations(conn: Connection[Any]) -> frozenset[str]:
+def read_collations(conn: Connection[Any]) -> frozenset[str]:
     """Return the full names of all collations of the server that are names of its own (for schemas.table.collations)."""
-    flavour = _flavour(conn)
+    flavour = _detect_flavour(conn)
     query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
-    return frozenset(name for (name,) in _rows(conn, query) if flavour.own_name(name) == name)
+    return frozenset(name for (name,) in _fetch_rows(conn, query) if flavour.own_name(name) == name)
 
 
-def charset_ids(conn: Connection[Any]) -> dict[int, str]:
+def read_charset_ids(conn: Connection[Any]) -> dict[int, str]:
     """Return the character set of every collation id of the server: what TABLE_MAPs of the log name."""
-    view = "collations" if _flavour(conn) is _MYSQL else "collation_character_set_applicability"
-    rows = _rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
+    view = "collations" if _detect_flavour(conn) is _MYSQL else "collation_character_set_applicability"
+    rows = _fetch_rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
     return {int(number): charset for number, charset in rows if number is not None}
 
 
-def _flavour(conn: Connection[Any]) -> _Flavour:
-    return _MARIADB if "MariaDB" in _rows(conn, "SELECT VERSION()")[0][0] else _MYSQL
+def _detect_flavour(conn: Connection[Any]) -> _Flavour:
+    return _MARIADB if "MariaDB" in _fetch_rows(conn, "SELECT VERSION()")[0][0] else _MYSQL
 
 
-def _rows(conn: Connection[Any], query: str, *parameters: str | tuple[str, ...]) -> list[tuple[Any, ...]]:
+def _fetch_rows(
+    conn: Connection[Any], query: str, *parameters: str | tuple[str, ...]
+) -> list[tuple[Any, ...]]:
     from pymysql.cursors import Cursor
 
     with conn.cursor(Cursor) as cursor:
@@ -265,7 +269,7 @@ def _rows(conn: Connection[Any], query: str, *parameters: str | tuple[str, ...])
         return list(cursor.fetchall())
 
 
-def _indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueIndex, ...]:
+def _build_indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueIndex, ...]:
     parts: dict[str, list[IndexPart]] = {}
     for name, part, prefix, expression in rows:
         if part is None:

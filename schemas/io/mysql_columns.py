@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from schemas.errors import UnsupportedTypeError
-from schemas.table.model import NUMBERED, Column, ColumnType, Kind, numbered
+from schemas.table.model import NUMBERED, Column, ColumnType, Kind, convert_labels_to_numbers
 from schemas.table.typemap import MYSQL_CATALOG
 
 
@@ -31,13 +31,13 @@ class CatalogColumn(NamedTuple):
     expression: str | None = None
 
 
-def column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
+def build_column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
     """Return the neutral column. `quoted_defaults`: the server shows defaults as SQL literals. Raises UnsupportedTypeError."""
     extra = row.extra.lower()
-    type_ = column_type(row)
+    type_ = build_column_type(row)
     # The default of a column of numbers is shown as labels, which is no value of it.
     no_literal = "default_generated" in extra or type_.kind in NUMBERED.values()
-    literal = None if no_literal else _default(row.default, type_, quoted=quoted_defaults)
+    literal = None if no_literal else _parse_default(row.default, type_, quoted=quoted_defaults)
     generated = " generated" in extra
     return Column(
         name=row.name,
@@ -47,11 +47,11 @@ def column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
         auto_increment="auto_increment" in extra,
         generated=generated,
         expression=(row.expression or None) if generated else None,
-        default_expression=_default_expression(row.default, literal, quoted=quoted_defaults),
+        default_expression=_parse_default_expression(row.default, literal, quoted=quoted_defaults),
     )
 
 
-def column_type(row: CatalogColumn) -> ColumnType:
+def build_column_type(row: CatalogColumn) -> ColumnType:
     """Return the neutral type of a column. Raises UnsupportedTypeError."""
     fixed = MYSQL_CATALOG.get(row.data_type.lower())
     if fixed is None:
@@ -59,50 +59,52 @@ def column_type(row: CatalogColumn) -> ColumnType:
             f"column {row.name}: type {row.declared} is not supported: exclude the table"
         )
     kind: Kind = fixed["kind"]
-    return numbered(
+    return convert_labels_to_numbers(
         ColumnType(
-            charset=row.charset, collation=row.collation, **{**fixed, **_FACTS.get(kind, _no_facts)(row)}
+            charset=row.charset,
+            collation=row.collation,
+            **{**fixed, **_FACTS.get(kind, _read_no_attributes)(row)},
         )
     )
 
 
-def _no_facts(_: CatalogColumn) -> dict[str, Any]:
+def _read_no_attributes(_: CatalogColumn) -> dict[str, Any]:
     return {}
 
 
-def _signedness(row: CatalogColumn) -> dict[str, Any]:
+def _read_signedness(row: CatalogColumn) -> dict[str, Any]:
     return {"unsigned": bool(re.search(r"\b(unsigned|zerofill)\b", row.declared.lower()))}
 
 
-def _numbers(row: CatalogColumn) -> dict[str, Any]:
-    return {"precision": row.precision, "scale": row.scale, **_signedness(row)}
+def _read_number_attributes(row: CatalogColumn) -> dict[str, Any]:
+    return {"precision": row.precision, "scale": row.scale, **_read_signedness(row)}
 
 
-def _characters(row: CatalogColumn) -> dict[str, Any]:
+def _read_character_length(row: CatalogColumn) -> dict[str, Any]:
     return {"length": row.characters}
 
 
-def _octets(row: CatalogColumn) -> dict[str, Any]:
+def _read_octet_length(row: CatalogColumn) -> dict[str, Any]:
     return {"length": row.octets}
 
 
-def _fraction(row: CatalogColumn) -> dict[str, Any]:
+def _read_fraction(row: CatalogColumn) -> dict[str, Any]:
     return {"fsp": row.fsp or 0}
 
 
-def _labels(row: CatalogColumn) -> dict[str, Any]:
-    return {"members": _members(row.name, row.declared, row.charset)}
+def _read_labels(row: CatalogColumn) -> dict[str, Any]:
+    return {"members": _parse_members(row.name, row.declared, row.charset)}
 
 
 #: What the catalogue's row adds to a kind.
 _FACTS: dict[Kind, Callable[[CatalogColumn], dict[str, Any]]] = {
-    **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DOUBLE), _signedness),
-    Kind.DECIMAL: _numbers,
+    **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DOUBLE), _read_signedness),
+    Kind.DECIMAL: _read_number_attributes,
     Kind.BIT: lambda row: {"length": row.precision},
-    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), _characters),
-    **dict.fromkeys((Kind.TEXT, Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _octets),
-    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction),
-    **dict.fromkeys((Kind.ENUM, Kind.SET), _labels),
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), _read_character_length),
+    **dict.fromkeys((Kind.TEXT, Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _read_octet_length),
+    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _read_fraction),
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _read_labels),
     Kind.GEOMETRY: lambda row: {"srid": row.srid},
 }
 
@@ -115,14 +117,14 @@ _BEYOND_BMP = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 
 def parse_members(declared: str) -> tuple[str, ...]:
     """Return the labels of "enum('a','it''s')" or "set(…)", unescaped."""
-    return tuple(_unescape(each) for each in _MEMBER.findall(declared.partition("(")[2]))
+    return tuple(_unescape_literal(each) for each in _MEMBER.findall(declared.partition("(")[2]))
 
 
-def _unescape(text: str) -> str:
+def _unescape_literal(text: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]) if match[1] else "'", text)
 
 
-def _members(name: str, declared: str, charset: str | None) -> tuple[str, ...]:
+def _parse_members(name: str, declared: str, charset: str | None) -> tuple[str, ...]:
     members = parse_members(declared)
     if charset in _BEYOND_BMP and any("?" in member for member in members):
         # information_schema is utf8mb3: it shows "?" for an emoji, and nothing tells it from a real question mark
@@ -137,7 +139,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 _BINARY_KINDS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
 
 
-def _default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | None:
+def _parse_default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | None:
     """The default as plain text; None for expressions and for binary kinds (rows always carry every value)."""
     if shown is None or type_.kind in _BINARY_KINDS:
         return None
@@ -147,19 +149,19 @@ def _default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | Non
         return None  # MySQL before 8.0 does not mark it
     literal = re.fullmatch(r"'(.*)'", shown, re.DOTALL) if quoted else None
     if literal:
-        shown = _unescape(literal[1])
+        shown = _unescape_literal(literal[1])
     elif quoted and not _NUMBER.fullmatch(shown):
         return None
-    return _without_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
+    return _strip_zero_padding(shown) if type_.kind in (Kind.INT, Kind.DECIMAL) else shown
 
 
-def _default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:
+def _parse_default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:
     """An expression that the server computes for rows that give no value, as it writes that: all that is no literal of this model."""
     if literal is not None or (quoted and shown == "NULL"):
         return None
     return shown
 
 
-def _without_padding(number: str) -> str:
+def _strip_zero_padding(number: str) -> str:
     """ZEROFILL shows defaults with leading zeros."""
     return re.sub(r"^(-?)0+(?=\d)", r"\1", number)

@@ -1,7 +1,7 @@
 """Connections to MySQL, MariaDB and TDSQL with the one session state in which values keep their meaning.
 
 Every reader and writer of values (snapshot, verify, apply) connects through here; a pooled connection of another
-origin must run SESSION_SQL first.
+origin must run MYSQL_SESSION_SQL first.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from schemas.errors import ServerConnectError, UnsupportedServerError
-from schemas.io.endpoints import MYSQL, blamed
+from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.server_errors.mysql import note_read
-from schemas.io.server_errors.versions import mysql_family_refusal
+from schemas.io.server_errors.versions import explain_mysql_version_refusal
 
 if TYPE_CHECKING:
     import ssl
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 #: ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes escape, as PyMySQL writes them.
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
 #: TIMESTAMP is an instant: shown and read in UTC.
-SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
+MYSQL_SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
 
 #: Seconds that a server has for each of its answers while a connection is made.
 HANDSHAKE_S = 10
 #: Seconds that a source has for an answer: what is asked of it here are its catalogue and pages of rows.
-READ_S = 60
+MYSQL_READ_TIMEOUT_S = 60
 _LOST = 2013
 _UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
 _REMEDIES: dict[int, str] = {
@@ -59,7 +59,7 @@ def connect_mysql(
     connect_timeout: int = 10,
     **options: Any,
 ) -> Connection[Any]:
-    """Open a connection: utf8mb4, SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
+    """Open a connection: utf8mb4, MYSQL_SESSION_SQL, affected rows = rows found (CLIENT.FOUND_ROWS).
 
     `options` go to pymysql.connect (read_timeout, ssl, …). Raises ServerConnectError with the remedy.
     """
@@ -70,14 +70,14 @@ def connect_mysql(
     try:
         return open_connection(
             host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
-            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=SESSION_SQL, **options,
+            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=MYSQL_SESSION_SQL, **options,
         )  # fmt: skip
     except (
         pymysql.MySQLError,
         RuntimeError,
         OSError,
     ) as error:  # a package for the log-in or a file of TLS is missing
-        raise _explained(error, user, host, port) from error
+        raise _explain_connect_error(error, user, host, port) from error
 
 
 def open_connection(**settings: Any) -> Connection[Any]:
@@ -90,7 +90,7 @@ def open_connection(**settings: Any) -> Connection[Any]:
     allowed = settings.get("read_timeout")
     limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
     try:
-        made: Any = _connection_class()(**{**settings, "read_timeout": limit})
+        made: Any = _make_connection_class()(**{**settings, "read_timeout": limit})
     except (struct.error, ValueError, IndexError) as error:  # it is no MySQL that talks there
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
@@ -104,19 +104,19 @@ def _require_supported(connection: Connection[Any]) -> None:
 
     A proxy may greet with a version of its own: VERSION() decides where the handshake's version is too old.
     """
-    if mysql_family_refusal(str(connection.get_server_info())) is None:  # type: ignore[no-untyped-call]
+    if explain_mysql_version_refusal(str(connection.get_server_info())) is None:  # type: ignore[no-untyped-call]
         return
     with connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         found = cursor.fetchone()
     version = next(iter(found.values() if isinstance(found, dict) else found or ("",)))
-    if (refused := mysql_family_refusal(str(version))) is not None:
+    if (refused := explain_mysql_version_refusal(str(version))) is not None:
         connection.close()
         raise UnsupportedServerError(f"{connection.host}:{connection.port} {refused}")
 
 
 @functools.cache
-def _connection_class() -> type[Connection[Any]]:
+def _make_connection_class() -> type[Connection[Any]]:
     """Return PyMySQL's connection with two changes.
 
     Without settings of TLS it encrypts where the server can and verifies nothing, with one context of TLS for all such connections: by
@@ -151,12 +151,12 @@ def _connection_class() -> type[Connection[Any]]:
 def connect_source(source: SourceConfig) -> Connection[Any]:
     """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
     return connect_mysql(
-        source.host, source.port, source.user, source.password.get_secret_value(), read_timeout=READ_S, write_timeout=READ_S,
-        **tls_options(source),
+        source.host, source.port, source.user, source.password.get_secret_value(), read_timeout=MYSQL_READ_TIMEOUT_S, write_timeout=MYSQL_READ_TIMEOUT_S,
+        **build_mysql_tls_options(source),
     )  # fmt: skip
 
 
-def tls_options(source: SourceConfig) -> dict[str, Any]:
+def build_mysql_tls_options(source: SourceConfig) -> dict[str, Any]:
     """Return PyMySQL's options for the source's TLS settings."""
     if source.tls is None:
         return {}
@@ -171,11 +171,11 @@ def tls_options(source: SourceConfig) -> dict[str, Any]:
     }
 
 
-def _explained(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
+def _explain_connect_error(error: Exception, user: str, host: str, port: int) -> ServerConnectError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     remedy = _REMEDIES.get(code, "see the server's message")
     if code in _UNREACHABLE or not code:
-        remedy = blamed(host, port, MYSQL) or remedy
+        remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(
         f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code}); {remedy}",
         transient=code in _TRANSIENT,

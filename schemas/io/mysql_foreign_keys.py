@@ -54,7 +54,7 @@ def parse_foreign_keys(create: str, db: str) -> tuple[ForeignKey, ...]:
         ForeignKey(
             name=match["name"].replace("``", "`"),
             columns=tuple(match["columns"].replace("``", "`").split("`, `")),
-            parent=(_plain(match["db"]) if match["db"] else db, _plain(match["table"])),
+            parent=(_normalize_name(match["db"]) if match["db"] else db, _normalize_name(match["table"])),
             on_delete=match["delete"] or "RESTRICT",
             on_update=match["update"] or "RESTRICT",
         )
@@ -62,19 +62,19 @@ def parse_foreign_keys(create: str, db: str) -> tuple[ForeignKey, ...]:
     )
 
 
-def foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[ForeignKey, ...]:
+def read_foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[ForeignKey, ...]:
     """Return the foreign keys of a base table. Raises SchemaError when one is seen of which the action is not."""
     import pymysql
     from pymysql.cursors import Cursor
 
     with conn.cursor(Cursor) as cursor:
         try:
-            cursor.execute(f"SHOW CREATE TABLE {_quoted(db)}.{_quoted(table)}")
+            cursor.execute(f"SHOW CREATE TABLE {_quote_name(db)}.{_quote_name(table)}")
         except pymysql.MySQLError as error:
             if error.args[0] != _DENIED:
                 raise
             raise SchemaError(
-                f"{db}.{table} may be read in part only ({error.args[1]}): GRANT SELECT ON {_quoted(db)}.{_quoted(table)}, "
+                f"{db}.{table} may be read in part only ({error.args[1]}): GRANT SELECT ON {_quote_name(db)}.{_quote_name(table)}, "
                 "or exclude the table"
             ) from error
         row = cursor.fetchone()
@@ -85,30 +85,30 @@ def foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[ForeignKey
     if hidden:
         raise SchemaError(
             f"the actions of foreign keys of {db}.{table} cannot be read ({', '.join(sorted(hidden))}): GRANT REFERENCES ON "
-            f"{_quoted(db)}.*, or exclude the table"
+            f"{_quote_name(db)}.*, or exclude the table"
         )
     return found
 
 
-def cascading_foreign_keys(conn: Connection[Any], db: str, table: str) -> list[str]:
+def list_cascading_foreign_keys(conn: Connection[Any], db: str, table: str) -> list[str]:
     """Return a line for each foreign key of the table whose action changes its rows (CASCADE, SET NULL, SET DEFAULT).
 
     InnoDB carries these out below the binlog (MariaDB, and MySQL before 9.6): such changes would never be captured.
     Raises SchemaError like `foreign_keys`.
     """
-    return told(foreign_keys(conn, db, table))
+    return describe_foreign_keys(read_foreign_keys(conn, db, table))
 
 
-def told(keys: Iterable[ForeignKey]) -> list[str]:
+def describe_foreign_keys(keys: Iterable[ForeignKey]) -> list[str]:
     """Return a line for each of `keys` that has an action, by their names. Pure."""
     return [
         f"{key.name}: {key.action} (references {'.'.join(key.parent)})" for key in sorted(keys) if key.action
     ]
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return name[1:-1].replace("``", "`")
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -10,7 +10,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, Protocol
 
 from schemas.errors import ServerConnectError
-from schemas.io.endpoints import blamed
+from schemas.io.endpoints import explain_wrong_service
 
 if TYPE_CHECKING:
     from oracledb import Connection
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from schemas.config.model import TlsConfig
 
 #: What people call it, for `blamed`.
-ORACLE = "an Oracle listener"
+ORACLE_LISTENER = "an Oracle listener"
 CONNECT_S = 10.0
 #: Minutes after which the driver asks whether a silent server is still there.
 PROBE_MIN = 1
 #: An instant is shown, and read, in UTC; texts of numbers and dates, should a statement make any, have one form.
-SESSION_SQL = (
+ORACLE_SESSION_SQL = (
     "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' "
     "NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
 )
@@ -78,17 +78,17 @@ def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection
         made = oracledb.connect(
             user=config.user, password=config.password.get_secret_value(), host=config.host, port=config.port,
             service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN, program=program[:48],
-            **tls_arguments(config.tls),
+            **build_oracle_tls_arguments(config.tls),
         )  # fmt: skip
-        made.outputtypehandler = _fetched
+        made.outputtypehandler = _choose_fetch_type
         with made.cursor() as cursor:
-            cursor.execute(SESSION_SQL)
+            cursor.execute(ORACLE_SESSION_SQL)
     except oracledb.Error as error:
-        raise _explained(error, config) from error
+        raise _explain_connect_error(error, config) from error
     return made
 
 
-def tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
+def build_oracle_tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
     """Return the driver's arguments for TLS settings: a context of Python's, so that no wallet is needed."""
     if tls is None:
         return {}
@@ -101,19 +101,19 @@ def tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
     return {"protocol": "tcps", "ssl_context": context, "ssl_server_dn_match": tls.verify == "full"}
 
 
-def error_code(error: Exception) -> str:
+def get_oracle_error_code(error: Exception) -> str:
     """Return "ORA-00001" or "DPY-4011" of an error of the driver; "": it has none."""
     return str(getattr(error.args[0], "full_code", "")) if error.args else ""
 
 
-def error_message(error: Exception) -> str:
+def format_oracle_error(error: Exception) -> str:
     """Return the server's words in one line: without its code, and without the driver's pointer to a help page."""
     said = str(getattr(error.args[0], "message", error.args[0])) if error.args else str(error)
     text = " ".join(said.partition("Help:")[0].split())
-    return text.removeprefix(f"{error_code(error)}: ")
+    return text.removeprefix(f"{get_oracle_error_code(error)}: ")
 
 
-def _fetched(cursor: Any, metadata: Any) -> Any:
+def _choose_fetch_type(cursor: Any, metadata: Any) -> Any:
     """Tell the driver how a column is read: numbers exactly, and LOBs whole, in the same round trip."""
     from decimal import Decimal
 
@@ -129,13 +129,13 @@ def _fetched(cursor: Any, metadata: Any) -> Any:
     return None if whole is None else cursor.var(whole, arraysize=cursor.arraysize)
 
 
-def _explained(error: Exception, config: OracleServer) -> ServerConnectError:
-    code = error_code(error)
+def _explain_connect_error(error: Exception, config: OracleServer) -> ServerConnectError:
+    code = get_oracle_error_code(error)
     remedy = _REMEDIES.get(code, "see the server's message")
     if code == _UNREACHABLE or not code:
-        remedy = blamed(config.host, config.port, ORACLE) or remedy
+        remedy = explain_wrong_service(config.host, config.port, ORACLE_LISTENER) or remedy
     where = f"{config.user}@{config.host}:{config.port}/{config.database}"
     return ServerConnectError(
-        f"cannot connect to Oracle as {where}: {error_message(error)} ({code or type(error).__name__}); {remedy}",
+        f"cannot connect to Oracle as {where}: {format_oracle_error(error)} ({code or type(error).__name__}); {remedy}",
         transient=code in _TRANSIENT,
     )

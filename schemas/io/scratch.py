@@ -15,12 +15,12 @@ SCRATCH_ERRORS = (sqlite3.Error, OSError)
 _PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536")
 
 
-def scratch_folder() -> Path:
+def get_scratch_folder() -> Path:
     """Return where the system has its temporary files (TMPDIR)."""
     return Path(tempfile.gettempdir())
 
 
-def nameless_database(folder: Path, prefix: str) -> Database:
+def open_nameless_database(folder: Path, prefix: str) -> Database:
     """Return a database in a new file of `folder` that has no name any more. Its transaction never ends: nobody else reads it.
 
     Up to 64 MiB of it are in memory. Raises SCRATCH_ERRORS.

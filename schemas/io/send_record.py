@@ -8,23 +8,31 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from schemas.config.model import KafkaConfig
-from schemas.io.kafka_clients import ClientLog, client_settings, ignored, open_admin, open_producer
+from schemas.io.kafka_clients import (
+    ClientLog,
+    build_client_settings,
+    ignore_client_error,
+    open_admin,
+    open_producer,
+)
 
-SEND_S = 15.0
+SEND_TIMEOUT_S = 15.0
 """How long Kafka has to take the record."""
 
 
 def send_record(kafka: KafkaConfig, topic: str, key: bytes, value: bytes) -> None:
     """Send a record, and make its topic where it is missing; returns once Kafka has it. Raises KafkaException."""
-    _ensure(kafka, topic)
+    _ensure_topic(kafka, topic)
     own = {
         "acks": "all",
         "enable.idempotence": True,
-        "delivery.timeout.ms": int(SEND_S * 1000),
+        "delivery.timeout.ms": int(SEND_TIMEOUT_S * 1000),
         "linger.ms": 0,
     }
     producer = open_producer(
-        client_settings(kafka.bootstrap, kafka.options, own), log=ClientLog.QUIET, on_error=ignored
+        build_client_settings(kafka.bootstrap, kafka.options, own),
+        log=ClientLog.QUIET,
+        on_error=ignore_client_error,
     )
     failed: list[KafkaError] = []
 
@@ -33,18 +41,18 @@ def send_record(kafka: KafkaConfig, topic: str, key: bytes, value: bytes) -> Non
             failed.append(error)
 
     producer.produce(topic, value, key, 0, on_delivery=delivered)
-    if producer.flush(SEND_S + 1) or failed:
+    if producer.flush(SEND_TIMEOUT_S + 1) or failed:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._MSG_TIMED_OUT))
 
 
-def _ensure(kafka: KafkaConfig, topic: str) -> None:
+def _ensure_topic(kafka: KafkaConfig, topic: str) -> None:
     """Make the topic where nobody has done so yet."""
-    admin = open_admin(client_settings(kafka.bootstrap, kafka.options, {}), log=ClientLog.QUIET)
-    if topic in admin.list_topics(timeout=SEND_S).topics:
+    admin = open_admin(build_client_settings(kafka.bootstrap, kafka.options, {}), log=ClientLog.QUIET)
+    if topic in admin.list_topics(timeout=SEND_TIMEOUT_S).topics:
         return
     wanted = NewTopic(topic, 1, kafka.replication, config={"cleanup.policy": "compact"})
     try:
-        admin.create_topics([wanted], request_timeout=SEND_S)[topic].result(SEND_S)
+        admin.create_topics([wanted], request_timeout=SEND_TIMEOUT_S)[topic].result(SEND_TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

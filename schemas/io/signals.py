@@ -36,7 +36,7 @@ def on_signals(
     def put(number: int, _: FrameType | None) -> None:
         asked.put(signal.Signals(number).name)
 
-    threading.Thread(target=_forward, args=(asked, ask), name=thread, daemon=True).start()
+    threading.Thread(target=_forward_signals, args=(asked, ask), name=thread, daemon=True).start()
     before = {number: signal.signal(number, put) for number in numbers}
     try:
         yield
@@ -60,6 +60,6 @@ def stopped_by_signals() -> Iterator[threading.Event]:
         yield stop
 
 
-def _forward(asked: queue.SimpleQueue[str], ask: Callable[[str], object]) -> None:
+def _forward_signals(asked: queue.SimpleQueue[str], ask: Callable[[str], object]) -> None:
     while name := asked.get():
         ask(name)

@@ -18,22 +18,28 @@ LONGEST = 2**32 - 1
 
 def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
     """Tell whether the character set of `new` has every character of `old`'s; None (a target without such sets) has all."""
-    narrow, wide = _today(old.charset), _today(new.charset)
+    narrow, wide = _normalize_charset_name(old.charset), _normalize_charset_name(new.charset)
     if narrow is None or wide is None or narrow == wide or wide in UNICODE or narrow == "ascii":
         return True
     return wide == "utf8mb3" and narrow in _BMP
 
 
-def text_bytes(old: ColumnType, new: ColumnType) -> int:
+def compute_text_bytes(old: ColumnType, new: ColumnType) -> int:
     """Return how many bytes a text of type `old` may have in the character set of `new`. The limit of TEXT is one of bytes."""
     if old.kind is Kind.TEXT:
         return min(
-            old.length * (1 if _today(old.charset) == _today(new.charset) else _width(new.charset)), LONGEST
+            old.length
+            * (
+                1
+                if _normalize_charset_name(old.charset) == _normalize_charset_name(new.charset)
+                else _get_character_width(new.charset)
+            ),
+            LONGEST,
         )
-    return longest_text(old) * _width(new.charset)
+    return compute_longest_text(old) * _get_character_width(new.charset)
 
 
-def longest_text(type_: ColumnType) -> int:
+def compute_longest_text(type_: ColumnType) -> int:
     """Return how many characters the longest value has that a column of labels or characters is written as."""
     match type_.kind:
         case Kind.SET:
@@ -46,7 +52,7 @@ def longest_text(type_: ColumnType) -> int:
             return max((len(member) for member in type_.members), default=type_.length)
 
 
-def limit_of(length: int) -> int:
+def choose_text_limit(length: int) -> int:
     """Return the smallest limit of a TEXT or BLOB that has `length` bytes."""
     return next((2**n - 1 for n in (8, 16, 24) if length < 2**n), LONGEST)
 
@@ -55,17 +61,17 @@ def as_long(text: ColumnType, charset: str | None) -> ColumnType:
     """Return the TEXT that holds all that `text` may have, in another character set."""
     if text.kind is not Kind.TEXT or not text.length or None in (charset, text.charset):
         return text
-    size = text_bytes(text, ColumnType(kind=Kind.TEXT, charset=charset))
-    return text if size == text.length else replace(text, length=limit_of(size))
+    size = compute_text_bytes(text, ColumnType(kind=Kind.TEXT, charset=charset))
+    return text if size == text.length else replace(text, length=choose_text_limit(size))
 
 
-def _width(charset: str | None) -> int:
+def _get_character_width(charset: str | None) -> int:
     """Return how many bytes a character may have."""
-    narrow = _today(charset)
+    narrow = _normalize_charset_name(charset)
     if narrow == "utf8mb3":
         return 3
     return 1 if narrow in _BMP and narrow != "ucs2" else 4
 
 
-def _today(charset: str | None) -> str | None:
+def _normalize_charset_name(charset: str | None) -> str | None:
     return "utf8mb3" if charset == "utf8" else charset

@@ -8,18 +8,18 @@ import msgspec
 
 from schemas.table.model import Row, Table, Value
 
-Where = Sequence[tuple[str, Sequence[str | None]]]
+RowCondition = Sequence[tuple[str, Sequence[str | None]]]
 """(column, the texts of the values that are let through) of each filtered column; None among them: NULL."""
 
 
-def text_of(value: Value) -> str | None:
+def format_wire_value(value: Value) -> str | None:
     """Return the text of a wire value, by which a filter compares and a mask hashes: 5 is "5"."""
     if value is None or isinstance(value, str):
         return value
     return msgspec.json.encode(value).decode()
 
 
-def row_filter(table: Table, where: Where) -> Callable[[Row], bool]:
+def compile_row_filter(table: Table, where: RowCondition) -> Callable[[Row], bool]:
     """Return what tells whether a row of `table` is let through. Raises KeyError: no such column."""
-    wanted = [(table.indexes_of((name,))[0], frozenset(values)) for name, values in where]
-    return lambda row: all(text_of(row[i]) in values for i, values in wanted)
+    wanted = [(table.find_ordinals((name,))[0], frozenset(values)) for name, values in where]
+    return lambda row: all(format_wire_value(row[i]) in values for i, values in wanted)

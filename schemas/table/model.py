@@ -87,15 +87,15 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     srid: int | None = msgspec.field(name="srid", default=None)  # geometry
 
 
-def numbered(type_: ColumnType) -> ColumnType:
+def convert_labels_to_numbers(type_: ColumnType) -> ColumnType:
     """Return the type with values as numbers if one of its labels is empty."""
     kind = NUMBERED.get(type_.kind)
     return type_ if kind is None or "" not in type_.members else replace(type_, kind=kind)
 
 
-def ambiguous_columns(table: Table) -> list[str]:
+def list_ambiguous_columns(table: Table) -> list[str]:
     """Return the columns whose values are texts of labels although a label is empty, as versions before 0.1.0 defined them."""
-    return [column.name for column in table.columns if numbered(column.type) != column.type]
+    return [column.name for column in table.columns if convert_labels_to_numbers(column.type) != column.type]
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -128,7 +128,7 @@ class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     def columns(self) -> tuple[str, ...]:
         return tuple(part.column for part in self.parts)
 
-    def renamed(self, names: Mapping[str, str]) -> UniqueIndex:
+    def with_renamed_columns(self, names: Mapping[str, str]) -> UniqueIndex:
         """Return the index with columns that have another name by `names`."""
         parts = (replace(part, column=names.get(part.column, part.column)) for part in self.parts)
         return replace(self, parts=tuple(parts))
@@ -153,26 +153,26 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def column_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    def column(self, name: str) -> Column:
+    def get_column(self, name: str) -> Column:
         """Return the column `name`. Raises KeyError."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
-    def indexes_of(self, names: tuple[str, ...]) -> tuple[int, ...]:
+    def find_ordinals(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Return the ordinals of the columns `names`, in that order."""
         order = {column.name: i for i, column in enumerate(self.columns)}
         return tuple(order[name] for name in names)
 
-    def renamed(self, names: Mapping[str, str]) -> Table:
+    def with_renamed_columns(self, names: Mapping[str, str]) -> Table:
         """Return the table with columns that have another name by `names`."""
         columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in self.columns)
-        unique = tuple(index.renamed(names) for index in self.unique)
-        return replace(self, columns=columns, key=self.key.renamed(names), unique=unique)
+        unique = tuple(index.with_renamed_columns(names) for index in self.unique)
+        return replace(self, columns=columns, key=self.key.with_renamed_columns(names), unique=unique)
 
 
-def same_definition(known: Table, now: Table) -> bool:
+def is_same_definition(known: Table, now: Table) -> bool:
     """Tell whether `now` is the definition `known`, as far as `known` goes.
 
     Definitions of older topics lack the expressions of generated columns, and those of defaults: such a one may be any. And
@@ -181,16 +181,18 @@ def same_definition(known: Table, now: Table) -> bool:
     if known == now:
         return True
     learnt = tuple(_as_known(old, column) for old, column in zip(known.columns, now.columns, strict=False))
-    whole = replace(now, columns=learnt, collation=_shown(known.collation, now.collation))
+    whole = replace(now, columns=learnt, collation=_normalize_shown_default(known.collation, now.collation))
     return len(known.columns) == len(now.columns) and known == whole
 
 
 def _as_known(old: Column, column: Column) -> Column:
     expression = None if old.generated and old.expression is None else column.expression
     default = None if old.default_expression is None else column.default_expression
-    type_ = replace(column.type, collation=_shown(old.type.collation, column.type.collation))
+    type_ = replace(
+        column.type, collation=_normalize_shown_default(old.type.collation, column.type.collation)
+    )
     return replace(column, expression=expression, default_expression=default, type=type_)
 
 
-def _shown(old: str | None, now: str | None) -> str | None:
+def _normalize_shown_default(old: str | None, now: str | None) -> str | None:
     return old if old is not None and own_name(old) == now else now

@@ -1,9 +1,9 @@
-"""Names of databases and tables: the text of both together, and their comparison as a server does it (`lower_case_table_names`). Pure.
+"""NameRules of databases and tables: the text of both together, and their comparison as a server does it (`lower_case_table_names`). Pure.
 
 With 1 the server keeps all names in lower case; with 2 it keeps them as given and compares them in lower case, and its log
 has them in lower case; with 0 they are compared as they are. So there is one form to compare and to keep names in:
-`Names.same`. A source's names of columns, and of routines, are none of its business: they are never case-sensitive. Those of a target's columns
-compare by `Names.fold`: not so at PostgreSQL, else (tried on MySQL 9.7 and MariaDB 11.4) in lower case, with accents.
+`NameRules.same`. A source's names of columns, and of routines, are none of its business: they are never case-sensitive. Those of a target's columns
+compare by `NameRules.fold`: not so at PostgreSQL, else (tried on MySQL 9.7 and MariaDB 11.4) in lower case, with accents.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ _PLAIN, _QUOTED = r"[^.`]*", r"`(?:[^`]|``)*`"
 _TEXT = re.compile(f"({_PLAIN}|{_QUOTED})\\.({_PLAIN}|{_QUOTED})", re.DOTALL)
 
 
-def table_text(db: str, table: str) -> str:
+def format_table_text(db: str, table: str) -> str:
     """Return "db.table", as records and messages write it; a name with a dot or a backtick stands in backticks. No two tables have the same text."""
-    return f"{_part(db)}.{_part(table)}"
+    return f"{_quote_part(db)}.{_quote_part(table)}"
 
 
-def meant(text: str) -> list[TableName]:
+def find_meant_tables(text: str) -> list[TableName]:
     """Return the tables that a text in a record may mean: the one of `table_text`; several where an older version, which wrote no
     backticks, wrote names with dots. None: it is no text of a table."""
     found = _TEXT.fullmatch(text)
     if found:
-        db, table = map(_name, found.groups())
-        if table_text(db, table) == text:
+        db, table = map(_unquote_name, found.groups())
+        if format_table_text(db, table) == text:
             return [(db, table)]
     parts = text.split(".")
     return [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
 
 
-def _part(name: str) -> str:
+def _quote_part(name: str) -> str:
     return f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name
 
 
-def _name(part: str) -> str:
+def _unquote_name(part: str) -> str:
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameRules:
     """`folds`: whether the server takes names that differ in case for the same (lower_case_table_names is 1 or 2). `keeps_spelling`: it shows
     a column as it was written, so that another spelling is a change."""
 
@@ -51,23 +51,23 @@ class Names:
     keeps_spelling: bool = True
 
     @classmethod
-    def of(cls, setting: str | None) -> Names:
+    def from_setting(cls, setting: str | None) -> NameRules:
         """Return how names compare under a value of lower_case_table_names; None: the server has no such variable."""
         return cls(setting not in (None, "", "0"))
 
-    def fold(self, text: str) -> str:
+    def fold_name(self, text: str) -> str:
         """Return a name, or a pattern of names, as the server compares it. A character stays one character."""
         if not self.folds:
             return text
         return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
-    def same(self, name: TableName) -> TableName:
+    def normalize_table(self, name: TableName) -> TableName:
         """Return the form in which two names of a table are equal if the server takes them for one."""
-        return (self.fold(name[0]), self.fold(name[1])) if self.folds else name
+        return (self.fold_name(name[0]), self.fold_name(name[1])) if self.folds else name
 
-    def patterns(self, patterns: Iterable[str]) -> list[str]:
+    def fold_patterns(self, patterns: Iterable[str]) -> list[str]:
         """Return patterns of tables so that they take names in the form of `same`."""
-        return [self.fold(pattern) for pattern in patterns]
+        return [self.fold_name(pattern) for pattern in patterns]
 
 
-EXACT = Names()
+EXACT = NameRules()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from schemas.table.patterns import is_literal, matches
+from schemas.table.patterns import is_literal, is_pattern_match
 
 TableName = tuple[str, str]
 
@@ -32,24 +32,24 @@ class ToolNames:
 
     def is_shadow(self, name: TableName, table: TableName) -> bool:
         """Tell whether `name` is that of a shadow of `table`."""
-        return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.shadow)
+        return name[0] == table[0] and any(_is_fitting_name(each, name[1], table[1]) for each in self.shadow)
 
     def is_trash(self, name: TableName, table: TableName) -> bool:
         """Tell whether `name` is one that `table` gets when it is done with."""
-        return name[0] == table[0] and any(_fits(each, name[1], table[1]) for each in self.trash)
+        return name[0] == table[0] and any(_is_fitting_name(each, name[1], table[1]) for each in self.trash)
 
     def needs_triggers(self, name: TableName, table: TableName) -> bool:
         """Tell whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
-        fitting = [each for each in self.shadow if _fits(each, name[1], table[1])]
+        fitting = [each for each in self.shadow if _is_fitting_name(each, name[1], table[1])]
         return all(each in self.triggered for each in fitting)
 
-    def shadow_of(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
+    def find_shadowed_table(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
         """Return the one of `tables` whose shadow `name` is; None: it is none."""
-        return _owner(self.shadow, name, tables)
+        return _find_owner(self.shadow, name, tables)
 
-    def owner(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
+    def find_owner(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
         """Return the one of `tables` whose shadow or trash `name` is; None: it is an ordinary table."""
-        return _owner(self.shadow, name, tables) or _owner(self.trash, name, tables)
+        return _find_owner(self.shadow, name, tables) or _find_owner(self.trash, name, tables)
 
 
 NO_TOOLS = ToolNames()
@@ -64,7 +64,7 @@ TOOLS: Mapping[str, ToolNames] = {
 }
 
 
-def tool_names(tools: Iterable[str]) -> ToolNames:
+def get_tool_names(tools: Iterable[str]) -> ToolNames:
     """Return the names of several of TOOLS."""
     chosen = [TOOLS[each] for each in tools]
     return ToolNames(
@@ -83,21 +83,21 @@ def refuse_template(template: str) -> str | None:
     return None
 
 
-def of_tools(
+def find_tool_tables(
     names: Iterable[TableName], tools: ToolNames, patterns: Collection[str], tables: Collection[TableName]
 ) -> dict[TableName, TableName]:
     """Return which of `names` are shadow or trash tables, and of which of `tables`. One that a pattern names as it is, is taken."""
     literal = [each for each in patterns if not each.startswith("!") and is_literal(each)]
     found = {}
     for name in names:
-        owner = tools.owner(name, tables)
-        if owner is not None and not any(matches(each, *name) for each in literal):
+        owner = tools.find_owner(name, tables)
+        if owner is not None and not any(is_pattern_match(each, *name) for each in literal):
             found[name] = owner
     return found
 
 
 @functools.lru_cache(maxsize=256)
-def _compiled(template: str) -> re.Pattern[str]:
+def _compile_template(template: str) -> re.Pattern[str]:
     pattern = re.escape(template).replace(r"\{table\}", "(.+)").replace(r"\{time\}", r"\d{14}")
     return re.compile(pattern, re.DOTALL)
 
@@ -105,10 +105,12 @@ def _compiled(template: str) -> re.Pattern[str]:
 @functools.lru_cache(maxsize=4096)
 def _own_parts(templates: tuple[str, ...], name: str) -> tuple[str, ...]:
     """Return what may be a table's own name in that of another."""
-    return tuple(found[1] for each in templates if (found := _compiled(each).fullmatch(name)))
+    return tuple(found[1] for each in templates if (found := _compile_template(each).fullmatch(name)))
 
 
-def _owner(templates: tuple[str, ...], name: TableName, tables: Collection[TableName]) -> TableName | None:
+def _find_owner(
+    templates: tuple[str, ...], name: TableName, tables: Collection[TableName]
+) -> TableName | None:
     parts = _own_parts(templates, name[1])
     for part in parts:
         if (name[0], part) in tables:
@@ -116,11 +118,13 @@ def _owner(templates: tuple[str, ...], name: TableName, tables: Collection[Table
     if not parts or len(name[1]) < _LENGTH:
         return None
     longer = (each for each in tables if each[0] == name[0] and each[1].startswith(parts))
-    return next((each for each in longer if any(_fits(one, name[1], each[1]) for one in templates)), None)
+    return next(
+        (each for each in longer if any(_is_fitting_name(one, name[1], each[1]) for one in templates)), None
+    )
 
 
-def _fits(template: str, name: str, table: str) -> bool:
-    found = _compiled(template).fullmatch(name)
+def _is_fitting_name(template: str, name: str, table: str) -> bool:
+    found = _compile_template(template).fullmatch(name)
     if found is None:
         return False
     return found[1] == table or (

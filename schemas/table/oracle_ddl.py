@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.errors import UnsupportedTypeError
-from schemas.table.charsets import longest_text
+from schemas.table.charsets import compute_longest_text
 from schemas.table.model import ColumnType, Kind
 
 MAX_CHARACTERS, MAX_BYTES, MAX_DIGITS = 1000, 2000, 38
@@ -25,7 +25,7 @@ EMPTY_IS_NULL = frozenset({
 PADDED = frozenset({"CHAR", "NCHAR"})
 
 
-def oracle_type(type_: ColumnType) -> str:
+def render_oracle_type(type_: ColumnType) -> str:
     """Return the DDL type, such as "NUMBER(20)". Raises UnsupportedTypeError."""
     render = _RENDER.get(type_.kind)
     if render is None:
@@ -39,11 +39,11 @@ def is_lob(rendered: str) -> bool:
     return rendered in ("CLOB", "BLOB")
 
 
-def _int(type_: ColumnType) -> str:
+def _render_int_type(type_: ColumnType) -> str:
     return f"NUMBER({_INT_DIGITS.get(type_.bits) or (20 if type_.unsigned else 19)})"
 
 
-def _decimal(type_: ColumnType) -> str:
+def _render_decimal_type(type_: ColumnType) -> str:
     if type_.precision > MAX_DIGITS:
         raise UnsupportedTypeError(
             f"Oracle has decimals of up to {MAX_DIGITS} digits, the source's has {type_.precision}: make it narrower, or leave it out"
@@ -51,31 +51,31 @@ def _decimal(type_: ColumnType) -> str:
     return f"NUMBER({type_.precision},{type_.scale})" if type_.precision else "NUMBER"
 
 
-def _characters(length: int) -> str:
+def _render_character_type(length: int) -> str:
     return f"VARCHAR2({max(1, length)} CHAR)" if length <= MAX_CHARACTERS else "CLOB"
 
 
-def _bytes(type_: ColumnType) -> str:
+def _render_bytes_type(type_: ColumnType) -> str:
     return f"RAW({max(1, type_.length)})" if type_.length <= MAX_BYTES else "BLOB"
 
 
-def _labels(type_: ColumnType) -> str:
-    return _characters(longest_text(type_))
+def _render_labels_type(type_: ColumnType) -> str:
+    return _render_character_type(compute_longest_text(type_))
 
 
 _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
-    Kind.INT: _int,
-    Kind.DECIMAL: _decimal,
+    Kind.INT: _render_int_type,
+    Kind.DECIMAL: _render_decimal_type,
     Kind.FLOAT: lambda _: "BINARY_FLOAT",
     Kind.DOUBLE: lambda _: "BINARY_DOUBLE",
     # a number without precision but with a scale, which is told from every decimal
     Kind.BIT: lambda _: "NUMBER(*,0)",
     Kind.YEAR: lambda _: "NUMBER(4)",
-    Kind.CHAR: lambda type_: _characters(type_.length),
-    Kind.VARCHAR: lambda type_: _characters(type_.length),
+    Kind.CHAR: lambda type_: _render_character_type(type_.length),
+    Kind.VARCHAR: lambda type_: _render_character_type(type_.length),
     Kind.TEXT: lambda _: "CLOB",
-    Kind.BINARY: _bytes,
-    Kind.VARBINARY: _bytes,
+    Kind.BINARY: _render_bytes_type,
+    Kind.VARBINARY: _render_bytes_type,
     Kind.BLOB: lambda _: "BLOB",
     Kind.DATE: lambda _: "DATE",
     Kind.TIME: lambda type_: f"INTERVAL DAY(2) TO SECOND({type_.fsp})",
@@ -83,15 +83,15 @@ _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
     # an instant that may be in a key, unlike one WITH TIME ZONE (ORA-02329)
     Kind.TIMESTAMP: lambda type_: f"TIMESTAMP({type_.fsp}) WITH LOCAL TIME ZONE",
     Kind.JSON: lambda _: "CLOB",
-    Kind.ENUM: _labels,
-    Kind.SET: _labels,
-    Kind.ENUM_NUMBER: _labels,
-    Kind.SET_NUMBER: _labels,
+    Kind.ENUM: _render_labels_type,
+    Kind.SET: _render_labels_type,
+    Kind.ENUM_NUMBER: _render_labels_type,
+    Kind.SET_NUMBER: _render_labels_type,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueType:
+class OracleCatalogType:
     """A row of ALL_TAB_COLUMNS, as far as it says the type. `length`: characters of a text, bytes of a RAW."""
 
     data_type: str
@@ -102,7 +102,7 @@ class CatalogueType:
 
 _DATED = re.compile(r"TIMESTAMP\((\d)\)(?P<zone> WITH (LOCAL )?TIME ZONE)?")
 _INTERVAL = re.compile(r"INTERVAL DAY\(\d\) TO SECOND\((\d)\)")
-_PLAIN: dict[str, Callable[[CatalogueType], ColumnType]] = {
+_PLAIN: dict[str, Callable[[OracleCatalogType], ColumnType]] = {
     "BINARY_FLOAT": lambda _: ColumnType(kind=Kind.FLOAT),
     "BINARY_DOUBLE": lambda _: ColumnType(kind=Kind.DOUBLE),
     "CHAR": lambda real: ColumnType(kind=Kind.CHAR, length=real.length),
@@ -118,7 +118,7 @@ _PLAIN: dict[str, Callable[[CatalogueType], ColumnType]] = {
 }
 
 
-def neutral_from_oracle(real: CatalogueType) -> ColumnType:
+def convert_oracle_type(real: OracleCatalogType) -> ColumnType:
     """Return what a column of a target holds, for checks and changes: NUMBER is a decimal, INTEGER (NUMBER(*,0)) takes bits.
 
     Raises UnsupportedTypeError.

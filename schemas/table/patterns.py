@@ -21,11 +21,11 @@ class PatternError(ValueError):
     """The text is no pattern, or no template; says why."""
 
 
-Part = tuple[tuple[str, bool], ...]
+TemplatePart = tuple[tuple[str, bool], ...]
 """Pieces of a part with whether they stood in backticks."""
 
 
-def split_parts(text: str, dots: bool = True) -> tuple[Part, Part]:
+def split_parts(text: str, dots: bool = True) -> tuple[TemplatePart, TemplatePart]:
     """Return the parts before and behind the first dot outside of backticks. `dots`: the second may hold more of them.
 
     Raises PatternError.
@@ -49,7 +49,7 @@ def split_parts(text: str, dots: bool = True) -> tuple[Part, Part]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _compile_pattern(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     parts = split_parts(pattern)
     db, table = (
         "".join(
@@ -66,17 +66,17 @@ def check_pattern(pattern: str) -> None:
         raise PatternError("brackets must stand in backticks")
 
 
-def matches(pattern: str, db: str, table: str) -> bool:
+def is_pattern_match(pattern: str, db: str, table: str) -> bool:
     """Tell whether a pattern (without "!") takes the table. Raises PatternError."""
-    first, second = _compiled(pattern)
+    first, second = _compile_pattern(pattern)
     return first.fullmatch(db) is not None and second.fullmatch(table) is not None
 
 
-def selects(patterns: Iterable[str], db: str, table: str) -> bool:
+def is_selected_by_patterns(patterns: Iterable[str], db: str, table: str) -> bool:
     """Tell whether the last pattern that matches the table takes it; "!" before a pattern takes out."""
     selected = False
     for pattern in patterns:
-        if matches(pattern.removeprefix("!"), db, table):
+        if is_pattern_match(pattern.removeprefix("!"), db, table):
             selected = not pattern.startswith("!")
     return selected
 
@@ -87,7 +87,7 @@ def is_literal(pattern: str) -> bool:
     return not any(piece in _GLOBS for part in split_parts(pattern) for piece, literal in part if not literal)
 
 
-def literal_database(pattern: str) -> str | None:
+def get_literal_database(pattern: str) -> str | None:
     """Return the one database that a pattern (without "!") can match; None: several."""
     part, _ = split_parts(pattern)
     if any(piece in _GLOBS for piece, literal in part if not literal):
@@ -95,17 +95,17 @@ def literal_database(pattern: str) -> str | None:
     return "".join(piece for piece, _ in part)
 
 
-def fill(template: str, words: Mapping[str, str]) -> str:
+def fill_template(template: str, words: Mapping[str, str]) -> str:
     """Put `words` in place of their `{…}`, in one go: what is put in is never looked at again."""
     return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
 
 
 def fill_place(template: str, words: Mapping[str, str]) -> tuple[str, str]:
     """Return (schema, table) of a template `schema.table`: it is split first, and filled then. Raises PatternError."""
-    schema, table = ("".join(piece for piece, _ in part) for part in _template(template))
-    return fill(schema, words), fill(table, words)
+    schema, table = ("".join(piece for piece, _ in part) for part in _compile_template(template))
+    return fill_template(schema, words), fill_template(table, words)
 
 
 @functools.lru_cache(maxsize=1024)
-def _template(template: str) -> tuple[Part, Part]:
+def _compile_template(template: str) -> tuple[TemplatePart, TemplatePart]:
     return split_parts(template, dots=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.errors import UnsupportedTypeError
 from schemas.table.charsets import as_long
-from schemas.table.equality import wire_equal as wire_equal
+from schemas.table.equality import are_wire_equal as are_wire_equal
 from schemas.table.model import ColumnType, Kind
 
 
@@ -26,12 +26,12 @@ class TypeRule:
     when: Mapping[str, object] = field(default_factory=dict)
     note: str = ""
 
-    def matches(self, type_: ColumnType) -> bool:
+    def is_rule_for(self, type_: ColumnType) -> bool:
         return self.kind is type_.kind and all(
             getattr(type_, name) == value for name, value in self.when.items()
         )
 
-    def render(self, type_: ColumnType) -> str:
+    def render_type(self, type_: ColumnType) -> str:
         return self.template.format(
             precision=type_.precision, scale=type_.scale, length=type_.length, fsp=type_.fsp,
             members=",".join(quote_literal(member) for member in type_.members),
@@ -43,7 +43,7 @@ WIDEST_DECIMAL = (65, 30)
 """Precision and scale of the column that takes decimals of any scale, where a database has no type for them. It refuses those that do not fit."""
 
 _BIGINT_NOTE = "it has no unsigned 64-bit integer"
-POSTGRES: tuple[TypeRule, ...] = (
+POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "smallint", {"bits": 8}),
     TypeRule(Kind.INT, "integer", {"bits": 16, "unsigned": True}),
     TypeRule(Kind.INT, "smallint", {"bits": 16}),
@@ -81,7 +81,7 @@ POSTGRES: tuple[TypeRule, ...] = (
 _UNSIGNED = "{unsigned}"
 _CI_NOTE = "character set and collation are kept, or [replaced](#collations)"
 _OLD_TYPES = "TINYTEXT, TEXT, MEDIUMTEXT and LONGTEXT by their maximal length"
-MYSQL: tuple[TypeRule, ...] = (
+MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
     TypeRule(Kind.INT, "tinyint" + _UNSIGNED, {"bits": 8}),
     TypeRule(Kind.INT, "smallint" + _UNSIGNED, {"bits": 16}),
     TypeRule(Kind.INT, "mediumint" + _UNSIGNED, {"bits": 24}),
@@ -163,12 +163,12 @@ POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-def postgres_type(type_: ColumnType) -> str:
+def render_postgres_type(type_: ColumnType) -> str:
     """Return the PostgreSQL DDL type, such as "numeric(20,0)". Raises UnsupportedTypeError."""
-    return _render(POSTGRES, type_, "PostgreSQL")
+    return _render_by_rules(POSTGRES_TYPE_RULES, type_, "PostgreSQL")
 
 
-def mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] | None = None) -> str:
+def render_mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] | None = None) -> str:
     """Return the MySQL/MariaDB DDL type with its character set and collation.
 
     `collation` chooses the collation on this server (schemas.table.collations.chooser); without it the source's is named as
@@ -176,16 +176,16 @@ def mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] 
     """
     chosen = collation(type_) if collation else type_.collation
     charset = chosen.partition("_")[0] if chosen else type_.charset
-    rendered = _render(MYSQL, as_long(type_, charset), "MySQL")
+    rendered = _render_by_rules(MYSQL_TYPE_RULES, as_long(type_, charset), "MySQL")
     if chosen:
         return f"{rendered} CHARACTER SET {charset} COLLATE {chosen}"
     return f"{rendered} CHARACTER SET {type_.charset}" if type_.charset else rendered
 
 
-def _render(rules: Iterable[TypeRule], type_: ColumnType, server: str) -> str:
+def _render_by_rules(rules: Iterable[TypeRule], type_: ColumnType, server: str) -> str:
     for rule in rules:
-        if rule.matches(type_):
-            return rule.render(type_)
+        if rule.is_rule_for(type_):
+            return rule.render_type(type_)
     raise UnsupportedTypeError(
         f"{server} has no type for {type_.kind} ({type_}): map the column or leave it out"
     )
@@ -194,7 +194,7 @@ def _render(rules: Iterable[TypeRule], type_: ColumnType, server: str) -> str:
 _FORMATTED = re.compile(r"(?P<base>[a-z ]+?)(?:\((?P<numbers>[\d, ]+)\))?(?P<rest> with(?:out)? time zone)?")
 
 
-def neutral_from_postgres(formatted: str) -> ColumnType:
+def convert_postgres_type(formatted: str) -> ColumnType:
     """Return the neutral type of a PostgreSQL column from its `format_type(atttypid, atttypmod)`.
 
     Raises UnsupportedTypeError (arrays, domains, user-defined types, …).

@@ -27,17 +27,17 @@ def compile_row(converters: Sequence[Convert | None], null: str | None = None) -
     """
     names: dict[str, Any] = {f"c{i}": convert for i, convert in enumerate(converters) if convert is not None}
     names["null"] = null
-    parts = "".join(f"{_expression(i, f'c{i}' in names)}, " for i in range(len(converters)))
+    parts = "".join(f"{_render_expression(i, f'c{i}' in names)}, " for i in range(len(converters)))
     code = f"lambda r: ({parts})"
     convert_row: ConvertRow = eval(code, names)  # noqa: S307 - made of column numbers only
     return convert_row
 
 
-def _expression(i: int, converted: bool) -> str:
+def _render_expression(i: int, converted: bool) -> str:
     return f"(null if (v := r[{i}]) is None else c{i}(v))" if converted else f"r[{i}]"
 
 
-def plain_decimal(text: str) -> str:
+def normalize_decimal(text: str) -> str:
     """Return a decimal of any scale as the wire has it: without exponent, and without zeros at its end: "-0.5". "NaN" stays as it is.
 
     Raises ArithmeticError: it is no number.
@@ -48,17 +48,19 @@ def plain_decimal(text: str) -> str:
     return "0" if plain in ("-0", "") else plain
 
 
-def wire_int(value: int) -> int | str:
+def encode_wire_int(value: int) -> int | str:
     """Return an integer's wire value."""
     return value if -MAX_EXACT <= value <= MAX_EXACT else str(value)
 
 
 def number_or_text(text: str) -> int | str:
     """Return the wire integer that `text` is the digits of, else `text`, which differs from every number."""
-    return wire_int(int(text)) if text.isascii() and text.isdecimal() and str(int(text)) == text else text
+    return (
+        encode_wire_int(int(text)) if text.isascii() and text.isdecimal() and str(int(text)) == text else text
+    )
 
 
-def wire_float(value: float) -> float | str:
+def encode_wire_float(value: float) -> float | str:
     """Return a float's wire value: JSON has neither NaN nor infinities, which Oracle and PostgreSQL have: those are text."""
     if isfinite(value):
         return value

@@ -1,7 +1,7 @@
 """Rows of MySQL and MariaDB ↔ wire values (schemas/table/model.py), through PyMySQL.
 
 Reading: SELECT `select_list(table)` and put each row through `row_from_select(table)`. Writing: put a wire row through
-`to_mysql(table)` and give the tuple to PyMySQL. Both need a session as `connect_mysql` makes it (SESSION_SQL).
+`to_mysql(table)` and give the tuple to PyMySQL. Both need a session as `connect_mysql` makes it (MYSQL_SESSION_SQL).
 The values read equal those that capture decodes from the binlog, so a snapshot and the log agree.
 """
 
@@ -13,22 +13,31 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.errors import ValueRefusedError
-from schemas.io.mysql_connection import SESSION_SQL, connect_mysql
+from schemas.io.mysql_connection import MYSQL_SESSION_SQL, connect_mysql
 from schemas.table.model import Column, Kind, Row, Table, Value
 from schemas.table.typemap import WIDEST_DECIMAL
 from schemas.values.converter import (
     Convert,
     ConvertRow,
     compile_row,
+    encode_wire_int,
     from_base64,
-    plain_decimal,
+    normalize_decimal,
     to_base64,
-    wire_int,
 )
 
 __all__ = [
-    "SESSION_SQL", "connect_mysql", "geometry_internal", "geometry_wire", "quote_name", "row_from_select", "select_list",
-    "timestamp_text", "timestamp_wire", "to_mysql", "to_mysql_columns",
+    "MYSQL_SESSION_SQL",
+    "connect_mysql",
+    "decode_wire_geometry",
+    "encode_wire_geometry",
+    "encode_wire_timestamp",
+    "format_timestamp_text",
+    "make_select_row_converter",
+    "quote_name",
+    "select_list",
+    "to_mysql",
+    "to_mysql_columns",
 ]  # fmt: skip
 
 _SRID = struct.Struct("<I")
@@ -59,14 +68,14 @@ def select_list(table: Table) -> list[str]:
     ]
 
 
-def row_from_select(
+def make_select_row_converter(
     table: Table, otherwise: Callable[[Column], Convert | None] | None = None
 ) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of PyMySQL (plain tuple cursor) to wire values.
 
     `otherwise` has the converters of kinds that are read as they come: text, dates, labels.
     """
-    read = otherwise or _no_converter
+    read = otherwise or _find_no_converter
     return compile_row([_READ.get(column.type.kind, read)(column) for column in table.columns])
 
 
@@ -75,30 +84,30 @@ def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
 
     Written and read again they are the same wire values. The server itself refuses what its types cannot hold.
     """
-    return compile_row([_WRITE.get(column.type.kind, _no_converter)(column) for column in table.columns])
+    return compile_row([_WRITE.get(column.type.kind, _find_no_converter)(column) for column in table.columns])
 
 
 def to_mysql_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
     """Return the function for tuples of only `columns`, in that order (keys, unique values)."""
-    chosen = [table.column(name) for name in columns]
-    return compile_row([_WRITE.get(column.type.kind, _no_converter)(column) for column in chosen])
+    chosen = [table.get_column(name) for name in columns]
+    return compile_row([_WRITE.get(column.type.kind, _find_no_converter)(column) for column in chosen])
 
 
-def _no_converter(_: Column) -> Convert | None:
+def _find_no_converter(_: Column) -> Convert | None:
     return None
 
 
 def _read_int(column: Column) -> Convert | None:
-    return wire_int if column.type.bits == 64 else None
+    return encode_wire_int if column.type.bits == 64 else None
 
 
 def _read_bit(column: Column) -> Convert | None:
-    return wire_int if column.type.length > 53 else None
+    return encode_wire_int if column.type.length > 53 else None
 
 
 def _read_decimal(column: Column) -> Convert | None:
     if not column.type.precision and not column.type.scale:  # of any scale
-        return plain_decimal
+        return normalize_decimal
     return _strip_zerofill if column.type.unsigned else None
 
 
@@ -111,25 +120,25 @@ def _strip_zerofill(text: str) -> str:
 
 
 def _read_timestamp(_: Column) -> Convert | None:
-    return timestamp_wire
+    return encode_wire_timestamp
 
 
-def timestamp_wire(text: str) -> str:
+def encode_wire_timestamp(text: str) -> str:
     """Return the wire value of "YYYY-MM-DD HH:MM:SS[.f…]" in UTC."""
     return text if text.startswith("0000-00-00") else f"{text[:10]}T{text[11:]}Z"
 
 
-def timestamp_text(wire: str) -> str:
+def format_timestamp_text(wire: str) -> str:
     """Return "YYYY-MM-DD HH:MM:SS[.f…]" in UTC of a wire TIMESTAMP."""
     return f"{wire[:10]} {wire[11:-1]}" if wire.endswith("Z") else wire
 
 
-def geometry_wire(internal: bytes) -> dict[str, object]:
+def encode_wire_geometry(internal: bytes) -> dict[str, object]:
     """Return the wire value of the servers' own form: SRID (4 bytes, little-endian), then WKB. The log has it, too."""
     return {"wkb": to_base64(internal[4:]), "srid": _SRID.unpack_from(internal)[0]}
 
 
-def geometry_internal(wire: Value) -> bytes:
+def decode_wire_geometry(wire: Value) -> bytes:
     """Return the servers' own form of a wire geometry; both accept it as the value of a geometry column."""
     if not isinstance(wire, dict):
         raise TypeError(f"a geometry's wire value is an object, not {type(wire).__name__}")
@@ -161,27 +170,27 @@ def _write_decimal(column: Column) -> Convert | None:
     return convert
 
 
-def _always(convert: Convert) -> Callable[[Column], Convert | None]:
+def _make_constant_chooser(convert: Convert) -> Callable[[Column], Convert | None]:
     return lambda _: convert
 
 
 _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.INT: _read_int,
     Kind.BIT: _read_bit,
-    Kind.YEAR: _always(int),
-    Kind.SET_NUMBER: _always(wire_int),
+    Kind.YEAR: _make_constant_chooser(int),
+    Kind.SET_NUMBER: _make_constant_chooser(encode_wire_int),
     Kind.DECIMAL: _read_decimal,
     Kind.TIMESTAMP: _read_timestamp,
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(to_base64)),
-    Kind.GEOMETRY: _always(geometry_wire),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _make_constant_chooser(to_base64)),
+    Kind.GEOMETRY: _make_constant_chooser(encode_wire_geometry),
 }
 _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.INT: lambda column: int if column.type.bits == 64 else None,
     Kind.BIT: lambda column: int if column.type.length > 53 else None,
-    Kind.SET_NUMBER: _always(int),
+    Kind.SET_NUMBER: _make_constant_chooser(int),
     Kind.DECIMAL: _write_decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _write_float),
-    Kind.TIMESTAMP: _always(timestamp_text),
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(from_base64)),
-    Kind.GEOMETRY: _always(geometry_internal),
+    Kind.TIMESTAMP: _make_constant_chooser(format_timestamp_text),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _make_constant_chooser(from_base64)),
+    Kind.GEOMETRY: _make_constant_chooser(decode_wire_geometry),
 }

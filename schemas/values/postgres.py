@@ -17,19 +17,27 @@ from typing import Any
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, Kind, Row, Table, Value
 from schemas.values.converter import Convert, ConvertRow, compile_row, from_base64
-from schemas.values.mysql import timestamp_text
+from schemas.values.mysql import format_timestamp_text
 from schemas.values.postgres_rows import (
     EWKB_HEADER,
     EWKB_SRID,
     SRID,
+    make_postgres_row_converter,
     quote_pg,
-    row_from_postgres,
     select_list_pg,
 )
 
 __all__ = [
-    "SESSION_OPTIONS", "SESSION_SETTINGS", "copy_line", "escape_copy", "ewkb", "quote_pg", "row_from_postgres",
-    "select_list_pg", "to_postgres", "to_postgres_columns",
+    "SESSION_OPTIONS",
+    "SESSION_SETTINGS",
+    "copy_line",
+    "encode_ewkb",
+    "escape_copy",
+    "make_postgres_row_converter",
+    "quote_pg",
+    "select_list_pg",
+    "to_postgres",
+    "to_postgres_columns",
 ]  # fmt: skip
 
 #: Settings of every session that reads or writes these values (`SET name = value`, or options='-c name=value').
@@ -51,7 +59,7 @@ def to_postgres(table: Table) -> Callable[[Row], tuple[str | None, ...]]:
 
 def to_postgres_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
     """Return the function for tuples of only `columns`, in that order (keys, unique values)."""
-    return compile_row([_WRITE[table.column(name).type.kind](table.column(name)) for name in columns])
+    return compile_row([_WRITE[table.get_column(name).type.kind](table.get_column(name)) for name in columns])
 
 
 def copy_line(table: Table) -> Callable[[Row], str]:
@@ -143,7 +151,7 @@ _JOINED: dict[Kind, str] = {
 }
 
 
-def _plain(_: Column) -> Convert | None:
+def _write_unchanged(_: Column) -> Convert | None:
     return str
 
 
@@ -186,7 +194,7 @@ def _write_timestamp(column: Column) -> Convert:
 
     def convert(value: str) -> str:
         _require_date(name, value)
-        return timestamp_text(value) + "+00"
+        return format_timestamp_text(value) + "+00"
 
     return convert
 
@@ -227,10 +235,10 @@ def _has_nul(text: str) -> bool:
 
 
 def _write_geometry(_: Column) -> Convert:
-    return lambda value: r"\x" + ewkb(value).hex()
+    return lambda value: r"\x" + encode_ewkb(value).hex()
 
 
-def ewkb(wire: Value) -> bytes:
+def encode_ewkb(wire: Value) -> bytes:
     """Return the EWKB of a wire geometry: WKB whose type says that the SRID follows; PostGIS reads it.
 
     MySQL's and MariaDB's WKB is always little-endian.
@@ -244,7 +252,7 @@ def ewkb(wire: Value) -> bytes:
 
 _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     **dict.fromkeys(
-        (Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.DECIMAL, Kind.TIME), _plain
+        (Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.DECIMAL, Kind.TIME), _write_unchanged
     ),
     Kind.BIT: _write_bit,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _write_float),

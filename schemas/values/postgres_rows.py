@@ -15,11 +15,11 @@ from schemas.table.model import Column, Kind, Row, Table, Value
 from schemas.values.converter import (
     Convert,
     compile_row,
+    encode_wire_float,
+    encode_wire_int,
+    normalize_decimal,
     number_or_text,
-    plain_decimal,
     to_base64,
-    wire_float,
-    wire_int,
 )
 
 EWKB_SRID = 0x20000000
@@ -37,14 +37,14 @@ def select_list_pg(table: Table) -> list[str]:
 
     Each has an alias that is no column's name: PostgreSQL would name `"id"::text` id, and ORDER BY id would sort text.
     """
-    return [f'{_expression(column)} AS "wire {i}"' for i, column in enumerate(table.columns)]
+    return [f'{_render_expression(column)} AS "wire {i}"' for i, column in enumerate(table.columns)]
 
 
-def _expression(column: Column) -> str:
+def _render_expression(column: Column) -> str:
     return _EXPRESSIONS.get(column.type.kind, "{0}::text").format(quote_pg(column.name))
 
 
-def row_from_postgres(table: Table) -> Callable[[tuple[Any, ...]], Row]:
+def make_postgres_row_converter(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of psycopg to wire values.
 
     A value that does not have the form of the neutral type comes back as PostgreSQL's text: it then differs from
@@ -61,7 +61,7 @@ _EXPRESSIONS: dict[Kind, str] = {
 }
 
 
-def _geometry_wire(raw: bytes) -> dict[str, object]:
+def _encode_geometry(raw: bytes) -> dict[str, object]:
     order, kind = EWKB_HEADER.unpack_from(raw)
     wkb = EWKB_HEADER.pack(order, kind & ~EWKB_SRID) + raw[EWKB_HEADER.size + SRID.size :]
     return {"wkb": to_base64(wkb), "srid": SRID.unpack_from(raw, EWKB_HEADER.size)[0]}
@@ -77,14 +77,14 @@ _BOOLEANS = {"true": 1, "false": 0}
 def _read_int(_: Column) -> Convert:
     def convert(text: str) -> Value:
         try:
-            return wire_int(int(text))
+            return encode_wire_int(int(text))
         except ValueError:
-            return _whole_number(text)
+            return _convert_whole_number(text)
 
     return convert
 
 
-def _whole_number(text: str) -> Value:
+def _convert_whole_number(text: str) -> Value:
     """An integer that is stored as boolean or as numeric with a scale."""
     if text in _BOOLEANS:
         return _BOOLEANS[text]
@@ -92,13 +92,15 @@ def _whole_number(text: str) -> Value:
         number = Decimal(text)
     except InvalidOperation:
         return text
-    return wire_int(int(number)) if number.is_finite() and number == number.to_integral_value() else text
+    return (
+        encode_wire_int(int(number)) if number.is_finite() and number == number.to_integral_value() else text
+    )
 
 
 def _read_bit(_: Column) -> Convert:
     def convert(text: str) -> Value:
         try:
-            return wire_int(int(text, 2))
+            return encode_wire_int(int(text, 2))
         except ValueError:
             return _BOOLEANS.get(text, text)
 
@@ -107,16 +109,16 @@ def _read_bit(_: Column) -> Convert:
 
 def _read_decimal(column: Column) -> Convert:
     if not column.type.precision and not column.type.scale:  # of any scale
-        return plain_decimal
+        return normalize_decimal
     scale = column.type.scale
 
     def convert(text: str) -> str:
-        return text if len(text.partition(".")[2]) == scale else _rescaled(text, scale)
+        return text if len(text.partition(".")[2]) == scale else _set_scale(text, scale)
 
     return convert
 
 
-def _rescaled(text: str, scale: int) -> str:
+def _set_scale(text: str, scale: int) -> str:
     """The same number with `scale` digits; unchanged where that would lose any, or where it is no number."""
     whole, _, fraction = text.partition(".")
     if fraction[scale:].strip("0") or not whole.lstrip("-").isdigit():
@@ -150,22 +152,22 @@ def _read_timestamp(column: Column) -> Convert:
 _Reader = Callable[[Column], Convert | None]
 
 
-def _always(convert: Convert) -> _Reader:
+def _make_constant_reader(convert: Convert) -> _Reader:
     return lambda _: convert
 
 
-def _bytes_wire(value: Any) -> Value:
+def _encode_bytes(value: Any) -> Value:
     return to_base64(value) if isinstance(value, bytes) else str(value)
 
 
 _READ: dict[Kind, _Reader] = {
     **dict.fromkeys((Kind.INT, Kind.YEAR), _read_int),
-    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _always(number_or_text)),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _make_constant_reader(number_or_text)),
     Kind.BIT: _read_bit,
     Kind.DECIMAL: _read_decimal,
-    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _make_constant_reader(encode_wire_float)),
     **dict.fromkeys((Kind.TIME, Kind.DATETIME), _read_seconds),
     Kind.TIMESTAMP: _read_timestamp,
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(_bytes_wire)),
-    Kind.GEOMETRY: _always(_geometry_wire),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _make_constant_reader(_encode_bytes)),
+    Kind.GEOMETRY: _make_constant_reader(_encode_geometry),
 }

@@ -15,19 +15,19 @@ import msgspec
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
 from schemas.table.model import Table
-from schemas.table.names import meant, table_text
+from schemas.table.names import find_meant_tables, format_table_text
 from schemas.wire.copies import CopyRequest
-from schemas.wire.event import ENVELOPE_VERSION, NUMBERS_VERSION, Event, Undecodable
+from schemas.wire.event import ENVELOPE_VERSION, NUMBERS_VERSION, EventEnvelope, Undecodable
 from schemas.wire.records import StoredPosition, Watermark
 from schemas.wire.topic_names import is_former
 
-MAJOR = int(NUMBERS_VERSION.partition(".")[0])
+EVENT_MAJOR_VERSION = int(NUMBERS_VERSION.partition(".")[0])
 
 POSITION_FORMAT = 2
 """The newest format of position records that this version reads: 2 has names of topics that older versions do not compute."""
 
 
-class _Needs(msgspec.Struct):
+class _RequiredFormat(msgspec.Struct):
     """A position record that older versions must not go on from. `needs`: the lowest format whose readers may."""
 
     needs: int = msgspec.field(name="needs")
@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 #: Debezium's are "3.0.1.Final": its records are foreign, not newer.
 _OWN_VERSION = re.compile(r"([0-9]+)\.[0-9]+")
 _ENCODER = msgspec.json.Encoder()
-_EVENT = msgspec.json.Decoder(Event)
+_EVENT = msgspec.json.Decoder(EventEnvelope)
 _TABLE = msgspec.json.Decoder(Table)
 _STORED_POSITION = msgspec.json.Decoder(StoredPosition)
 _WATERMARK = msgspec.json.Decoder(Watermark)
-_NEEDS = msgspec.json.Decoder(_Needs)
+_NEEDS = msgspec.json.Decoder(_RequiredFormat)
 _COPY_REQUEST = msgspec.json.Decoder(CopyRequest)
 #: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
 #: newer ones (an event without them has the bytes it always had), then all.
@@ -66,13 +66,13 @@ class _Versioned(msgspec.Struct):
 _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 
-def encode_event(event: Event) -> bytes:
+def encode_event_value(event: EventEnvelope) -> bytes:
     """Return the Kafka value of `event`: compact UTF-8 JSON, fields in the order of the structure."""
     if event.log is not None:
-        whole = encode_event(msgspec.structs.replace(event, log=None))
+        whole = encode_event_value(msgspec.structs.replace(event, log=None))
         return b'%b,"log":%b}' % (whole[:-1], _ENCODER.encode(event.log))
     if event.undecodable is not None:
-        whole = encode_event(msgspec.structs.replace(event, undecodable=None))
+        whole = encode_event_value(msgspec.structs.replace(event, undecodable=None))
         return mark_undecodable(whole, event.undecodable)
     raw = (_ENCODER.encode(event).removesuffix(_NO_LOG) + b"}").removesuffix(_ALL_DECODED) + b"}"
     for nothing in _LEFT_OUT:
@@ -87,12 +87,12 @@ def mark_undecodable(raw: bytes, columns: Undecodable) -> bytes:
     return b'%b,"undecodable":%b}' % (raw[:-1], _ENCODER.encode(columns))
 
 
-def decode_event(raw: bytes) -> Event:
+def decode_event(raw: bytes) -> EventEnvelope:
     """Return the event of a Kafka value. Raises EnvelopeError (newer major version, or not an envelope)."""
     try:
         event = _EVENT.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        _refuse_newer(_version_of(raw))
+        _refuse_newer(_read_version(raw))
         raise EnvelopeError(
             f"not a rowlock event: {error}; the record begins {raw[:16]!r}. "
             f"Something else writes to this topic, or the record is damaged: end that, and {START_OVER}"
@@ -102,7 +102,7 @@ def decode_event(raw: bytes) -> Event:
     return event
 
 
-def _version_of(raw: bytes) -> str:
+def _read_version(raw: bytes) -> str:
     """The version of a record that cannot be read otherwise, or "" when not even that is there."""
     try:
         return _VERSIONED.decode(raw).source.version
@@ -112,9 +112,9 @@ def _version_of(raw: bytes) -> str:
 
 def _refuse_newer(version: str) -> None:
     match = _OWN_VERSION.fullmatch(version)
-    if match and int(match[1]) > MAJOR:
+    if match and int(match[1]) > EVENT_MAJOR_VERSION:
         raise EnvelopeError(
-            f"the event was written in envelope version {version}, this reader knows up to {MAJOR}.x: "
+            f"the event was written in envelope version {version}, this reader knows up to {EVENT_MAJOR_VERSION}.x: "
             "upgrade the reading side before the capturing side"
         )
 
@@ -126,7 +126,7 @@ def encode_table(table: Table) -> bytes:
 
 def decode_table(raw: bytes | str) -> Table:
     """Return the table of `encode_table`'s JSON. Raises EnvelopeError."""
-    return _decode(_TABLE, raw, "a table definition")
+    return _decode_json(_TABLE, raw, "a table definition")
 
 
 def encode_stored_position(record: StoredPosition) -> bytes:
@@ -135,7 +135,7 @@ def encode_stored_position(record: StoredPosition) -> bytes:
     if record.topics is None:
         return raw.removesuffix(b',"topics":null}') + b"}"
     names = record.topics.items()
-    if all(is_former(record.source, meant(text)[0], topic) for text, topic in names):
+    if all(is_former(record.source, find_meant_tables(text)[0], topic) for text, topic in names):
         return raw
     return b'{"needs":%d,"record":%b}' % (POSITION_FORMAT, raw)
 
@@ -146,25 +146,27 @@ def decode_stored_position(raw: bytes) -> StoredPosition:
     An older version wrote two tables alike where a name has a dot: what it says of the one is taken to be of both (`meant`).
     """
     if raw.startswith(b'{"needs":'):
-        wrapped = _decode(_NEEDS, raw, "a position record")
+        wrapped = _decode_json(_NEEDS, raw, "a position record")
         if wrapped.needs > POSITION_FORMAT:
             raise EnvelopeError(
                 f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this version reads {POSITION_FORMAT}): "
                 "run that version or a later one"
             )
         raw = bytes(wrapped.record)
-    record = _decode(_STORED_POSITION, raw, "a position record")
+    record = _decode_json(_STORED_POSITION, raw, "a position record")
     return msgspec.structs.replace(
         record,
-        snapshot_done=tuple(_of_each(dict.fromkeys(record.snapshot_done))),
-        anchors=_of_each(record.anchors),
-        stops=_of_each(record.stops),
-        copies={table_text(state.db, state.table): state for state in record.copies.values()},
+        snapshot_done=tuple(_split_ambiguous_names(dict.fromkeys(record.snapshot_done))),
+        anchors=_split_ambiguous_names(record.anchors),
+        stops=_split_ambiguous_names(record.stops),
+        copies={format_table_text(state.db, state.table): state for state in record.copies.values()},
     )
 
 
-def _of_each(by_text: dict[str, _T]) -> dict[str, _T]:
-    return {table_text(*name): what for text, what in by_text.items() for name in meant(text)}
+def _split_ambiguous_names(by_text: dict[str, _T]) -> dict[str, _T]:
+    return {
+        format_table_text(*name): what for text, what in by_text.items() for name in find_meant_tables(text)
+    }
 
 
 def encode_watermark(record: Watermark) -> bytes:
@@ -174,7 +176,7 @@ def encode_watermark(record: Watermark) -> bytes:
 
 def decode_watermark(raw: bytes) -> Watermark:
     """Return the watermark. Raises EnvelopeError."""
-    return _decode(_WATERMARK, raw, "a watermark")
+    return _decode_json(_WATERMARK, raw, "a watermark")
 
 
 def encode_copy_request(record: CopyRequest) -> bytes:
@@ -184,10 +186,10 @@ def encode_copy_request(record: CopyRequest) -> bytes:
 
 def decode_copy_request(raw: bytes) -> CopyRequest:
     """Return the request for a copy. Raises EnvelopeError."""
-    return _decode(_COPY_REQUEST, raw, "a request for a copy")
+    return _decode_json(_COPY_REQUEST, raw, "a request for a copy")
 
 
-def _decode(decoder: msgspec.json.Decoder[_T], raw: bytes | str, what: str) -> _T:
+def _decode_json(decoder: msgspec.json.Decoder[_T], raw: bytes | str, what: str) -> _T:
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from schemas.table.names import table_text
+from schemas.table.names import format_table_text
 from schemas.wire.position import Position
 
 CopyPhase = Literal["waiting", "running", "done", "refused", "cancelled"]
@@ -85,9 +85,9 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     behind: CopyRequest | None = msgspec.field(name="behind", default=None)
 
 
-def copy_of(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
+def find_copy_state(copies: Mapping[str, CopyState], db: str, table: str) -> CopyState | None:
     """Return what `Watermark.copies` says of a table."""
-    return copies.get(table_text(db, table))
+    return copies.get(format_table_text(db, table))
 
 
 class CopyMark(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

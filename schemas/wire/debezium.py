@@ -26,13 +26,13 @@ import msgspec
 from schemas.errors import EnvelopeError
 from schemas.table.model import Row, Table
 from schemas.values.converter import compile_row
-from schemas.wire.debezium_schema import schema_problem
-from schemas.wire.debezium_values import CONVERSION, converter
-from schemas.wire.images import image_type, image_values, plain
-from schemas.wire.position import Position, binlog_file_number
+from schemas.wire.debezium_schema import explain_schema_problem
+from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
+from schemas.wire.images import has_plain_names, make_image_reader, make_image_type
+from schemas.wire.position import Position, parse_binlog_file_number
 
 
-class Modes(msgspec.Struct, frozen=True):
+class ConnectorModes(msgspec.Struct, frozen=True):
     """Settings of the connector that events do not tell, as far as the configuration says them.
 
     `decimal_strings`: decimal.handling.mode=string. `binaries`: binary.handling.mode; None: not said. `times`:
@@ -53,7 +53,7 @@ class EventOrigin(msgspec.Struct, gc=False):
     position: Position | None
 
 
-class Change(msgspec.Struct, gc=False):
+class DebeziumChange(msgspec.Struct, gc=False):
     """An event: op c, u, d, r (snapshot read) or t (truncate); images are wire values in the order of the columns."""
 
     op: str
@@ -71,7 +71,7 @@ class _Source(msgspec.Struct, gc=False):
     row: int = msgspec.field(name="row", default=0)
 
 
-class _Loose(msgspec.Struct):
+class _LooseEvent(msgspec.Struct):
     """An event as far as it can be read without a table, to say what is wrong with it."""
 
     op: str = msgspec.field(name="op")
@@ -80,28 +80,28 @@ class _Loose(msgspec.Struct):
     after: dict[str, Any] | None = msgspec.field(name="after", default=None)
 
 
-class _LooseWithSchema(msgspec.Struct):
-    payload: _Loose = msgspec.field(name="payload")
+class _LooseEventWithSchema(msgspec.Struct):
+    payload: _LooseEvent = msgspec.field(name="payload")
 
 
-_LOOSE = msgspec.json.Decoder(_Loose)
-_LOOSE_WITH_SCHEMA = msgspec.json.Decoder(_LooseWithSchema)
-_file_number = functools.lru_cache(maxsize=16)(binlog_file_number)
+_LOOSE = msgspec.json.Decoder(_LooseEvent)
+_LOOSE_WITH_SCHEMA = msgspec.json.Decoder(_LooseEventWithSchema)
+_file_number = functools.lru_cache(maxsize=16)(parse_binlog_file_number)
 
 #: The JSON converter writes the schema first; without schemas an event begins otherwise.
 _HAS_SCHEMA = b'{"schema":'
 
 
-def commit_ms(raw: bytes) -> int | None:
+def read_debezium_commit_ms(raw: bytes) -> int | None:
     """Return the source's commit time of a record in ms; None: it is not Debezium's, or a snapshot row (see Place)."""
     try:
-        event = _loose(raw)
+        event = _decode_loosely(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return None if event.op == "r" else event.source.ts_ms
 
 
-def _loose(raw: bytes) -> _Loose:
+def _decode_loosely(raw: bytes) -> _LooseEvent:
     try:
         return _LOOSE.decode(raw)
     except msgspec.ValidationError:
@@ -111,10 +111,10 @@ def _loose(raw: bytes) -> _Loose:
 class _Converters:
     """Converts a table's images to wire values. `schema`: it came with the event, and says in what values are written."""
 
-    def __init__(self, table: Table, modes: Modes, *, schema: bool) -> None:
+    def __init__(self, table: Table, modes: ConnectorModes, *, schema: bool) -> None:
         known = "bytes" if schema and modes.binaries is None else modes.binaries
         self.each = [
-            converter(
+            make_debezium_converter(
                 column.type,
                 decimal_strings=modes.decimal_strings,
                 binaries=known,
@@ -125,30 +125,30 @@ class _Converters:
         self.row = compile_row(self.each)
 
 
-class Decoder:
+class DebeziumDecoder:
     """Call it with a record's value for the Change of `table`. Tombstones (no value) are the caller's to skip.
 
     Raises EnvelopeError: not Debezium's envelope, other columns than the table's, values or a schema that do not fit.
     """
 
-    def __init__(self, table: Table, modes: Modes) -> None:
+    def __init__(self, table: Table, modes: ConnectorModes) -> None:
         self._table, self._modes = table, modes
         self._bare = _Converters(table, modes, schema=False)
         self._shown = _Converters(table, modes, schema=True)
-        event = _payload(table)
+        event = _make_payload_type(table)
         with_schema = msgspec.defstruct("WithSchema", [("payload", event), ("schema", msgspec.Raw, b"")])
-        self._image_values = image_values(table.column_names)
-        self._exact = None if plain(table.column_names) else set(table.column_names)
+        self._image_values = make_image_reader(table.column_names)
+        self._exact = None if has_plain_names(table.column_names) else set(table.column_names)
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
         self._decode_with_schema: Callable[[bytes], Any] = msgspec.json.Decoder(with_schema).decode
         self._schema = b""
 
-    def __call__(self, raw: bytes) -> Change:
+    def __call__(self, raw: bytes) -> DebeziumChange:
         schema = raw.startswith(_HAS_SCHEMA)
         try:
             event = self._with_schema(raw) if schema else self._decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._misfit(raw, error) from error
+            raise self._explain_misfit(raw, error) from error
         op, before, after = event.op, event.before, event.after
         if op not in _IMAGES:
             raise EnvelopeError(
@@ -156,18 +156,18 @@ class Decoder:
             )
         with_before, with_after = _IMAGES[op]
         converters = self._shown if schema else self._bare
-        return Change(
+        return DebeziumChange(
             op,
-            self._values(before, converters) if with_before else None,
-            self._values(after, converters) if with_after else None,
-            _place(event.source, op, self._table),
+            self._convert_values(before, converters) if with_before else None,
+            self._convert_values(after, converters) if with_after else None,
+            _build_origin(event.source, op, self._table),
         )
 
     def _with_schema(self, raw: bytes) -> Any:
         whole = self._decode_with_schema(raw)
         schema = bytes(whole.schema)
         if schema != self._schema:  # the same bytes for every event, until the table or the connector changes
-            problem = schema_problem(
+            problem = explain_schema_problem(
                 schema,
                 self._table,
                 decimal_strings=self._modes.decimal_strings,
@@ -178,45 +178,45 @@ class Decoder:
             self._schema = schema
         return whole.payload
 
-    def _values(self, image: Any, converters: _Converters) -> Row:
+    def _convert_values(self, image: Any, converters: _Converters) -> Row:
         if image is None:
             raise EnvelopeError(
                 f"Debezium's event of {self._table.db}.{self._table.name} lacks a row image: the source needs "
                 "binlog_row_image=FULL"
             )
         if self._exact is not None and image.keys() != self._exact:
-            raise self._other_columns(set(image))
+            raise self._explain_other_columns(set(image))
         values = self._image_values(image)
         try:
             return converters.row(values)
-        except CONVERSION as error:
-            raise self._unconverted(values, error, converters) from error
+        except CONVERSION_ERRORS as error:
+            raise self._explain_unconverted(values, error, converters) from error
 
-    def _unconverted(
+    def _explain_unconverted(
         self, values: tuple[Any, ...], error: Exception, converters: _Converters
     ) -> EnvelopeError:
         for column, convert, value in zip(self._table.columns, converters.each, values, strict=True):
             try:
                 if value is not None:
                     convert(value)
-            except CONVERSION as found:
+            except CONVERSION_ERRORS as found:
                 return EnvelopeError(
                     f"column {column.name}: Debezium's value is no {column.type.kind} in its default modes ({found})"
                 )
         return EnvelopeError(f"Debezium's values cannot be read: {error}")
 
-    def _misfit(self, raw: bytes, error: Exception) -> EnvelopeError:
+    def _explain_misfit(self, raw: bytes, error: Exception) -> EnvelopeError:
         """Say why the event is not one of this table."""
         try:
-            event = _loose(raw)
+            event = _decode_loosely(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return EnvelopeError(
                 f"not an event of Debezium's MySQL connector: {error}. Its JSON converter without flattening "
                 "(no ExtractNewRecordState) is understood"
             )
-        return self._other_columns(set(event.after or event.before or self._table.column_names))
+        return self._explain_other_columns(set(event.after or event.before or self._table.column_names))
 
-    def _other_columns(self, seen: set[str]) -> EnvelopeError:
+    def _explain_other_columns(self, seen: set[str]) -> EnvelopeError:
         wanted = set(self._table.column_names)
         lacks, more = sorted(wanted - seen), sorted(seen - wanted)
         said = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
@@ -230,10 +230,10 @@ class Decoder:
 _IMAGES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False), "t": (False, False)}
 
 
-def _payload(table: Table) -> type[msgspec.Struct]:
+def _make_payload_type(table: Table) -> type[msgspec.Struct]:
     """Return the structure of an event with exactly the columns of `table`: none less, and none more."""
     names = table.column_names
-    image = image_type(names, names, exact=True)
+    image = make_image_type(names, names, exact=True)
     return msgspec.defstruct(
         "Payload",
         [("op", str), ("source", _Source), ("before", image | None, None), ("after", image | None, None)],
@@ -241,7 +241,7 @@ def _payload(table: Table) -> type[msgspec.Struct]:
     )
 
 
-def _place(source: _Source, op: str, table: Table) -> EventOrigin:
+def _build_origin(source: _Source, op: str, table: Table) -> EventOrigin:
     name = source.table or table.name
     if op == "r":
         return EventOrigin(source.db, name, 0, None)
@@ -252,10 +252,10 @@ def _place(source: _Source, op: str, table: Table) -> EventOrigin:
     return EventOrigin(source.db, name, source.ts_ms, (0, file, source.pos, 2 * source.row + (op == "c")))
 
 
-def debezium_topic(prefix: str, source: str, db: str, table: str) -> str:
+def format_debezium_topic(prefix: str, source: str, db: str, table: str) -> str:
     """Return the topic that Debezium gives a table: what Kafka refuses in a name is replaced by "_"."""
-    return f"{prefix}.{source}.{_topic_part(db)}.{_topic_part(table)}"
+    return f"{prefix}.{source}.{_escape_topic_part(db)}.{_escape_topic_part(table)}"
 
 
-def _topic_part(name: str) -> str:
+def _escape_topic_part(name: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name)

@@ -17,7 +17,7 @@ LATEST_MS = 253_402_300_800_000
 _SAY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or say in the source's configuration"
 
 
-def doubtful_bytes(text: str) -> str | None:
+def explain_doubtful_bytes(text: str) -> str | None:
     """Return why base64 could be hexadecimal; None: it is not, or it is empty."""
     if _HEX.match(text) is None:
         return None
@@ -26,18 +26,18 @@ def doubtful_bytes(text: str) -> str | None:
     )
 
 
-def doubtful_time(value: int, fsp: int) -> str | None:
+def explain_doubtful_time(value: int, fsp: int) -> str | None:
     """Return why the microseconds of a TIME could be milliseconds; None: they are not."""
     as_ms = abs(value) <= LONGEST_TIME_MS and value % 10 ** max(0, 3 - fsp) == 0
-    return _doubtful_unit() if value and as_ms else None
+    return _format_unit_doubt() if value and as_ms else None
 
 
-def doubtful_wall(value: int, fsp: int) -> str | None:
+def explain_doubtful_datetime(value: int, fsp: int) -> str | None:
     """Return why the microseconds of a DATETIME could be milliseconds; None: they are not. Up to DATETIME(3) these are meant."""
-    return _doubtful_unit() if fsp > 3 and value and abs(value) < LATEST_MS else None
+    return _format_unit_doubt() if fsp > 3 and value and abs(value) < LATEST_MS else None
 
 
-def _doubtful_unit() -> str:
+def _format_unit_doubt() -> str:
     return (
         f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SAY} "
         "`times: adaptive_time_microseconds` if that is the connector's time.precision.mode"

@@ -43,7 +43,7 @@ class _Field(msgspec.Struct):
 _SCHEMA = msgspec.json.Decoder(_Field)
 
 
-def schema_problem(
+def explain_schema_problem(
     raw: bytes, table: Table, *, decimal_strings: bool, binaries: str | None = None
 ) -> str | None:
     """Return why values of this schema cannot be read as rows of `table`; None: they can, or it says nothing of rows."""
@@ -54,15 +54,17 @@ def schema_problem(
     fields = {each.field: each for each in images.get("after", []) or images.get("before", [])}
     for column in table.columns:
         field = fields.get(column.name)  # a column that is missing is missed in the values
-        if field is not None and not _fits(column, field, decimal_strings=decimal_strings, binaries=binaries):
+        if field is not None and not _is_fitting_field(
+            column, field, decimal_strings=decimal_strings, binaries=binaries
+        ):
             return (
-                f"column {column.name}: Debezium's schema has it as {_said(field)}, which is no {_kind(column)}: the table was "
+                f"column {column.name}: Debezium's schema has it as {_describe_field(field)}, which is no {_describe_kind(column)}: the table was "
                 f"altered, or the connector has another mode: {_MODES.get(column.type.kind, 'look at its converters')}"
             )
     return None
 
 
-def _fits(column: Column, field: _Field, *, decimal_strings: bool, binaries: str | None) -> bool:
+def _is_fitting_field(column: Column, field: _Field, *, decimal_strings: bool, binaries: str | None) -> bool:
     kind = column.type.kind
     if kind is Kind.DECIMAL:
         if decimal_strings:
@@ -83,13 +85,13 @@ def _fits(column: Column, field: _Field, *, decimal_strings: bool, binaries: str
     return True
 
 
-def _kind(column: Column) -> str:
+def _describe_kind(column: Column) -> str:
     type_ = column.type
     if type_.kind is Kind.DECIMAL:
         return f"decimal of {type_.scale} digits after the point"
     return f"{type_.kind}({type_.fsp})" if type_.kind is Kind.DATETIME else str(type_.kind)
 
 
-def _said(field: _Field) -> str:
+def _describe_field(field: _Field) -> str:
     scale = field.parameters.get("scale")
     return (field.name or field.type) + (f" of scale {scale}" if scale is not None else "")

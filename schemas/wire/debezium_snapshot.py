@@ -60,7 +60,7 @@ class _Record(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Record).decode
 
 
-def mark_of(raw: bytes) -> SnapshotPlace:
+def read_snapshot_place(raw: bytes) -> SnapshotPlace:
     """Return where a record's value stands in a snapshot."""
     try:
         record = _decode(raw)
@@ -72,7 +72,7 @@ def mark_of(raw: bytes) -> SnapshotPlace:
     return _MARKS.get(str(event.source.snapshot).lower(), SnapshotPlace.OTHER)
 
 
-class SnapshotScan:
+class DebeziumSnapshotScan:
     """Finds the newest snapshot of which all rows stand behind the offset `after`, in records that are given in their order.
 
     `next`: the offset from which on it wants records; at first that of `after` itself, for it must know what a lone row follows.
@@ -86,29 +86,29 @@ class SnapshotScan:
         self._first: int | None = None
         self._apart = False  # the record before is known, and is no row of a snapshot
 
-    def take(self, records: Iterable[tuple[int, bytes | None]]) -> None:
+    def scan_records(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         for offset, raw in records:
             self.next = offset + 1
             if raw is not None:  # a tombstone says nothing
-                self._note(offset, mark_of(raw))
+                self._record_place(offset, read_snapshot_place(raw))
 
-    def _note(self, offset: int, mark: SnapshotPlace) -> None:
+    def _record_place(self, offset: int, mark: SnapshotPlace) -> None:
         if mark is SnapshotPlace.FIRST:
             self._first = offset
         elif mark is SnapshotPlace.LAST:
-            self._end(offset)
+            self._end_snapshot(offset)
         elif mark is SnapshotPlace.OTHER:
             self._first = None  # an older row may come behind a newer change: such rows are no snapshot
         self._apart = mark is SnapshotPlace.OTHER
 
-    def _end(self, offset: int) -> None:
+    def _end_snapshot(self, offset: int) -> None:
         first = offset if self._first is None and self._apart else self._first
         self._first = None
         if first is not None and first > self.after:
             self.found = first, offset
 
 
-def signal(db: str, table: str) -> str:
+def encode_snapshot_signal(db: str, table: str) -> str:
     """Return the signal that has Debezium read one table again: the value of a record in its signal topic. Names are patterns in it."""
     name = ".".join(re.sub(r"([^\w-])", r"\\\1", part) for part in (db, table))
     asked = {"type": "execute-snapshot", "data": {"data-collections": [name], "type": "blocking"}}

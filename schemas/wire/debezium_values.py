@@ -10,37 +10,41 @@ from collections.abc import Callable
 from typing import Any
 
 from schemas.table.model import ColumnType, Kind, Value
-from schemas.values.converter import Convert, wire_int
-from schemas.wire.debezium_doubt import doubtful_bytes, doubtful_time, doubtful_wall
+from schemas.values.converter import Convert, encode_wire_int
+from schemas.wire.debezium_doubt import (
+    explain_doubtful_bytes,
+    explain_doubtful_datetime,
+    explain_doubtful_time,
+)
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 
-CONVERSION = (TypeError, ValueError, OverflowError, struct.error, KeyError)
+CONVERSION_ERRORS = (TypeError, ValueError, OverflowError, struct.error, KeyError)
 
 
-def converter(
+def make_debezium_converter(
     type_: ColumnType, *, decimal_strings: bool, binaries: str | None = "bytes", times_known: bool = True
 ) -> Convert:
-    """Return what makes a wire value of Debezium's; it raises one of CONVERSION for what is none of this type.
+    """Return what makes a wire value of Debezium's; it raises one of CONVERSION_ERRORS for what is none of this type.
 
     `binaries`: binary.handling.mode, None: not known. `times_known`: a schema or the configuration says in what times count.
     """
     if type_.kind is Kind.DECIMAL and decimal_strings:
-        return _text
+        return _convert_text
     if type_.kind in BYTES:
-        return _binary(binaries)
+        return _make_binary_converter(binaries)
     if type_.kind in (Kind.TIME, Kind.DATETIME) and not times_known:
-        return _undoubted(type_)
+        return _make_undoubted_converter(type_)
     make = _MAKE.get(type_.kind)
-    return make(type_) if make else _text
+    return make(type_) if make else _convert_text
 
 
 BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 
 
-def _undoubted(type_: ColumnType) -> Convert:
+def _make_undoubted_converter(type_: ColumnType) -> Convert:
     """The value of a TIME or DATETIME, unless it could count in another unit."""
-    doubt = doubtful_time if type_.kind is Kind.TIME else doubtful_wall
+    doubt = explain_doubtful_time if type_.kind is Kind.TIME else explain_doubtful_datetime
     convert, fsp = _MAKE[type_.kind](type_), type_.fsp
 
     def undoubted(value: Any) -> Value:
@@ -53,17 +57,17 @@ def _undoubted(type_: ColumnType) -> Convert:
     return undoubted
 
 
-def _binary(mode: str | None) -> Convert:
+def _make_binary_converter(mode: str | None) -> Convert:
     """Base64 as it is on the wire: standard, padded, with nothing else in it."""
     if mode == "hex":
-        return lambda value: _base64(bytes.fromhex(_str(value)))
+        return lambda value: _encode_base64(bytes.fromhex(_require_text(value)))
     if mode == "base64-url-safe":
-        return lambda value: _base64(_bytes(_str(value).translate(_STANDARD)))
+        return lambda value: _encode_base64(_decode_base64(_require_text(value).translate(_STANDARD)))
 
     def convert(value: Any) -> Value:
-        if mode is None and (why := doubtful_bytes(_str(value))) is not None:
+        if mode is None and (why := explain_doubtful_bytes(_require_text(value))) is not None:
             raise ValueError(why)
-        return _base64(_bytes(_str(value)))
+        return _encode_base64(_decode_base64(_require_text(value)))
 
     return convert
 
@@ -71,42 +75,42 @@ def _binary(mode: str | None) -> Convert:
 _STANDARD = str.maketrans("-_+/", "+/\0\0")
 
 
-def _base64(raw: bytes) -> str:
+def _encode_base64(raw: bytes) -> str:
     return binascii.b2a_base64(raw, newline=False).decode()
 
 
-def _str(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a string is expected, not {type(value).__name__}")
     return value
 
 
-def _text(value: Any) -> Value:
+def _convert_text(value: Any) -> Value:
     if not isinstance(value, str):
         raise TypeError(f"a string is expected, not {type(value).__name__}")
     return value
 
 
-def _int(type_: ColumnType) -> Convert:
+def _make_int_converter(type_: ColumnType) -> Convert:
     if type_.bits < 64:
         return operator.index  # refuses all but integers and booleans
     most = 2**64 if type_.unsigned else 0
 
     def convert(value: Any) -> Value:
         if isinstance(value, str):  # bigint.unsigned.handling.mode=precise: Decimal of scale 0
-            return wire_int(int.from_bytes(_bytes(value), "big", signed=True))
+            return encode_wire_int(int.from_bytes(_decode_base64(value), "big", signed=True))
         number = operator.index(value)
-        return wire_int(number + most if number < 0 else number)
+        return encode_wire_int(number + most if number < 0 else number)
 
     return convert
 
 
-def _decimal(type_: ColumnType) -> Convert:
+def _make_decimal_converter(type_: ColumnType) -> Convert:
     """Precise: base64 of the unscaled number, big-endian two's complement."""
     scale = type_.scale
 
     def convert(value: Any) -> Value:
-        unscaled = int.from_bytes(_bytes(value), "big", signed=True)
+        unscaled = int.from_bytes(_decode_base64(value), "big", signed=True)
         digits = str(abs(unscaled)).rjust(scale + 1, "0")
         number = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
         return f"-{number}" if unscaled < 0 else number
@@ -114,28 +118,30 @@ def _decimal(type_: ColumnType) -> Convert:
     return convert
 
 
-def _bytes(value: Any) -> bytes:
+def _decode_base64(value: Any) -> bytes:
     return binascii.a2b_base64(value, strict_mode=True)
 
 
-def _float(_: ColumnType) -> Convert:
+def _make_float_converter(_: ColumnType) -> Convert:
     """Debezium prints a float's shortest digits; the wire has the float widened exactly."""
     single = struct.Struct("<f")
     return lambda value: single.unpack(single.pack(value))[0]
 
 
-def _bit(_: ColumnType) -> Convert:
+def _make_bit_converter(_: ColumnType) -> Convert:
     """BIT(1) is a boolean, others base64 of little-endian bytes."""
     return lambda value: (
-        int(value) if isinstance(value, bool) else wire_int(int.from_bytes(_bytes(value), "little"))
+        int(value)
+        if isinstance(value, bool)
+        else encode_wire_int(int.from_bytes(_decode_base64(value), "little"))
     )
 
 
-def _date(_: ColumnType) -> Convert:
-    return lambda value: _wall(operator.index(value) * 86_400_000_000, 0)[:10]
+def _make_date_converter(_: ColumnType) -> Convert:
+    return lambda value: _format_datetime(operator.index(value) * 86_400_000_000, 0)[:10]
 
 
-def _time(type_: ColumnType) -> Convert:
+def _make_time_converter(type_: ColumnType) -> Convert:
     fsp = type_.fsp
     step = 10 ** (6 - fsp)
 
@@ -144,28 +150,30 @@ def _time(type_: ColumnType) -> Convert:
         if micros % step:
             raise ValueError(f"it has digits beyond TIME({fsp}): its unit is not microseconds")
         seconds, rest = divmod(abs(micros), 1_000_000)
-        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(rest, fsp)}"
+        clock = (
+            f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_format_fraction(rest, fsp)}"
+        )
         return f"-{clock}" if micros < 0 else clock
 
     return convert
 
 
-def _datetime(type_: ColumnType) -> Convert:
+def _make_datetime_converter(type_: ColumnType) -> Convert:
     """Milliseconds up to DATETIME(3), microseconds beyond."""
     unit, fsp = 1000 if type_.fsp <= 3 else 1, type_.fsp
-    return lambda value: _wall(operator.index(value) * unit, fsp)
+    return lambda value: _format_datetime(operator.index(value) * unit, fsp)
 
 
-def _wall(micros: int, fsp: int) -> str:
+def _format_datetime(micros: int, fsp: int) -> str:
     moment = _EPOCH + datetime.timedelta(microseconds=micros)
     return moment.isoformat(" ", "microseconds")[: 20 + fsp if fsp else 19]
 
 
-def _fraction(micros: int, fsp: int) -> str:
+def _format_fraction(micros: int, fsp: int) -> str:
     return f".{micros:06d}"[: fsp + 1] if fsp else ""
 
 
-def _timestamp(type_: ColumnType) -> Convert:
+def _make_timestamp_converter(type_: ColumnType) -> Convert:
     fsp = type_.fsp
 
     def convert(value: Any) -> Value:
@@ -175,11 +183,11 @@ def _timestamp(type_: ColumnType) -> Convert:
     return convert
 
 
-def _geometry(_: ColumnType) -> Convert:
-    return lambda value: {"wkb": _base64(_bytes(value["wkb"])), "srid": value.get("srid") or 0}
+def _make_geometry_converter(_: ColumnType) -> Convert:
+    return lambda value: {"wkb": _encode_base64(_decode_base64(value["wkb"])), "srid": value.get("srid") or 0}
 
 
-def _enum_number(type_: ColumnType) -> Convert:
+def _make_enum_number_converter(type_: ColumnType) -> Convert:
     """The label's place. A connector writes "" for the empty label and for the error value."""
     places: dict[Any, int] = {label: place for place, label in enumerate(type_.members, 1) if label}
 
@@ -204,43 +212,43 @@ def _set_number(type_: ColumnType) -> Convert:
     def convert(value: Any) -> Value:
         if not isinstance(value, str):
             number = operator.index(value)
-            return wire_int(number + 2**64 if number < 0 else number)
+            return encode_wire_int(number + 2**64 if number < 0 else number)
         if not value:
             raise ValueError("it is either the empty label or no label")
         chosen = [bits[label] for label in value.split(",")]
         if chosen[0] > empty:
             raise ValueError("a snapshot's text does not say whether the empty label is in front of it")
-        return wire_int(sum(chosen))
+        return encode_wire_int(sum(chosen))
 
     return convert
 
 
-def _label_text(type_: ColumnType) -> Convert:
+def _make_label_text_converter(type_: ColumnType) -> Convert:
     """The labels as they come. Definitions of versions before 0.1.0 have texts of them also where one is empty."""
     if "" not in type_.members:
-        return _text
-    number = (_enum_number if type_.kind is Kind.ENUM else _set_number)(type_)
+        return _convert_text
+    number = (_make_enum_number_converter if type_.kind is Kind.ENUM else _set_number)(type_)
 
     def convert(value: Any) -> Value:
-        number(_str(value))
-        return _str(value)
+        number(_require_text(value))
+        return _require_text(value)
 
     return convert
 
 
 _MAKE: dict[Kind, Callable[[ColumnType], Convert]] = {
-    **dict.fromkeys((Kind.ENUM, Kind.SET), _label_text),
-    Kind.ENUM_NUMBER: _enum_number,
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _make_label_text_converter),
+    Kind.ENUM_NUMBER: _make_enum_number_converter,
     Kind.SET_NUMBER: _set_number,
-    Kind.INT: _int,
+    Kind.INT: _make_int_converter,
     Kind.YEAR: lambda _: operator.index,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _float,
+    Kind.DECIMAL: _make_decimal_converter,
+    Kind.FLOAT: _make_float_converter,
     Kind.DOUBLE: lambda _: lambda value: value * 1.0,
-    Kind.BIT: _bit,
-    Kind.DATE: _date,
-    Kind.TIME: _time,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.GEOMETRY: _geometry,
+    Kind.BIT: _make_bit_converter,
+    Kind.DATE: _make_date_converter,
+    Kind.TIME: _make_time_converter,
+    Kind.DATETIME: _make_datetime_converter,
+    Kind.TIMESTAMP: _make_timestamp_converter,
+    Kind.GEOMETRY: _make_geometry_converter,
 }

@@ -21,7 +21,7 @@ NUMBERS_VERSION = "2.0"
 """The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers of 1.0 refuse."""
 
 
-def version_of(definition: Table | None) -> str:
+def choose_event_version(definition: Table | None) -> str:
     """Return the version of an event with this definition: the lowest whose readers read it rightly."""
     kinds = () if definition is None else (column.type.kind for column in definition.columns)
     return NUMBERS_VERSION if any(kind in _NUMBERS for kind in kinds) else ENVELOPE_VERSION
@@ -29,7 +29,7 @@ def version_of(definition: Table | None) -> str:
 
 _NUMBERS = frozenset(NUMBERED.values())
 
-Op = Literal["c", "u", "d", "r", "t", "m"]
+EventOp = Literal["c", "u", "d", "r", "t", "m"]
 
 
 class Source(msgspec.Struct, omit_defaults=False):
@@ -106,7 +106,7 @@ class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     converted: bool = msgspec.field(name="converted", default=False)
 
 
-class Event(msgspec.Struct, kw_only=True):
+class EventEnvelope(msgspec.Struct, kw_only=True):
     """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker).
 
     An `m` event has `definition` (the table from here on; with `ddl`, the statement, if one caused it), `chunk` or `stop`
@@ -116,7 +116,7 @@ class Event(msgspec.Struct, kw_only=True):
     `log`: of a source whose log is deleted once it is read: by which rows of it the event is known again.
     """
 
-    op: Op = msgspec.field(name="op")
+    op: EventOp = msgspec.field(name="op")
     before: dict[str, Value] | None = msgspec.field(name="before", default=None)
     after: dict[str, Value] | None = msgspec.field(name="after", default=None)
     source: Source = msgspec.field(name="source")

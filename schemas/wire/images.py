@@ -11,17 +11,17 @@ import msgspec
 from schemas.table.model import Row
 
 
-def plain(names: Sequence[str]) -> bool:
+def has_plain_names(names: Sequence[str]) -> bool:
     """Tell whether all names stand in JSON as they are: msgspec compares a structure's fields with what is written."""
     return all(msgspec.json.encode(name) == f'"{name}"'.encode() for name in names)
 
 
-def image_type(names: Sequence[str], kept: Collection[str], *, exact: bool = False) -> Any:
+def make_image_type(names: Sequence[str], kept: Collection[str], *, exact: bool = False) -> Any:
     """Return the type of an image of the columns `names`; those that are not `kept` are always None in a structure.
 
     `exact`: columns that are not among `names` are refused.
     """
-    if not plain(names):
+    if not has_plain_names(names):
         return dict[str, Any]
     nobody = " " * (1 + max(map(len, names)))  # longer than any column's name
     fields: list[Any] = [
@@ -33,18 +33,18 @@ def image_type(names: Sequence[str], kept: Collection[str], *, exact: bool = Fal
     )
 
 
-def image_values(names: Sequence[str]) -> Callable[[Any], Row]:
+def make_image_reader(names: Sequence[str]) -> Callable[[Any], Row]:
     """Return the function from an image of `image_type` to its values in the order of `names`."""
-    if plain(names):
+    if has_plain_names(names):
         return msgspec.structs.astuple
     return lambda image: tuple([image[name] for name in names])
 
 
-def checked(
+def make_checked_decoder(
     decode: Callable[[bytes], Any], names: Sequence[str], *, exact: bool = False
 ) -> Callable[[bytes], Any]:
     """Return `decode`, which refuses images that lack a column (`exact`: that have others), as a structure would."""
-    if plain(names):
+    if has_plain_names(names):
         return decode
     wanted = set(names)
 

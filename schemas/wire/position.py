@@ -23,7 +23,7 @@ STOP_ROW = 2**52
 ZERO: Position = (0, 0, 0, DEFINITION_ROW - 1)
 
 
-def binlog_file_number(name: str) -> int:
+def parse_binlog_file_number(name: str) -> int:
     """Return the numeric suffix of a binlog file name ("binlog.000003" → 3); files compare by number.
 
     Raises ValueError when the name has no numeric suffix.

@@ -17,25 +17,25 @@ from schemas.wire.copies import CopyState
 from schemas.wire.position import Position
 
 
-def table_topic(prefix: str, source: str, db: str, table: str) -> str:
+def format_former_table_topic(prefix: str, source: str, db: str, table: str) -> str:
     """Return the name that versions without `StoredPosition.topics` compute for a table's topic. Most tables still have it; which one a
     table has, only the record says (docs/adr/0031)."""
-    return f"{prefix}.{source}.{former_part(db)}.{former_part(table)}"
+    return f"{prefix}.{source}.{escape_former_part(db)}.{escape_former_part(table)}"
 
 
-def source_topic(prefix: str, source: str) -> str:
+def format_source_topic(prefix: str, source: str) -> str:
     return f"{prefix}.{source}"
 
 
-def watermark_topic(prefix: str, source: str) -> str:
+def format_watermark_topic(prefix: str, source: str) -> str:
     return f"{prefix}.{source}.watermark"
 
 
-def position_topic(prefix: str, source: str) -> str:
+def format_position_topic(prefix: str, source: str) -> str:
     return f"{prefix}.{source}.position"
 
 
-def former_part(name: str) -> str:
+def escape_former_part(name: str) -> str:
     """Return `name` with every character that Kafka refuses as `_x<utf-8>_`. A literal text of that form stays as it is."""
     out = []
     for char in name:
@@ -46,7 +46,7 @@ def former_part(name: str) -> str:
     return "".join(out)
 
 
-def unescaped(part: str) -> str:
+def unescape_topic_part(part: str) -> str:
     """Return a part of a topic's name for people; nothing may be decided by it."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
 
@@ -54,15 +54,15 @@ def unescaped(part: str) -> str:
 _ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
-def origin_of_topic(topic: str) -> tuple[str, str] | None:
+def parse_topic_origin(topic: str) -> tuple[str, str] | None:
     """Return (prefix, source) of a table's topic: two parts without dots follow them. None: the name has too few parts."""
     parts = topic.rsplit(".", 3)
     return (parts[0], parts[1]) if len(parts) == 4 else None
 
 
-def source_of(topic: str) -> str:
+def parse_topic_source(topic: str) -> str:
     """Return the source of a table's topic; "": the name is of none."""
-    origin = origin_of_topic(topic)
+    origin = parse_topic_origin(topic)
     return "" if origin is None else origin[1]
 
 
@@ -116,7 +116,7 @@ class LogProof(msgspec.Struct, kw_only=True, frozen=True):
     digest: str = msgspec.field(name="digest")
 
 
-class Shadow(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class ShadowTable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Statements on `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
     moves past it, and it counts when the one takes the other's place.
 
@@ -164,7 +164,7 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     #: offset of the next request to read in `<prefix>.<source>.copy`
     copy_requests: int = msgspec.field(name="copy_requests", default=0)
     #: of captured tables that a tool alters just now
-    shadows: tuple[Shadow, ...] = msgspec.field(name="shadows", default=())
+    shadows: tuple[ShadowTable, ...] = msgspec.field(name="shadows", default=())
     #: "db.table" → the topic that is assigned to it (schemas/wire/topic_names.py). None: by a version that computed the names.
     topics: dict[str, str] | None = msgspec.field(name="topics", default=None)
 

@@ -8,8 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from schemas.table.names import TableName, meant, table_text
-from schemas.wire.records import StoredPosition, former_part, source_topic, table_topic
+from schemas.table.names import TableName, find_meant_tables, format_table_text
+from schemas.wire.records import (
+    StoredPosition,
+    escape_former_part,
+    format_former_table_topic,
+    format_source_topic,
+)
 
 TOPIC_LENGTH = 249
 """The most characters that Kafka takes in a topic's name."""
@@ -20,31 +25,31 @@ _DIGEST = 8  # bytes of the hash in a suffix
 _LOOKS_ESCAPED = re.compile(r"_(?=x(?:[0-9a-f]{2})+(?:_|[^A-Za-z0-9_-]))")
 
 
-def normalised(topic: str) -> str:
+def normalize_topic(topic: str) -> str:
     """Return what Kafka compares names of topics by when it creates one: `.` and `_` are equal."""
     return topic.replace(".", "_")
 
 
-def candidates(prefix: str, source: str, table: TableName) -> Iterator[str]:
+def yield_topic_candidates(prefix: str, source: str, table: TableName) -> Iterator[str]:
     """Yield the names that the topic of `table` may have, in the order in which they are tried; the first may be one that Kafka refuses."""
-    head = source_topic(prefix, source)
-    parts = ["_x5f_".join(map(former_part, _LOOKS_ESCAPED.split(name))) for name in table]
+    head = format_source_topic(prefix, source)
+    parts = ["_x5f_".join(map(escape_former_part, _LOOKS_ESCAPED.split(name))) for name in table]
     if parts[1] not in OWN_TOPICS and len(usual := ".".join((head, *parts))) <= TOPIC_LENGTH:
         yield usual
     for number in count():
-        suffix = f"-{_digest(source, *table, *([str(number)] if number else []))}"
+        suffix = f"-{_compute_digest(source, *table, *([str(number)] if number else []))}"
         room = TOPIC_LENGTH - len(head) - len(suffix) - 2
         last = parts[1][: max(room - len(parts[0]), room // 2)]
         yield f"{head}.{parts[0][: room - len(last)]}.{last}{suffix}"
 
 
-def _digest(*parts: str) -> str:
+def _compute_digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=_DIGEST).hexdigest()
 
 
 def is_former(source: str, table: TableName, topic: str) -> bool:
     """Tell whether `topic` is the name that versions without the map compute for `table`."""
-    return topic.endswith(f".{source}.{former_part(table[0])}.{former_part(table[1])}")
+    return topic.endswith(f".{source}.{escape_former_part(table[0])}.{escape_former_part(table[1])}")
 
 
 @dataclass(slots=True)
@@ -69,21 +74,21 @@ class TopicNames:
     _taken: dict[str, set[str]] = field(default_factory=dict)
     """Normalised name → topics that have it: those that exist, and those that are assigned."""
 
-    def see(self, existing: Collection[str]) -> None:
+    def update_existing(self, existing: Collection[str]) -> None:
         """Learn which topics the cluster has now."""
         self._existing = frozenset(existing)
         self._holders = {topic: table for table, topic in self.assigned.items()}
         self._taken = {}
         for topic in (*existing, *self._holders):
-            self._taken.setdefault(normalised(topic), set()).add(topic)
+            self._taken.setdefault(normalize_topic(topic), set()).add(topic)
 
-    def exists(self, topic: str) -> bool:
+    def is_existing(self, topic: str) -> bool:
         return topic in self._existing
 
     def keep_existing(self) -> None:
         """Give up the names whose topics do not exist."""
         self.assigned = {table: topic for table, topic in self.assigned.items() if topic in self._existing}
-        self.see(self._existing)
+        self.update_existing(self._existing)
 
     def note_created(self, topics: Collection[str]) -> None:
         """Learn that `topics`, whose names are assigned, exist now."""
@@ -93,58 +98,60 @@ class TopicNames:
         """Tell whether a table has a name and a topic of this name exists."""
         return self.assigned.get(table) in self._existing
 
-    def unassigned(self) -> list[str]:
+    def list_unassigned(self) -> list[str]:
         """Return the existing topics that have the form of a table's topic of this source and that no table has: their events say whose
         they are."""
-        head = source_topic(self.prefix, self.source) + "."
+        head = format_source_topic(self.prefix, self.source) + "."
         return sorted(
             topic
             for topic in self._existing.difference(self._holders)
             if topic.startswith(head) and topic.count(".", len(head)) == 1
         )
 
-    def of(self, table: TableName) -> str:
+    def assign_name(self, table: TableName) -> str:
         """Return the name of the topic of `table`. One is assigned if it has none, or if Kafka would refuse to make the one that it has."""
         topic = self.assigned.get(table)
         if topic is None or not (topic in self._existing or self._is_free(topic, table)):
-            self.release(table)
-            topic = self._choice(table)
+            self.release_name(table)
+            topic = self._choose_name(table)
             self.assigned[table], self._holders[topic] = topic, table
-            self._taken.setdefault(normalised(topic), set()).add(topic)
+            self._taken.setdefault(normalize_topic(topic), set()).add(topic)
         return topic
 
-    def refuse(self, topic: str) -> None:
+    def mark_refused(self, topic: str) -> None:
         """Learn that Kafka does not make `topic`, because a topic with the same name in its sense exists."""
-        self._refused.add(normalised(topic))
+        self._refused.add(normalize_topic(topic))
 
-    def release(self, table: TableName) -> None:
+    def release_name(self, table: TableName) -> None:
         """Give up the name of a table, if it has one."""
         topic = self.assigned.pop(table, None)
         if topic is not None:
             del self._holders[topic]
             if topic not in self._existing:
-                self._taken[normalised(topic)].discard(topic)
+                self._taken[normalize_topic(topic)].discard(topic)
 
-    def _choice(self, table: TableName) -> str:
+    def _choose_name(self, table: TableName) -> str:
         own = [topic for topic, owner in self.owners.items() if owner == table and topic not in self._holders]
         if own:
             return min(own)
-        names = candidates(self.prefix, self.source, table)
+        names = yield_topic_candidates(self.prefix, self.source, table)
         return next(topic for topic in names if self._is_free(topic, table))
 
     def _is_free(self, topic: str, table: TableName) -> bool:
         """Tell whether no other table or topic has this name or one that is the same to Kafka."""
-        if self._holders.get(topic, table) != table or self._taken.get(normalised(topic), set()) - {topic}:
+        if self._holders.get(topic, table) != table or self._taken.get(normalize_topic(topic), set()) - {
+            topic
+        }:
             return False
         if topic not in self._existing:
-            return normalised(topic) not in self._refused
+            return normalize_topic(topic) not in self._refused
         return self.owners.get(topic, _SOMETHING_ELSE) in (None, table)
 
 
 _SOMETHING_ELSE = ("", "")
 
 
-def stored_names(
+def parse_stored_names(
     record: StoredPosition, prefix: str
 ) -> tuple[dict[TableName, str], dict[str, list[TableName]]]:
     """Return the names of a record, and the topics that several tables of it share (of an older version only) with these tables.
@@ -152,20 +159,22 @@ def stored_names(
     A record without names is of a version that computed them for the tables that it knows.
     """
     if record.topics is not None:
-        return {meant(text)[0]: topic for text, topic in record.topics.items()}, {}
-    known = {name for text in _known(record) for name in meant(text)}
+        return {find_meant_tables(text)[0]: topic for text, topic in record.topics.items()}, {}
+    known = {name for text in _list_known_topics(record) for name in find_meant_tables(text)}
     by_topic: dict[str, list[TableName]] = {}
     for name in sorted(known):
-        by_topic.setdefault(table_topic(prefix, record.source, *name), []).append(name)
+        by_topic.setdefault(format_former_table_topic(prefix, record.source, *name), []).append(name)
     names = {tables[0]: topic for topic, tables in by_topic.items() if len(tables) == 1}
     return names, {topic: tables for topic, tables in by_topic.items() if len(tables) > 1}
 
 
-def _known(record: StoredPosition) -> Iterable[str]:
-    copied = (table_text(each.db, each.table) for each in record.copies.values() if each.offset is not None)
+def _list_known_topics(record: StoredPosition) -> Iterable[str]:
+    copied = (
+        format_table_text(each.db, each.table) for each in record.copies.values() if each.offset is not None
+    )
     return {*record.anchors, *record.stops, *record.snapshot_done, *copied}
 
 
 def as_stored(assigned: Mapping[TableName, str]) -> dict[str, str]:
     """Return names as a record has them (`StoredPosition.topics`)."""
-    return {table_text(*table): topic for table, topic in sorted(assigned.items())}
+    return {format_table_text(*table): topic for table, topic in sorted(assigned.items())}

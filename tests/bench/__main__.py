@@ -34,25 +34,25 @@ def capture(bench: Bench) -> None:
     """Capture alone, binlog → Kafka, against the plain loop over the same stretch of the same binlog."""
     config = bench.config("capture")
     with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
-        wait(lambda: bench.topics.end(TOPIC) > 0, "the first definition and snapshot")
+        wait(lambda: bench.topics.end_connection(TOPIC) > 0, "the first definition and snapshot")
         time.sleep(3)  # the position record follows within a second
     (file, pos), *_ = [row[:2] for row in bench.source.execute("SHOW MASTER STATUS")]
     bench.load(bench.events)
     base = _baseline(bench, str(file), int(pos))
     figures = bench.figures
-    figures.add("capture, plain mysql-replication loop (baseline)", f"{base['events'] / base['seconds']:,.0f} events/s",
+    figures.add_event("capture, plain mysql-replication loop (baseline)", f"{base['events'] / base['seconds']:,.0f} events/s",
                 f"peak memory {base['peak_mib']:.0f} MiB")  # fmt: skip
-    before = bench.topics.end(TOPIC)
+    before = bench.topics.end_connection(TOPIC)
     with tree(
         "producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")
     ) as ours:
-        wait(lambda: bench.topics.end(TOPIC) > before, "the first event", pause=0.002)
-        first, started = bench.topics.end(TOPIC), time.monotonic()
-        wait(lambda: bench.topics.end(TOPIC) >= before + bench.events, "all events")
+        wait(lambda: bench.topics.end_connection(TOPIC) > before, "the first event", pause=0.002)
+        first, started = bench.topics.end_connection(TOPIC), time.monotonic()
+        wait(lambda: bench.topics.end_connection(TOPIC) >= before + bench.events, "all events")
         seconds, cpu = time.monotonic() - started, ours.cpu_seconds()
     rate = (before + bench.events - first) / seconds
-    figures.add("capture, rowlock", f"{rate:,.0f} events/s", f"{cpu:.1f} s of processor time in all")
-    figures.add(
+    figures.add_event("capture, rowlock", f"{rate:,.0f} events/s", f"{cpu:.1f} s of processor time in all")
+    figures.add_event(
         "capture, rowlock : baseline", f"{rate * base['seconds'] / base['events']:.1f} times", "goal: 8"
     )
     figures.memory("capture", ours.peaks)
@@ -78,12 +78,12 @@ def latency(bench: Bench) -> None:
     """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
     ours = _latency(bench, "latency_ours", rowlock_run, idle=True)
     stock = _latency(bench, "latency_stock", stock_run, idle=False)
-    bench.figures.add(
+    bench.figures.add_event(
         "commit → visible, idle, rowlock", percentiles(ours), f"{len(ours)} single rows; goal p50 ≤ 150 ms"
     )
-    bench.figures.add("commit → visible, idle, stock PySpark worker (baseline)", percentiles(stock))
+    bench.figures.add_event("commit → visible, idle, stock PySpark worker (baseline)", percentiles(stock))
     ratio = sorted(stock)[len(stock) // 2] / sorted(ours)[len(ours) // 2]
-    bench.figures.add("latency p50, stock : rowlock", f"{ratio:.1f} times")
+    bench.figures.add_event("latency p50, stock : rowlock", f"{ratio:.1f} times")
 
 
 Running = Callable[[Bench, str, Path], contextlib.AbstractContextManager[Tree]]
@@ -130,12 +130,14 @@ def _idle(bench: Bench, processes: Tree) -> None:
     after, seconds = processes.cpu_by_kind(), time.monotonic() - began
     share = {kind: (after[kind] - before.get(kind, 0.0)) / seconds for kind in after}
     apply_share = sum(share.get(kind, 0.0) for kind in APPLY_KINDS)
-    bench.figures.add(
+    bench.figures.add_event(
         "apply processes when idle",
         f"{apply_share:.1%} of a core",
         "goal: 15 %; a watermark a second arrives",
     )
-    bench.figures.add("all processes of `rowlock run` when idle", f"{sum(share.values()):.1%} of a core")
+    bench.figures.add_event(
+        "all processes of `rowlock run` when idle", f"{sum(share.values()):.1%} of a core"
+    )
 
 
 def topics(bench: Bench, count: int = 200) -> None:
@@ -155,7 +157,7 @@ def topics(bench: Bench, count: int = 200) -> None:
             5:
         ]  # the first ones warm the JVM
     median = sorted(samples)[len(samples) // 2]
-    bench.figures.add(f"{count} topics with one event each, commit → all visible", f"{median:.2f} s",
+    bench.figures.add_event(f"{count} topics with one event each, commit → all visible", f"{median:.2f} s",
                       f"median of {len(samples)}, from {min(samples):.2f} to {max(samples):.2f}; goal 3 s")  # fmt: skip
 
 
@@ -196,25 +198,25 @@ def events(bench: Bench) -> None:
 def coordination(bench: Bench) -> None:
     """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need nothing of `bench`."""
     for what, rate in messages.run().items():
-        bench.figures.add(what, f"{rate:,.0f} messages/s")
+        bench.figures.add_event(what, f"{rate:,.0f} messages/s")
     for units in (1_000, 10_000):
         found = heartbeats.run(units, 100)
-        bench.figures.add(
+        bench.figures.add_event(
             f"{units:,} units on 100 agents over gRPC", f"{found['cpu_percent']:.1f} % of a core",
             f"the coordinator's process, steady; goal for 10,000: 20 %; {found['memory_mib']:.0f} MiB",
         )  # fmt: skip
-        bench.figures.add(
+        bench.figures.add_event(
             f"{units:,} units: loss of 10 agents, from the last one's expiry to the whole plan",
             f"{found['planned_s']:.2f} s", "goal for 10,000: 2 s",
         )  # fmt: skip
     for found in core_scale.run():
-        bench.figures.add(
+        bench.figures.add_event(
             f"owner's core alone, {found['units']:,.0f} units on 100 agents",
             f"{found['beat_ms']:,.0f} ms a round of heartbeats, {found['tick_ms']:,.0f} ms a tick",
             f"{found['begin_ms']:,.0f} ms to begin a term; {found['memory_mib']:,.0f} MiB",
         )  # fmt: skip
     taken = takeover.run()
-    bench.figures.add(
+    bench.figures.add_event(
         "take-over after kill -9 of the leading coordinator, until the other one answers as leader over REST",
         ", ".join(f"{seconds:.2f}" for seconds in taken) + " s",
         f"default settings; {max(taken):.2f} at most; goal {takeover.GOAL_S:g} s",
@@ -231,7 +233,7 @@ def coordination(bench: Bench) -> None:
             if len(gaps) > 1
             else f"{gaps[0]:.2f} s"
         )
-        bench.figures.add(f"a topic's longest pause {what}, {moved['rows_per_s']:,.0f} rows/s", figure,
+        bench.figures.add_event(f"a topic's longest pause {what}, {moved['rows_per_s']:,.0f} rows/s", figure,
                           f"{len(gaps)} times, real agents and coordinator, MySQL → PostgreSQL; {goal}".rstrip("; "))  # fmt: skip
 
 
@@ -254,7 +256,7 @@ def report(figures: Figures, command: str, before: str) -> str:
         "Workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete) on a table of 7 columns with a primary",
         "key and a unique key (tests/bench/workload.py).", "",
         "| what | figure | notes |", "|---|---|---|",
-        *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.rows), "",
+        *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.count_rows), "",
         *(READING + text for text in before.split(READING)[1:]),
     ]  # fmt: skip
     return "\n".join(lines)

@@ -23,18 +23,18 @@ RUNS = 5
 
 def apply(bench: Bench) -> None:
     """Apply alone, Kafka → target, of what capture has put there (now, if it was not measured before)."""
-    if not bench.topics.end(TOPIC):
+    if not bench.topics.end_connection(TOPIC):
         capture_all(bench)
     for target in bench.targets:
         first, *later = _apply(bench, target)
         rates = sorted(run.rate for run in later)
         cpu = statistics.median(run.cpu_s / run.events for run in later) * 1e6
-        bench.figures.add(
+        bench.figures.add_event(
             f"apply, Kafka → {target}", f"{statistics.median(rates):,.0f} events/s",
             f"median of {len(rates)} backlogs of {bench.events:,} in one `rowlock run`: {', '.join(f'{rate:,.0f}' for rate in rates)}; "
             f"after the first commit; {cpu:.0f} µs of processor time an event; goal {'50' if target == 'postgres' else '30'} thousand",
         )  # fmt: skip
-        bench.figures.add(
+        bench.figures.add_event(
             f"apply, Kafka → {target}, the first backlog after a start",
             f"{first.rate:,.0f} events/s",
             f"{first.events:,} events",
@@ -55,7 +55,7 @@ class Applied:
 def _apply(bench: Bench, target: str) -> list[Applied]:
     """Apply what is in the topic, then RUNS further backlogs that come while the unit is paused."""
     name = f"apply_{target}"
-    config, begin, end = bench.config(name, target), 1, bench.topics.end(TOPIC)
+    config, begin, end = bench.config(name, target), 1, bench.topics.end_connection(TOPIC)
     unit = f"apply/p/{TOPIC}"
     found: list[Applied] = []
     with (
@@ -98,10 +98,10 @@ def _units(config: Path, *words: str) -> str:
 
 def _more(bench: Bench) -> int:
     """Make another backlog at the source; return the topic's end when all of it is captured."""
-    end = bench.topics.end(TOPIC) + bench.events
+    end = bench.topics.end_connection(TOPIC) + bench.events
     bench.load(bench.events)
-    wait(lambda: bench.topics.end(TOPIC) >= end, "the backlog", pause=0.2)
-    return bench.topics.end(TOPIC)
+    wait(lambda: bench.topics.end_connection(TOPIC) >= end, "the backlog", pause=0.2)
+    return bench.topics.end_connection(TOPIC)
 
 
 def _applied(connection: Any) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import structlog
 
-from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, stack
+from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, combine_services
 from rowlock.coordinator.leader_client import LeaderClient
 from schemas.config.model import load_config
 from tests.bench import workload
@@ -98,7 +98,7 @@ class Cluster:
         self.processes, self.client, self.probe = processes, client, probe
 
     def units(self) -> dict[str, dict[str, Any]]:
-        return {unit["unit"]: unit for unit in self.client.all_units({})}
+        return {unit["unit"]: unit for unit in self.client.list_units({})}
 
     def apply_unit(self) -> str:
         return next(name for name in self.units() if name.startswith("apply/"))
@@ -149,9 +149,9 @@ class Cluster:
 @contextlib.contextmanager
 def clusters(folder: Path) -> Iterator[tuple[Cluster, Any, Any]]:
     """Run one; yields it with source and target."""
-    source = MySQL(durable=False) if MySQL.available() is None else MariaDB(durable=False)
+    source = MySQL(durable=False) if MySQL.explain_unavailable() is None else MariaDB(durable=False)
     kind = "mysql" if isinstance(source, MySQL) else "mariadb"
-    with stack(kafka := Kafka(), source, postgres := PostgreSQL()):
+    with combine_services(kafka := Kafka(), source, postgres := PostgreSQL()):
         source.create_database(DATABASE)
         postgres.create_database(DATABASE)
         with contextlib.closing(source.connect(DATABASE)) as connection, connection.cursor() as cursor:

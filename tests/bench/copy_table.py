@@ -25,7 +25,7 @@ from typing import Any
 
 from pymysql.cursors import SSCursor
 
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
 from tests.bench.kit import Figures, Tree, percentiles, tree, wait
 from tests.running import source_config, target_config, write_config
 
@@ -114,7 +114,7 @@ class Probe:
 
 def run(rows: int, rate: int, key: str, most: int | None = None) -> Seen:
     kafka, source, target = Kafka(), MariaDB(), PostgreSQL()
-    with tempfile.TemporaryDirectory() as folder, stack(kafka, source, target):
+    with tempfile.TemporaryDirectory() as folder, combine_services(kafka, source, target):
         _fill(source, rows, key)
         target.create_database(DB)
         config = write_config(
@@ -238,13 +238,17 @@ def _wait_for_rows(target: PostgreSQL, rows: int) -> None:
 
 def figures(seen: Seen, found: Figures) -> None:
     """Add what is printed and written to docs/benchmarks.md."""
-    found.add("copy of one table: captured", f"{seen.rows / seen.captured_s / 1000:.1f} thousand rows/s")
-    found.add("copy of one table: applied", f"{seen.rows / seen.applied_s / 1000:.1f} thousand rows/s")
-    found.add("the same rows by SELECT and COPY", f"{seen.rows / seen.plain_s / 1000:.1f} thousand rows/s")
-    found.add("copy of one table, applied : SELECT and COPY", f"{seen.plain_s / seen.applied_s:.2f}")
+    found.add_event(
+        "copy of one table: captured", f"{seen.rows / seen.captured_s / 1000:.1f} thousand rows/s"
+    )
+    found.add_event("copy of one table: applied", f"{seen.rows / seen.applied_s / 1000:.1f} thousand rows/s")
+    found.add_event(
+        "the same rows by SELECT and COPY", f"{seen.rows / seen.plain_s / 1000:.1f} thousand rows/s"
+    )
+    found.add_event("copy of one table, applied : SELECT and COPY", f"{seen.plain_s / seen.applied_s:.2f}")
     for name, values in (("before", list(seen.before)), ("during", list(seen.during))):
-        found.add(f"live rows {name} the copy", percentiles(values), f"{len(values)} rows")
-    found.add(
+        found.add_event(f"live rows {name} the copy", percentiles(values), f"{len(values)} rows")
+    found.add_event(
         "live rows, p50 during : before",
         f"{statistics.median(seen.during) / statistics.median(seen.before):.2f}",
     )

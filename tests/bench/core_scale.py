@@ -21,7 +21,7 @@ from coordinator.core import agent as agents_core
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as core
 from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, Send, Tick
-from schemas.units import Mark, Progressed
+from schemas.units import UnitProgress, UnitProgressed
 from tests.bench.heartbeats import agent_name, catalogue, held, records
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -84,7 +84,7 @@ class World:
         for agent in self.agents.values():
             for unit, one in list(agent.units.items()):
                 now = int(time.time() * 1000)
-                progressed = Progressed(one.assignment, Mark(now, now + 5, (0, 3, now, 17)), 100)
+                progressed = UnitProgressed(one.assignment, UnitProgress(now, now + 5, (0, 3, now, 17)), 100)
                 agents_core.step(agent, agents_core.WorkerHappening(unit, progressed), time.monotonic())
             agent.next_beat = 0.0
             self._say(agent, agents_core.AgentTick())

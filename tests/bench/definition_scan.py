@@ -16,14 +16,14 @@ from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
 from producer.binlog_format.log_event import parse_header, parse_rotate
-from producer.definitions.places import Place, Unproven
-from producer.definitions.proof import Definitions
-from producer.definitions.scan import file_names, statement_scan
+from producer.definitions.places import DefinitionPlace, UnprovenDefinition
+from producer.definitions.proof import DefinitionReader
+from producer.definitions.scan import derive_file_names, make_statement_scan
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.catalog import open_catalog
 from producer.sources.source_session import connect_settings
 from schemas.config.model import SourceConfig
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 
 _ROWS = 10_000
 _TABLES = 20
@@ -76,17 +76,17 @@ def _written(cursor: Any, begin: tuple[str, int]) -> int:
 def one_pass(source: SourceConfig, begin: tuple[str, int], end: tuple[str, int]) -> tuple[float, int]:
     """Return seconds and bytes of a dump of the stretch that looks at nothing but where it stands."""
     began, size = time.monotonic(), 0
-    until = (binlog_file_number(end[0]), end[1])
+    until = (parse_binlog_file_number(end[0]), end[1])
     dump = DumpConnection(
         connect_settings(source), server_id=random.randrange(1 << 30, 1 << 31), file=begin[0], pos=begin[1], heartbeat=1
     )  # fmt: skip
     with contextlib.closing(dump):
-        file = binlog_file_number(begin[0])
+        file = parse_binlog_file_number(begin[0])
         while True:
-            for packet in dump.read(1.0):
+            for packet in dump.read_topic(1.0):
                 size += len(packet)
                 if packet[5] == 4:
-                    file = binlog_file_number(parse_rotate(packet[1:])[0])
+                    file = parse_binlog_file_number(parse_rotate(packet[1:])[0])
             if packet is not None and (file, parse_header(packet)[4]) >= until:
                 return time.monotonic() - began, size
 
@@ -117,18 +117,18 @@ def main() -> None:
         seconds, size = one_pass(source, begin, end)
         print(f"one pass: {size / 1e6:,.0f} MB in {seconds:.1f} s ({size / 1e6 / seconds:,.0f} MB/s)")
         catalog = open_catalog(source)
-        scan = statement_scan(source)
-        definitions = Definitions(source, lambda: catalog, scan)
+        scan = make_statement_scan(source)
+        definitions = DefinitionReader(source, lambda: catalog, scan)
         began = time.monotonic()
         proofs = [
-            definitions.at(Place(file, pos), ("bench", f"t{number % _TABLES}"))
+            definitions.prove_definition(DefinitionPlace(file, pos), ("bench", f"t{number % _TABLES}"))
             for number, (file, pos) in enumerate(places)
         ]
         seconds = time.monotonic() - began
-        unproven = sum(isinstance(proof, Unproven) for proof in proofs)
+        unproven = sum(isinstance(proof, UnprovenDefinition) for proof in proofs)
         print(
             f"{len(proofs)} proofs ({unproven} refuted): {scan.read_bytes / 1e6:,.0f} MB read in {seconds:.1f} s: "
-            f"{scan.read_bytes / size:.2f} passes; the first reads up to the log's end ({file_names(end[0])(binlog_file_number(end[0]))})"
+            f"{scan.read_bytes / size:.2f} passes; the first reads up to the log's end ({derive_file_names(end[0])(parse_binlog_file_number(end[0]))})"
         )
         catalog.close()
         assert scan.read_bytes <= 1.05 * size, "more than one additional pass"

@@ -35,7 +35,7 @@ from coordinator.core.messages import Dispatch, Down
 from coordinator.core.owner.state import Catalogue, OwnerConfig
 from coordinator.core.records import AgentRecord, Record, UnitRecord, key_of
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
-from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase
+from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 
 PIPELINES = 10
 PROCESSES = 10
@@ -101,7 +101,7 @@ class MemoryLog:
     def resign(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         self._queue.put(None)
         self._thread.join(5)
 
@@ -168,7 +168,11 @@ def _watched() -> type[Any]:
 
         def push(self, agent: str, messages: list[Down]) -> int:
             for message in messages:
-                if isinstance(message, Dispatch) and message.op is Op.PREPARE and message.unit in watched:
+                if (
+                    isinstance(message, Dispatch)
+                    and message.op is UnitOperation.PREPARE
+                    and message.unit in watched
+                ):
                     prepared.setdefault(message.unit, time.monotonic())
             return super().push(agent, messages)
 
@@ -252,9 +256,9 @@ class Simulated:
             case PrepareWorker(unit, assignment, _):
                 self.todo.append(core.WorkerHappening(unit, Prepared(assignment)))
             case StartWorker(unit, assignment, _):
-                self.todo.append(core.WorkerHappening(unit, Progressed(assignment, _mark(unit), 100)))
+                self.todo.append(core.WorkerHappening(unit, UnitProgressed(assignment, _mark(unit), 100)))
             case RemoveWorker(unit, assignment):
-                self.todo.append(core.WorkerHappening(unit, Ended(assignment, _mark(unit))))
+                self.todo.append(core.WorkerHappening(unit, WorkerEnded(assignment, _mark(unit))))
 
     def beat_if_due(self) -> float:
         """Every unit has progress before every heartbeat. Returns when the next one is due."""
@@ -265,16 +269,16 @@ class Simulated:
                 if held.state is UnitPhase.REPLICATING:
                     self.step(
                         core.WorkerHappening(
-                            unit, Progressed(held.assignment, _mark(unit), 100 + hash(unit) % 50)
+                            unit, UnitProgressed(held.assignment, _mark(unit), 100 + hash(unit) % 50)
                         )
                     )
             self.step(core.AgentTick())
         return core.next_wakeup(self.state)
 
 
-def _mark(unit: str) -> Mark:
+def _mark(unit: str) -> UnitProgress:
     now = int(time.time() * 1000)
-    return Mark(now, now + 5, (0, 3, now, 17))
+    return UnitProgress(now, now + 5, (0, 3, now, 17))
 
 
 def agents_main(options: dict[str, Any]) -> None:
@@ -325,7 +329,7 @@ class Child:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def read(self) -> dict[str, Any]:
+    def read_topic(self) -> dict[str, Any]:
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
             raise RuntimeError("a process of the bench has ended")
@@ -338,7 +342,7 @@ class Child:
 
     def ask(self, what: str = "") -> dict[str, Any]:
         self.say(what)
-        return self.read()
+        return self.read_topic()
 
     def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
@@ -377,12 +381,12 @@ def run(
     owner = Child("coordinator", what)
     with contextlib.ExitStack() as stack:
         stack.callback(owner.close)
-        peers = [f"127.0.0.1:{owner.read()['port']}"]
+        peers = [f"127.0.0.1:{owner.read_topic()['port']}"]
         numbers = [list(range(start, agents, PROCESSES)) for start in range(PROCESSES)]
         groups = [Child("agents", {**what, "numbers": some, "peers": peers}) for some in numbers]
         for group in groups:
             stack.callback(group.close)
-            group.read()
+            group.read_topic()
         begun = time.monotonic()
         owner.say("elect")
         _settled(owner, units, patience)

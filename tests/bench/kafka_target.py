@@ -21,8 +21,8 @@ import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.readers.reader import RecordSlice
+from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
@@ -93,11 +93,11 @@ class Bench:
         target.ensure_bookkeeping()
         options = TopicOptions(kinds=(("branch1", "mariadb"),), format=word)
         routes = (TableRoute("bank.*", f"{name}.{{table}}", topic=options),)
-        epoch, _, _ = target.take_over(unit, "id", initial_layout(routes, 1).encode(), 1)
+        epoch, _, _ = target.take_over(unit, "id", build_initial_layout(routes, 1).encode(), 1)
         spec = UnitSpec(unit=unit, source="branch1", epoch=epoch, topic_id="id", routes=routes, lanes=1, batches=True)  # fmt: skip
         tables: dict[Any, Any] = {}
         for batch in self.batches():
-            records: Slice = [(each.offset(), each.value()) for each in batch]
+            records: RecordSlice = [(each.offset(), each.value()) for each in batch]
             report = apply_topic(spec, _Alone(target), [records], read_missing=lambda *_: [], tables=tables)  # type: ignore[arg-type]
             assert report.state == "ok", report
         target.close()
@@ -107,12 +107,12 @@ class _Alone:
     def __init__(self, target: KafkaTarget) -> None:
         self._target = target
 
-    def get(self, _number: int) -> KafkaTarget:
+    def get_connection(self, _number: int) -> KafkaTarget:
         return self._target
 
-    def check(self, number: int) -> None: ...
+    def drop_if_broken(self, number: int) -> None: ...
 
-    def drop(self, number: int) -> None: ...
+    def drop_connection(self, number: int) -> None: ...
 
 
 def measured(bench: Bench, work: Callable[[str], None]) -> Rate:
@@ -142,7 +142,7 @@ def run(kafka: Kafka, events: int, rounds: int, into: Figures) -> None:
     for name, rates in found.items():
         rate, cpu = (statistics.median(each) for each in zip(*rates, strict=True))
         note = f"{rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an event; median of {rounds} rounds"
-        into.add(name, f"{rate:,.0f} events/s", note)
+        into.add_event(name, f"{rate:,.0f} events/s", note)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 
 APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
 
@@ -39,7 +39,7 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0})
 
-    def end(self, topic: str) -> int:
+    def end_connection(self, topic: str) -> int:
         """Return the next offset of `topic`; 0 when it does not exist yet."""
         with contextlib.suppress(Exception):
             return int(self._consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)[1])
@@ -145,7 +145,7 @@ def tree(
 
     `cwd`: a tree of another revision, whose modules are run.
     """
-    jars = ",".join(map(str, spark_kafka_jars()))
+    jars = ",".join(map(str, fetch_spark_kafka_jars()))
     environment = {**os.environ, "ROWLOCK_SPARK_JARS": jars, **(env or {})}
     with log.open("ab") as out:
         process = subprocess.Popen(
@@ -170,15 +170,15 @@ def tree(
 class Figures:
     """What was measured, as lines for the terminal and rows for docs/benchmarks.md."""
 
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    count_rows: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def add(self, what: str, figure: str, note: str = "") -> None:
-        self.rows.append((what, figure, note))
+    def add_event(self, what: str, figure: str, note: str = "") -> None:
+        self.count_rows.append((what, figure, note))
         print(f"{what}: {figure}" + (f"   ({note})" if note else ""), flush=True)
 
     def memory(self, what: str, peaks: dict[str, float]) -> None:
         text = ", ".join(f"{kind} {peak:.0f} MiB" for kind, peak in sorted(peaks.items()))
-        self.add(f"{what}: peak memory", text)
+        self.add_event(f"{what}: peak memory", text)
 
 
 def percentiles(samples: list[float]) -> str:

@@ -44,7 +44,7 @@ class Handler:
     def light_end(self, batch: list[Counting]) -> None:
         """Nothing to do."""
 
-    def end(self, batch: list[Counting]) -> None:
+    def end_connection(self, batch: list[Counting]) -> None:
         """Nothing to do."""
 
     def pause(self) -> None:

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.worker import ConnectionCache
@@ -20,8 +20,8 @@ from consumer.targets.dialect import open_session
 from deploy.embedded.services import MariaDB
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event
-from schemas.wire.records import table_topic
+from schemas.wire.codec import encode_event_value
+from schemas.wire.records import format_former_table_topic
 from tests.apply_kit import FakeSource
 
 EVENTS, LANES, RUNS = 20_000, 4, 3
@@ -56,14 +56,14 @@ def measured(server: Any, letters: str, run: int) -> float:
     for number in range(EVENTS):
         row = {"id": number, "holder": named(letters, number), "version": 1}
         events.append(source.event("c", None, row))
-    records = list(enumerate(map(encode_event, events)))
+    records = list(enumerate(map(encode_event_value, events)))
     config = TargetConfig(type="mariadb", host="127.0.0.1", port=server.port, user=server.user, password=server.password, database="bank")  # type: ignore[arg-type]  # fmt: skip
     cache, routes = ConnectionCache(config, "bench"), (TableRoute("bank.*", "bank.{table}"),)
-    unit = ApplyUnit("p", table_topic("bench", source.name, "bank", source.table.name))
+    unit = ApplyUnit("p", format_former_table_topic("bench", source.name, "bank", source.table.name))
     try:
         session = open_session(config, name="bench")
         session.ensure_bookkeeping()
-        epoch, _, _ = session.take_over(unit, "id", initial_layout(routes, LANES).encode(), LANES)
+        epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
         spec = UnitSpec(
             unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=LaneLimits(), small_batch=0
         )  # fmt: skip

@@ -16,7 +16,7 @@ from unittest import mock
 from confluent_kafka import Consumer, TopicPartition
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.worker import ConnectionCache
@@ -27,8 +27,8 @@ from producer.capture import run_capture
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event
-from schemas.wire.records import table_topic
+from schemas.wire.codec import encode_event_value
+from schemas.wire.records import format_former_table_topic
 from tests.apply_kit import FakeSource
 from tests.capture_kit import size, watermarks
 from tests.h2_server import PASSWORD, USER, OracleOnH2
@@ -53,8 +53,8 @@ def lags(postgres: PostgreSQL, kafka: Kafka) -> list[float]:
         {"kafka": {"bootstrap": kafka.bootstrap, "prefix": PREFIX}, "sources": {"s": source}}
     )
     stop = threading.Event()
-    topic = table_topic(PREFIX, "s", OWNER, "t")
-    with mock.patch("producer.oracle.source.oracle_driver", return_value=stand.driver()):
+    topic = format_former_table_topic(PREFIX, "s", OWNER, "t")
+    with mock.patch("producer.oracle.source.load_oracle_driver", return_value=stand.driver()):
         capture = threading.Thread(target=run_capture, args=(config, "s", stop))
         capture.start()
         try:
@@ -105,13 +105,13 @@ def applied(config: TargetConfig, run: int) -> float:
         source.definition(),
         *(source.event("c", None, {"id": n, "holder": f"holder{n}", "version": 1}) for n in range(EVENTS)),
     ]
-    records = list(enumerate(map(encode_event, made)))
+    records = list(enumerate(map(encode_event_value, made)))
     cache, routes = ConnectionCache(config, "bench"), (TableRoute("bank.*", "rowlock.{table}"),)
-    unit = ApplyUnit("p", table_topic("bench", source.name, "bank", source.table.name))
+    unit = ApplyUnit("p", format_former_table_topic("bench", source.name, "bank", source.table.name))
     session = open_session(config, name="bench")
     try:
         session.ensure_bookkeeping()
-        epoch, _, _ = session.take_over(unit, "id", initial_layout(routes, LANES).encode(), LANES)
+        epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
         spec = UnitSpec(
             unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=LaneLimits(), small_batch=0
         )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.lane import Apply, Lane
+from consumer.ordering.lanes.lane import ApplySegment, Lane
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
@@ -79,25 +79,25 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
     layout, locks = Layout(lanes=4), LockTable(4)
     rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(4)]
     marks, dispatcher = Deduplicator(rows), Dispatcher(layout, locks, rows)
-    plan = dispatcher.plan(target)
+    plan = dispatcher.plan_table(target)
     lanes = [Lane(n, locks, LaneLimits()) for n in range(4)]
 
     def judged(begin: int) -> list[RowChange]:
         out: list[RowChange] = []
         for offset in range(begin, begin + CHUNK):
             position = (0, 1, offset + 1, 0)
-            if not marks.judge(offset, position, None, 1):
+            if not marks.judge_record(offset, position, None, 1):
                 out.append(RowChange((offset, 0), *changes[offset], position, 1))
         return out
 
     for begin in range(0, EVENTS, CHUNK):
         routed = timed("duplicates", lambda begin=begin: judged(begin))
         timed("dispatch", lambda routed=routed: dispatcher.dispatch(plan, routed))
-        for lane, items in zip(lanes, dispatcher.take(), strict=True):
-            timed("gather", lambda lane=lane, items=items: lane.feed(items))
+        for lane, items in zip(lanes, dispatcher.take_queued(), strict=True):
+            timed("gather", lambda lane=lane, items=items: lane.queue_items(items))
         if (begin + CHUNK) % BATCH == 0:
             for lane in lanes:
-                lane.drain((begin + CHUNK, (0, 1, begin + CHUNK, 0), 1, 0))
+                lane.drain_to((begin + CHUNK, (0, 1, begin + CHUNK, 0), 1, 0))
             _drain(lanes, timed)
     return {part: seconds / EVENTS * 1e6 for part, seconds in spent.items()}
 
@@ -107,10 +107,10 @@ def _drain(lanes: list[Lane], timed: Callable[[str, Callable[[], Any]], Any]) ->
     while busy:
         busy = False
         for lane in lanes:
-            if isinstance(timed("gather", lane.next), Apply):
+            if isinstance(timed("gather", lane.choose_effect), ApplySegment):
                 busy = True
-                timed("net change", lane.batch)
-                timed("release", lane.applied)
+                timed("net change", lane.build_batch)
+                timed("release", lane.record_applied)
 
 
 def main() -> None:

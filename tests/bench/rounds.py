@@ -38,7 +38,7 @@ from coordinator.server.background import Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import CatalogueRead, Joined, TickDue
-from deploy.embedded.services import Kafka, stack
+from deploy.embedded.services import Kafka, combine_services
 from schemas.config.model import KafkaConfig
 from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
 
@@ -66,7 +66,7 @@ class Memory:
             self._pending.append(token)
             self._changed.notify()
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -99,7 +99,7 @@ class Committing:
         self._left, self._on_event = left, on_event
         kafka = KafkaConfig(bootstrap=bootstrap, prefix=f"rounds-{os.getpid()}-{time.monotonic_ns()}")
         self._log = ControlLog(kafka, ME, self._event)
-        self.start, self.append, self.close = self._log.start, self._log.append, self._log.close
+        self.start, self.append, self.stop_applying = self._log.start, self._log.append, self._log.close
         committed = TermProducer.commit
 
         def commit(producer: TermProducer, *arguments: Any, **named: Any) -> int:
@@ -162,8 +162,8 @@ class Stage:
                 super().pause()
                 self._note()
 
-            def end(self, batch: list[AgentMachine]) -> None:
-                super().end(batch)
+            def end_connection(self, batch: list[AgentMachine]) -> None:
+                super().end_connection(batch)
                 self._note()
 
             def _note(self) -> None:
@@ -324,7 +324,7 @@ def main() -> None:
     options = parser.parse_args()
     with contextlib.ExitStack() as services:
         if options.embedded:
-            services.enter_context(stack(kafka := Kafka()))
+            services.enter_context(combine_services(kafka := Kafka()))
             options.kafka = kafka.bootstrap
         for _ in range(options.times):
             print(json.dumps(Stage(options).run()), flush=True)

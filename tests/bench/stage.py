@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from consumer.spark.query import DAEMON_ENV
-from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, combine_services
 from tests.assigned_kit import daemons_of
 from tests.bench import workload
 from tests.bench.kit import Figures, Topics, Tree, tree, wait
@@ -82,10 +82,10 @@ def capture_all(bench: Bench) -> None:
     """Let capture run until nothing more comes: the snapshot, and what was written behind it."""
     config = bench.config("capture")
     with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
-        wait(lambda: bench.topics.end(TOPIC) > 0, "the first definition and snapshot")
+        wait(lambda: bench.topics.end_connection(TOPIC) > 0, "the first definition and snapshot")
         bench.load(bench.events)
         end = -1
-        while end < (end := bench.topics.end(TOPIC)):
+        while end < (end := bench.topics.end_connection(TOPIC)):
             time.sleep(3)
 
 
@@ -109,11 +109,11 @@ def stock_run(bench: Bench, name: str, config: Path) -> Iterator[Tree]:
 def benches(events: int) -> Iterator[Bench]:
     kafka, source = Kafka(), MariaDB(durable=False)
     targets: dict[str, Service] = {"postgres": PostgreSQL()}
-    if MySQL.available() is None:
+    if MySQL.explain_unavailable() is None:
         targets["mysql"] = MySQL(durable=False, extra=["--skip-log-bin"])
     with (
         tempfile.TemporaryDirectory(prefix="rowlock-bench-") as folder,
-        stack(kafka, source, *targets.values()),
+        combine_services(kafka, source, *targets.values()),
     ):
         source.create_database(SOURCE_DB)
         with contextlib.closing(source.connect(SOURCE_DB)) as connection, connection.cursor() as cursor:

@@ -24,7 +24,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
 from tests.bench.kit import Figures, tree, wait
 from tests.running import source_config, target_config, write_config
 
@@ -174,7 +174,7 @@ def figures(found: Mapping[str, list[dict[str, Started]]], into: Figures) -> Non
                 if which == "before"
                 else "goal 6 s"
             )
-            into.add(
+            into.add_event(
                 f"`rowlock run` → first row visible, {kind} start{', before' if which == 'before' else ''}",
                 f"{statistics.median(run.visible for run in runs):.2f} s",
                 f"{seen}; {cpu:.1f} s of processor time until then; {baseline}",
@@ -189,7 +189,7 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="rowlock-start-") as folder,
-        stack(kafka := Kafka(), source := MariaDB(durable=False), target := PostgreSQL()),
+        combine_services(kafka := Kafka(), source := MariaDB(durable=False), target := PostgreSQL()),
     ):
         starts = Starts(Path(folder), kafka, source, target)
         figures(measure(starts, options.before, options.times, steps=options.steps), Figures())

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from deploy.embedded.services import Kafka, stack
+from deploy.embedded.services import Kafka, combine_services
 from tests.bench.kit import wait
 from tests.cluster_kit import Addresses, Processes
 from tests.running import write_config
@@ -79,7 +79,7 @@ class Pair:
 @contextlib.contextmanager
 def pairs(folder: Path) -> Iterator[Pair]:
     """Run two coordinators over a catalogue with one unit and no agent."""
-    with stack(kafka := Kafka()), httpx.Client(trust_env=False, timeout=2.0) as client:
+    with combine_services(kafka := Kafka()), httpx.Client(trust_env=False, timeout=2.0) as client:
         addresses = Addresses()
         config = write_config(
             folder,

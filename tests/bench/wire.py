@@ -18,7 +18,7 @@ import msgspec
 
 from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.transport import wire
-from schemas.units import Mark, UnitPhase
+from schemas.units import UnitPhase, UnitProgress
 
 ROUNDS = 7
 #: Units handled in one round of a measurement, whatever their number in a message.
@@ -51,7 +51,7 @@ def heartbeat(units: int) -> Heartbeat:
             f"apply/to-head-office-{number % 10}/rowlock.branch{number // 10 % 10}.bank.account_{number:06}",
             NOW - 5_000_000 + number,
             UnitPhase.REPLICATING,
-            Mark(NOW + number, NOW + number + 5, (0, 3, 4_000_000 + 173 * number, 17)),
+            UnitProgress(NOW + number, NOW + number + 5, (0, 3, 4_000_000 + 173 * number, 17)),
             100 + number % 50,
         )
         for number in range(units)
@@ -81,7 +81,7 @@ def get_columns(data: bytes) -> tuple[UnitStatus, ...]:
     found = _columns.decode(data)
     parts = iter(found.positions)
     positions = zip(parts, parts, parts, parts, strict=True)
-    marks = map(Mark, found.checkpoints, found.resolved, positions)
+    marks = map(UnitProgress, found.checkpoints, found.resolved, positions)
     states = [_STATES[number] for number in found.states]
     return tuple(map(UnitStatus, found.units, found.assignments, states, marks, found.rows_per_s))
 

@@ -25,7 +25,7 @@ from consumer.ordering.model import ApplyUnit
 from deploy.embedded.services import Kafka, MariaDB
 from rowlock.cli import main
 from schemas.config.kinds import targets as target_kinds
-from schemas.wire.records import table_topic
+from schemas.wire.records import format_former_table_topic
 from tests.apply_kit import ROOT
 from tests.json_folder import Commit, JsonFolder, installed
 from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
@@ -44,7 +44,9 @@ class System:
 
     @property
     def unit(self) -> ApplyUnit:
-        return ApplyUnit("to-files", table_topic(self.database, "branch", self.database, "acct"))
+        return ApplyUnit(
+            "to-files", format_former_table_topic(self.database, "branch", self.database, "acct")
+        )
 
     def commits(self) -> list[Commit]:
         """Return all commits of the unit, in order."""
@@ -143,7 +145,7 @@ def test_a_folder_of_files_follows_its_source_through_kill_and_fence(system: Sys
 
 def fence(system: System) -> int:
     """Take the unit over as a driver of a later assignment would; returns its token."""
-    (row, *_), _ = system.folder.read(system.unit)
+    (row, *_), _ = system.folder.read_topic(system.unit)
     token, _, _ = system.folder.take_over(
         system.unit, row.topic_id, row.layout, 1, assigned=(row.epoch >> BITS) + 1
     )
@@ -170,15 +172,19 @@ def barriers(system: System) -> None:
         "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct", "INSERT INTO acct VALUES (901, 1, NULL, 1)",
         "INSERT INTO acct VALUES (902, 1, 'poison', 2)",
     )  # fmt: skip
-    until(lambda: system.folder.held(system.unit), "the refused row is held", 60)
+    until(lambda: system.folder.read_quarantine(system.unit), "the refused row is held", 60)
     assert system.rows(system.folder.of(system.unit).last()) == [(901, 1, None, Decimal(1))]
     assert "902" in system.invoke("quarantine", "list")
     system.sql("DELETE FROM acct WHERE id = 902")
-    until(lambda: not system.folder.held(system.unit), "the delete settles its key", 60)
+    until(lambda: not system.folder.read_quarantine(system.unit), "the delete settles its key", 60)
     system.sql("INSERT INTO acct VALUES (903, 1, 'poison', 3)")
-    until(lambda: system.folder.held(system.unit), "the next refused row is held", 60)
+    until(lambda: system.folder.read_quarantine(system.unit), "the next refused row is held", 60)
     system.sql("UPDATE acct SET version = 2, owner = NULL WHERE id = 903")
-    until(lambda: len(system.folder.held(system.unit)) == 2, "the update waits for the row before it", 60)
+    until(
+        lambda: len(system.folder.read_quarantine(system.unit)) == 2,
+        "the update waits for the row before it",
+        60,
+    )
     assert "applied" in system.invoke("quarantine", "retry")
     until(system.equal, f"equal at the end; see {system.run.log}", 60)
     until(lambda: states(system) == ["current"], "status says so", 60)

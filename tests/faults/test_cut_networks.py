@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deploy.embedded.ports import pick
+from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
 from tests.proxy import TcpProxy
@@ -64,7 +64,7 @@ def _broker_behind(way: TcpProxy, port: int) -> Kafka:
 def networks(
     mariadb: MariaDB, postgres: PostgreSQL, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Networks]:
-    far = pick()
+    far = pick_port()
     with (
         TcpProxy(mariadb.port, host=mariadb.host) as source,
         TcpProxy(far) as broker,

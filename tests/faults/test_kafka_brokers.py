@@ -17,8 +17,8 @@ from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import writer
-from consumer.targets.kafka.writer import transactional_id
-from schemas.wire.event import Event
+from consumer.targets.kafka.writer import build_transactional_id
+from schemas.wire.event import EventEnvelope
 from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.kafka_brokers import SIZE, Broker, Brokers
@@ -50,7 +50,7 @@ class Moment:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.act: Callable[[], None] | None = None
-        made, moment = writer.producer_of, self
+        made, moment = writer.make_unit_producer, self
 
         class Watched:
             def __init__(self, *args: Any) -> None:
@@ -62,7 +62,7 @@ class Moment:
                     act()
                 return getattr(self._producer, called)
 
-        monkeypatch.setattr(writer, "producer_of", Watched)
+        monkeypatch.setattr(writer, "make_unit_producer", Watched)
 
 
 def leader(brokers: Brokers, real: Cluster, unit: RealUnit) -> Broker:
@@ -70,7 +70,7 @@ def leader(brokers: Brokers, real: Cluster, unit: RealUnit) -> Broker:
 
 
 def coordinator(brokers: Brokers, real: Cluster, unit: RealUnit) -> Broker:
-    return brokers.coordinator(transactional_id(real.config, unit.unit))
+    return brokers.coordinator(build_transactional_id(real.config, unit.unit))
 
 
 @pytest.mark.parametrize("moment", ["begin_transaction", "commit_transaction"])
@@ -104,7 +104,7 @@ def test_every_change_stands_once_whichever_broker_is_killed(
     assert in_order(found)
 
 
-def expected(events: list[Event]) -> Counter[tuple[tuple[int, ...], str]]:
+def expected(events: list[EventEnvelope]) -> Counter[tuple[tuple[int, ...], str]]:
     """Each change once; one that gives a row another key is a delete and a create."""
     wanted: Counter[tuple[tuple[int, ...], str]] = Counter()
     for event in events:

@@ -21,7 +21,7 @@ import psutil
 import psycopg
 import pytest
 
-from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from tests.apply_kit import ROOT
 from tests.capture_kit import events, replay
@@ -174,7 +174,7 @@ FAULTS: tuple[Callable[[Run, OracleStand], None], ...] = (
 
 
 def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
     line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
 

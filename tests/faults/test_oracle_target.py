@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.embedded.fetch.downloads import spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.services import Kafka, MariaDB, MySQL
 from schemas.config.kinds.targets import ENTRY_POINTS
 from schemas.config.model import TargetConfig
@@ -109,7 +109,7 @@ def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]], behind: 
 
 
 def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, spark_kafka_jars()))}
+    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
     line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
 

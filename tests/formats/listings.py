@@ -8,17 +8,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from consumer.ordering.model import Held
-from consumer.tables.router import Routed
+from consumer.ordering.model import QuarantineEntry
+from consumer.tables.router import ResolvedRoute
 from rowlock.commands.findings import as_dict
 from rowlock.inspect.compare import Difference, RowDifference
 from rowlock.inspect.observed.displaced import DisplacedRows
-from rowlock.inspect.pairs import Pair
+from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.planned.plan import PlannedLayout, PlannedTable, PlannedTarget, PlannedTopic, RunPlan
-from rowlock.inspect.quarantine import HeldEvent
+from rowlock.inspect.quarantine import QuarantinedEvent
 from rowlock.inspect.status import Status
-from rowlock.inspect.verify import Result
-from rowlock.views.retention import Backlog, Kept
+from rowlock.inspect.verify import PairResult
+from rowlock.views.retention import Backlog, RetentionLimits
 from schemas.findings import Finding
 from tests.formats.samples import sample
 from tests.formats.source_topics import KEYED
@@ -33,8 +33,8 @@ def _documented(entry: Any) -> bytes:
     return _json(entry.as_dict())
 
 
-_RESULT = Result(
-    Pair("to-hq", "branch1", KEYED, "hq", Routed("public", "acct")),
+_RESULT = PairResult(
+    TablePair("to-hq", "branch1", KEYED, "hq", ResolvedRoute("public", "acct")),
     rows=17,
     findings=[RowDifference(Difference.DIFFERENT, ("north", "1"), ("age",), moving=True)],
     complete=True,
@@ -51,7 +51,15 @@ STRUCTURES = (
             Case("finding", sample(Finding), lambda it: _json(as_dict(it)), None),
             Case(
                 "headroom",
-                Backlog("source b1", "its log", Kept(7200.0, "days", 4096, "size"), 60.5, "capture", 1024, 3),
+                Backlog(
+                    "source b1",
+                    "its log",
+                    RetentionLimits(7200.0, "days", 4096, "size"),
+                    60.5,
+                    "capture",
+                    1024,
+                    3,
+                ),
                 _documented,
                 None,
             ),
@@ -63,7 +71,12 @@ STRUCTURES = (
     Structure(
         "cli-quarantine",
         (
-            Case("held", HeldEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(Held)), _documented, None),
+            Case(
+                "held",
+                QuarantinedEvent("to-hq", "hq", "rowlock.b1.bank.acct", sample(QuarantineEntry)),
+                _documented,
+                None,
+            ),
             Case("displaced", sample(DisplacedRows), _documented, None),
         ),
         (DisplacedRows,),

@@ -10,7 +10,7 @@ from consumer.tables.event_decoder import SlimEvent
 from consumer.targets.kafka.formats.rowlock import _Read
 from producer.resume.topic_recovery import _Event
 from schemas.wire.codec import _Versioned
-from schemas.wire.debezium import _Loose, _LooseWithSchema
+from schemas.wire.debezium import _LooseEvent, _LooseEventWithSchema
 from schemas.wire.debezium_schema import _Field
 from schemas.wire.debezium_snapshot import _Record
 from tests.formats.structure import FOLDER, ROOT, View
@@ -40,10 +40,10 @@ EXEMPT = {
     "schemas.config.online_ddl": _CONFIGURATION,
     "schemas.config.servers": _CONFIGURATION,
     "schemas.findings:Finding": "rowlock.commands.findings.as_dict names the members",
-    "schemas.wire.codec:_Needs": "its bytes are those of position-record/other-names",
-    "schemas.wire.debezium:Change": _MEMORY,
+    "schemas.wire.codec:_RequiredFormat": "its bytes are those of position-record/other-names",
+    "schemas.wire.debezium:DebeziumChange": _MEMORY,
     "schemas.wire.debezium:EventOrigin": _MEMORY,
-    "schemas.wire.debezium:Modes": "pickled for Spark's workers, which run the same installation",
+    "schemas.wire.debezium:ConnectorModes": "pickled for Spark's workers, which run the same installation",
 }
 
 _KEYS = "bytes by which keys are compared within one process"
@@ -147,8 +147,8 @@ def _views() -> tuple[View, ...]:
         View(
             _Read, tuple(value for _, value in _lines(FOLDER / "topic-rowlock" / "records.v1.json") if value)
         ),
-        View(_Loose, tuple(values)),
-        View(_LooseWithSchema, tuple(whole)),
+        View(_LooseEvent, tuple(values)),
+        View(_LooseEventWithSchema, tuple(whole)),
         View(_Field, tuple(each["schema"] for each in whole)),
         View(_Record, (*values, *whole)),
     )

@@ -15,12 +15,12 @@ import msgspec
 from consumer.attempt import reports
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import _KnownTable
-from consumer.process.instructions import _ready, _slow
-from consumer.reporting.protocol import decode_command, encode_event
+from consumer.process.instructions import _encode_ready_line, _encode_slow_line
+from consumer.reporting.protocol import decode_command, encode_unit_event
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import active_units
-from consumer.units.supervision import Watched
-from producer.main import _captured, _failed
+from consumer.units.supervision import WatchedUnit
+from producer.main import _report_failure, _report_watermark
 from schemas.config.changes.text import ConfigText
 from schemas.units import UnitCommand, UnitLine, WorkerEvent
 from schemas.wire.records import Watermark
@@ -31,7 +31,7 @@ UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
 
 
 def _event(event: WorkerEvent) -> bytes:
-    return encode_event(UNIT, event).encode()
+    return encode_unit_event(UNIT, event).encode()
 
 
 def _of_event(data: bytes) -> WorkerEvent:
@@ -51,15 +51,15 @@ def _of_datagram(data: bytes) -> Report:
 
 def _board(epochs: dict[str, int]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        active_units.post(Path(folder) / "board", epochs)
+        active_units.write_active_units(Path(folder) / "board", epochs)
         return (Path(folder) / "board").read_bytes()
 
 
-def _status(unit: Watched) -> bytes:
+def _status(unit: WatchedUnit) -> bytes:
     out = io.StringIO()
     writer = StatusWriter("to-hq", out)
-    writer.write("running", {"rowlock.branch1.bank.acct": unit})
-    writer.problem("what", "why")
+    writer.write_status("running", {"rowlock.branch1.bank.acct": unit})
+    writer.write_problem("what", "why")
     return out.getvalue().strip().encode()
 
 
@@ -119,17 +119,17 @@ STRUCTURES = (
     Structure(
         "apply-lines",
         (
-            Case("status", sample(Watched), _status, None),
-            Case("ready", 12.345, lambda seconds: _ready(seconds).strip().encode(), None),
-            Case("slow", 12.3, lambda seconds: _slow(seconds).strip().encode(), None),
+            Case("status", sample(WatchedUnit), _status, None),
+            Case("ready", 12.345, lambda seconds: _encode_ready_line(seconds).strip().encode(), None),
+            Case("slow", 12.3, lambda seconds: _encode_slow_line(seconds).strip().encode(), None),
         ),
-        (Watched,),
+        (WatchedUnit,),
     ),
     Structure(
         "capture-lines",
         (
-            Case("captured", sample(Watermark), _printed(_captured), None),
-            Case("failed", "why", _printed(lambda why: _failed("branch1", why)), None),
+            Case("captured", sample(Watermark), _printed(_report_watermark), None),
+            Case("failed", "why", _printed(lambda why: _report_failure("branch1", why)), None),
         ),
     ),
 )

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_snapshot
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.names import table_text
+from schemas.table.names import format_table_text
 from schemas.wire import codec
 from schemas.wire.copies import CopyRequest, CopyState
-from schemas.wire.debezium_snapshot import signal
-from schemas.wire.event import ENVELOPE_VERSION, Event, Source
+from schemas.wire.debezium_snapshot import encode_snapshot_signal
+from schemas.wire.event import ENVELOPE_VERSION, EventEnvelope, Source
 from schemas.wire.records import StoredPosition, Watermark
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
@@ -28,9 +28,9 @@ KEYED = Table(
 )
 
 
-def _event() -> Event:
+def _event() -> EventEnvelope:
     """Every field at once, which no event of the log has."""
-    return replace(sample(Event), source=replace(sample(Source), version=ENVELOPE_VERSION))
+    return replace(sample(EventEnvelope), source=replace(sample(Source), version=ENVELOPE_VERSION))
 
 
 def _snapshot_key(row: tuple[str, str]) -> bytes:
@@ -51,7 +51,7 @@ def _position() -> StoredPosition:
         snapshot_done=(name,),
         anchors={name: next(iter(made.anchors.values()))},
         stops={name: next(iter(made.stops.values()))},
-        copies={table_text(copy.db, copy.table): copy},
+        copies={format_table_text(copy.db, copy.table): copy},
         topics={name: f"rowlock.{made.source}.{name}"},
     )
 
@@ -65,10 +65,10 @@ STRUCTURES = (
     Structure(
         "event",
         (
-            Case("all-fields", _event(), codec.encode_event, codec.decode_event),
+            Case("all-fields", _event(), codec.encode_event_value, codec.decode_event),
             Case("key", ("north", "18446744073709551615"), _snapshot_key, None),
         ),
-        (Event,),
+        (EventEnvelope,),
     ),
     Structure(
         "position-record",
@@ -94,6 +94,7 @@ STRUCTURES = (
         (CopyRequest,),
     ),
     Structure(
-        "debezium-signal", (Case("signal", ("b.nk", "acct"), lambda name: signal(*name).encode(), None),)
+        "debezium-signal",
+        (Case("signal", ("b.nk", "acct"), lambda name: encode_snapshot_signal(*name).encode(), None),),
     ),
 )

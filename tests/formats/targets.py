@@ -8,30 +8,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from consumer.ordering.lanes.batches import _describe
-from consumer.ordering.layout import Layout, fingerprint, keys_fingerprint
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, TargetTable, UnitState
+from consumer.ordering.lanes.batches import _encode_displacing
+from consumer.ordering.layout import Layout, compute_fingerprint, compute_keys_fingerprint
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, decode_mark
 from consumer.tables.router import TableRoute
-from consumer.tables.router import fingerprint as routes_fingerprint
-from consumer.tables.stored import Stored, _Beside, decode_stored
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.bookkeeping.lanes import lane_from
-from consumer.targets.bookkeeping.quarantine import held_from
-from consumer.targets.bookkeeping.units import unit_from
+from consumer.tables.router import compute_routes_fingerprint as routes_fingerprint
+from consumer.tables.stored import StoredDefinition, _ExtraFields, decode_stored
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping.lanes import parse_lane_row
+from consumer.targets.bookkeeping.quarantine import parse_quarantine_row
+from consumer.targets.bookkeeping.units import parse_unit_rows
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.store.state import (
     ClosedEntry,
-    Known,
+    KnownUnit,
     ProgressRecord,
-    Units,
-    closed_pair,
-    pairs,
+    TopicUnits,
+    encode_closed_entry,
+    yield_progress_pairs,
 )
 from consumer.targets.mysql.dialect import SYNTAX as MYSQL
 from consumer.targets.oracle.dialect import SYNTAX as ORACLE
 from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
-from consumer.targets.shared.displaced_rows import DisplacedRow, marks
+from consumer.targets.shared.displaced_rows import DisplacedRow, yield_superseded_marks
 from consumer.targets.sql import Fragment
 from schemas.table.model import Table
 from tests.formats.samples import sample
@@ -40,7 +40,7 @@ from tests.kafka_formats_kit import LUCY, PLACE, READ, routed
 
 UNIT = ApplyUnit("to-hq", "rowlock.branch1.bank.acct")
 #: Statements in a plain syntax, from which the columns are taken.
-BOOKS = Books(
+BOOKS = Bookkeeping(
     "hq",
     replace(
         POSTGRES,
@@ -54,15 +54,15 @@ def compact(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _stored() -> Stored:
-    return Stored(
+def _stored() -> StoredDefinition:
+    return StoredDefinition(
         table=sample(Table),
         names={"age": "age_"},
-        left=("old",),
-        lost=True,
-        since=4711,
-        emptied=4712,
-        unwritten=("extra",),
+        retained_columns=("old",),
+        rows_missing=True,
+        columns_stable_since=4711,
+        emptied_at=4712,
+        unmapped_columns=("extra",),
         snapshot=(17, 18),
     )
 
@@ -103,14 +103,14 @@ def _reader(select: Fragment, build: Callable[[list[Any]], Any]) -> Callable[[by
 
 
 def _unit_row(state: UnitState) -> bytes:
-    text, values = BOOKS.units.update(UNIT, state)
+    text, values = BOOKS.units.build_update(UNIT, state)
     names = re.findall(r"(\w+) = %s", text)
     return _row([*names, "updated_at"], [*values, state.since_ms])
 
 
-def _closed_row(held: Held) -> bytes:
+def _closed_row(held: QuarantineEntry) -> bytes:
     """The history copies whole rows: its columns are those of the INSERT … SELECT."""
-    (copy, values), _ = BOOKS.quarantine.close(UNIT, [(held.offset, held.part)], "retried")
+    (copy, values), _ = BOOKS.quarantine.build_close(UNIT, [(held.offset, held.part)], "retried")
     found = re.match(r"INSERT INTO \S+ \((.*?)\) SELECT (.*), %s FROM", copy)
     assert found is not None
     return compact({"columns": found[1].split(", "), "copied": found[2].split(", "), "closed": values[0]})
@@ -118,19 +118,23 @@ def _closed_row(held: Held) -> bytes:
 
 def _displaced_by(lane: int) -> bytes:
     """The text in `displaced_by`, and the same once a copy has superseded it."""
-    by = _describe(lane, (4711, 0), (4713, 1))
-    ((marked, _),) = marks([DisplacedRow(1, "public.acct", by)], "public.acct", 5000, "a copy")
+    by = _encode_displacing(lane, (4711, 0), (4713, 1))
+    ((marked, _),) = yield_superseded_marks(
+        [DisplacedRow(1, "public.acct", by)], "public.acct", 5000, "a copy"
+    )
     return by.encode() + b"\n" + marked.encode()
 
 
 def _displaced_row(row: tuple[str, str, str]) -> bytes:
-    text = BOOKS.displaced.insert(1)
+    text = BOOKS.displaced.build_insert(1)
     return _inserted((text, [UNIT.pipeline, UNIT.topic, *row]))
 
 
 def _tables(_: object) -> bytes:
     texts = {
-        name: {table: Books("hq", syntax).tables.create(table) for table in BOOKS.tables.names()}
+        name: {
+            table: Bookkeeping("hq", syntax).tables.build_create(table) for table in BOOKS.tables.list_names()
+        }
         for name, syntax in (("mysql", MYSQL), ("oracle", ORACLE), ("postgres", POSTGRES))
     }
     return compact(texts)
@@ -139,24 +143,25 @@ def _tables(_: object) -> bytes:
 # the topics of a Kafka target
 
 
-def _pairs(known: Known) -> bytes:
+def _pairs(known: KnownUnit) -> bytes:
     """The records of a unit, a line each: key and value."""
     return b"\n".join(
-        b"[%b,%b]" % (key, b"null" if value is None else value) for key, value in pairs(UNIT, Known(), known)
+        b"[%b,%b]" % (key, b"null" if value is None else value)
+        for key, value in yield_progress_pairs(UNIT, KnownUnit(), known)
     )
 
 
-def _known(data: bytes) -> Known:
-    units = Units()
+def _known(data: bytes) -> KnownUnit:
+    units = TopicUnits()
     for line in data.split(b"\n"):
         key, value = json.loads(line)
-        units.take(compact(key), compact(value))
-    return units.unit(UNIT)
+        units.take_record(compact(key), compact(value))
+    return units.get_unit(UNIT)
 
 
-def _progress() -> Known:
-    held = sample(Held)
-    return Known(replace_version(sample(ProgressRecord)), {(held.offset, held.part): held})
+def _progress() -> KnownUnit:
+    held = sample(QuarantineEntry)
+    return KnownUnit(replace_version(sample(ProgressRecord)), {(held.offset, held.part): held})
 
 
 def replace_version(record: ProgressRecord) -> ProgressRecord:
@@ -165,7 +170,7 @@ def replace_version(record: ProgressRecord) -> ProgressRecord:
 
 
 def _closed(entry: ClosedEntry) -> bytes:
-    return b"[%b,%b]" % closed_pair(entry)  # type: ignore[str-bytes-safe]
+    return b"[%b,%b]" % encode_closed_entry(entry)  # type: ignore[str-bytes-safe]
 
 
 def _records(word: str) -> bytes:
@@ -173,14 +178,14 @@ def _records(word: str) -> bytes:
     form = FORMATS[word](routed())
     moved = (1, "lucy", "10.50", "b2")
     found = [
-        *form.change(None, LUCY, READ),
-        *form.change(None, LUCY, PLACE),
-        *form.change(LUCY, (1, "lucy", None, "b1"), PLACE),
-        *form.change(LUCY, moved, PLACE),
-        *form.change(LUCY, None, PLACE),
-        *form.cleared({"branch": "b1"}, PLACE),
-        *form.cleared(None, PLACE),
-        *form.defined(routed().table, PLACE),
+        *form.build_change_records(None, LUCY, READ),
+        *form.build_change_records(None, LUCY, PLACE),
+        *form.build_change_records(LUCY, (1, "lucy", None, "b1"), PLACE),
+        *form.build_change_records(LUCY, moved, PLACE),
+        *form.build_change_records(LUCY, None, PLACE),
+        *form.build_clear_records({"branch": "b1"}, PLACE),
+        *form.build_clear_records(None, PLACE),
+        *form.build_definition_records(routed().table, PLACE),
     ]
     parts = [(b"null" if each is None else each) for record in found for each in (record.key, record.value)]
     return b"\n".join(b"[%b,%b]" % pair for pair in dict.fromkeys(zip(parts[::2], parts[1::2], strict=True)))
@@ -191,12 +196,12 @@ def _digests(_: object) -> bytes:
     table = sample(Table)
     route = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
     layout = Layout(lanes=4, routes="r", keys="k")
-    lane = layout.lane_hash("public.acct")
+    lane = layout.make_lane_hash("public.acct")
     return compact(
         {
             "routes": routes_fingerprint([route]),
-            "keys": keys_fingerprint([TargetTable(table, (0,), ())]),
-            "value": fingerprint({"b": 1, "a": [None]}),
+            "keys": compute_keys_fingerprint([TargetTable(table, (0,), ())]),
+            "value": compute_fingerprint({"b": 1, "a": [None]}),
             "lanes": [lane(folded) for folded in (b"", b"1", b"lucy", bytes(range(256)))],
         }
     )
@@ -214,7 +219,7 @@ STRUCTURES = (
     Structure(
         "stored-definition",
         (Case("definition", _stored(), lambda it: it.encode().encode(), lambda it: decode_stored(it.decode())),),
-        (_Beside, Table),
+        (_ExtraFields, Table),
     ),
     Structure(
         "change-mark",
@@ -228,8 +233,8 @@ STRUCTURES = (
             Case(
                 "row",
                 sample(LaneProgress),
-                lambda it: _inserted(BOOKS.lanes.insert(UNIT, [it])),
-                _reader(BOOKS.lanes.select(UNIT), lane_from),
+                lambda it: _inserted(BOOKS.lanes.build_insert(UNIT, [it])),
+                _reader(BOOKS.lanes.build_select(UNIT), parse_lane_row),
             ),
         ),
     ),
@@ -240,7 +245,7 @@ STRUCTURES = (
                 "row",
                 sample(UnitState),
                 _unit_row,
-                _reader(BOOKS.units.select(UNIT), lambda row: unit_from([row])),
+                _reader(BOOKS.units.build_select(UNIT), lambda row: parse_unit_rows([row])),
             ),
         ),
     ),
@@ -249,13 +254,13 @@ STRUCTURES = (
         (
             Case(
                 "row",
-                sample(Held),
-                lambda it: _inserted(BOOKS.quarantine.insert(UNIT, [it])),
-                _reader(BOOKS.quarantine.select(UNIT), held_from),
+                sample(QuarantineEntry),
+                lambda it: _inserted(BOOKS.quarantine.build_insert(UNIT, [it])),
+                _reader(BOOKS.quarantine.build_select(UNIT), parse_quarantine_row),
             ),
         ),
     ),
-    Structure("rowlock_quarantine_closed", (Case("row", sample(Held), _closed_row, None),)),
+    Structure("rowlock_quarantine_closed", (Case("row", sample(QuarantineEntry), _closed_row, None),)),
     Structure(
         "rowlock_displaced",
         (
@@ -263,7 +268,7 @@ STRUCTURES = (
             Case("displaced_by", 2, _displaced_by, None),
         ),
     ),
-    Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),), (ProgressRecord, Held)),
+    Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),), (ProgressRecord, QuarantineEntry)),
     Structure("closed-topic", (Case("entry", sample(ClosedEntry), _closed, None),), (ClosedEntry,)),
     *(Structure(f"topic-{word}", (Case("records", word, _records, None),)) for word in FORMATS),
 )  # fmt: skip

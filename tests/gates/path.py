@@ -42,11 +42,11 @@ def measure_way(passed: Iterable[str]) -> Measure:
 
 def trace_row() -> Measure:
     """Start the services, and follow rows from MariaDB to PostgreSQL."""
-    from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, stack
+    from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from tests.integration import test_the_way_of_a_row as way
 
     kafka, source, target = Kafka(), MariaDB(), PostgreSQL()
-    with tempfile.TemporaryDirectory() as folder, stack(kafka, source, target):
+    with tempfile.TemporaryDirectory() as folder, combine_services(kafka, source, target):
         source.create_database("way")
         target.create_database("way")
         captured, _, second = way.follow_rows(kafka, source, "way", target, "way", Path(folder))

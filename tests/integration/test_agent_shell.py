@@ -27,11 +27,19 @@ from coordinator.core.messages import (
     Sync,
     Up,
 )
-from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase, WorkerEvent
+from schemas.units import (
+    Prepared,
+    UnitOperation,
+    UnitPhase,
+    UnitProgress,
+    UnitProgressed,
+    WorkerEnded,
+    WorkerEvent,
+)
 from tests.transport_kit import serving, threads_of, until
 
 REV, EPOCH, UNIT = 5, 7, "apply/p/t"
-MARK = Mark(100, 200, (0, 1, 2, 3))
+MARK = UnitProgress(100, 200, (0, 1, 2, 3))
 
 
 class FakeClient:
@@ -65,20 +73,24 @@ class FakeWorkers:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
         self.on: dict[str, Callable[[str, int], None]] = {}
-        self.say: Callable[[str, WorkerEvent], None]
+        self.report_event: Callable[[str, WorkerEvent], None]
         self.closed = threading.Event()
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
-        self.say = on_event
+        self.report_event = on_event
 
-    def prepare(self, unit: str, assignment: int, mark: Mark | None) -> None:
-        self._called("prepare", unit, assignment, lambda: self.say(unit, Prepared(assignment)))
+    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
+        self._called("prepare", unit, assignment, lambda: self.report_event(unit, Prepared(assignment)))
 
-    def start(self, unit: str, assignment: int, mark: Mark | None) -> None:
-        self._called("start", unit, assignment, lambda: self.say(unit, Progressed(assignment, MARK, 9)))
+    def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
+        self._called(
+            "start", unit, assignment, lambda: self.report_event(unit, UnitProgressed(assignment, MARK, 9))
+        )
 
     def remove(self, unit: str, assignment: int) -> None:
-        self._called("remove", unit, assignment, lambda: self.say(unit, Ended(assignment, MARK)))
+        self._called(
+            "remove", unit, assignment, lambda: self.report_event(unit, WorkerEnded(assignment, MARK))
+        )
 
     def close(self) -> None:
         self.closed.set()
@@ -106,14 +118,14 @@ class Owner:
         self.agent.receive(Announce(self.header(), "owner", incarnation, 0.05, self.lease))
         until(lambda: self.client.of(Sync))
 
-    def dispatch(self, op: Op, assignment: int, echo: float = 0.0) -> None:
+    def dispatch(self, op: UnitOperation, assignment: int, echo: float = 0.0) -> None:
         self.agent.receive(Dispatch(self.header(assignment), UNIT, op, MARK, echo, self.lease))
 
     def replicate(self, assignment: int = 10) -> None:
         """Bring the unit to replicate, with one lease from now."""
-        self.dispatch(Op.PREPARE, assignment)
+        self.dispatch(UnitOperation.PREPARE, assignment)
         until(lambda: self.reported(UnitPhase.PREPARED))
-        self.dispatch(Op.START, assignment, echo=time.monotonic())
+        self.dispatch(UnitOperation.START, assignment, echo=time.monotonic())
         until(lambda: self.reported(UnitPhase.REPLICATING))
 
     def renew(self, beat: Heartbeat) -> None:
@@ -159,9 +171,9 @@ def test_a_units_life() -> None:
         owner.replicate(10)
         until(lambda: any(beat.statuses and beat.statuses[0].mark == MARK for beat in owner.beats()))
         assert owner.beats()[-1].statuses[0].rows_per_s == 9
-        owner.dispatch(Op.REMOVE, 10)
+        owner.dispatch(UnitOperation.REMOVE, 10)
         until(lambda: owner.reported(UnitPhase.STOPPED))
-        owner.dispatch(Op.FORGET, 10)
+        owner.dispatch(UnitOperation.FORGET, 10)
         until(lambda: owner.beats()[-1].statuses == ())
         assert run.workers.calls == [("prepare", UNIT, 10), ("start", UNIT, 10), ("remove", UNIT, 10)]
 
@@ -171,7 +183,7 @@ def test_progress_goes_up_between_heartbeats() -> None:
         run.owner.announce()
         run.agent.receive(Announce(run.owner.header(), "owner", run.agent._state.incarnation, 30.0, 60.0))
         run.owner.replicate()
-        run.workers.say(UNIT, Progressed(10, Mark(300, 400)))
+        run.workers.report_event(UNIT, UnitProgressed(10, UnitProgress(300, 400)))
         until(lambda: [m for c in run.client.of(Checkpoint) for _, _, m in c.marks if m.checkpoint_ts == 300])
 
 
@@ -182,7 +194,7 @@ def test_the_lease_ends_in_time_while_everything_else_hangs() -> None:
         run.owner.announce()
         run.owner.replicate()
         run.workers.on["prepare"] = lambda unit, assignment: hangs.wait(20) and None
-        run.agent.receive(Dispatch(run.owner.header(99), "other", Op.PREPARE, None))
+        run.agent.receive(Dispatch(run.owner.header(99), "other", UnitOperation.PREPARE, None))
         until(lambda: ("prepare", "other", 99) in run.workers.calls)
         until(lambda: any(s.state is UnitPhase.STOPPING for beat in run.owner.beats() for s in beat.statuses))
         assert not run.owner.reported(UnitPhase.STOPPED), "said before the worker has ended"
@@ -217,13 +229,13 @@ def test_a_worker_that_raises_has_ended(call: str) -> None:
     with running() as run:
         run.owner.announce()
         run.workers.on[call] = fails
-        run.owner.dispatch(Op.PREPARE, 10)
+        run.owner.dispatch(UnitOperation.PREPARE, 10)
         if call != "prepare":
             until(lambda: run.owner.reported(UnitPhase.PREPARED))
-            run.owner.dispatch(Op.START, 10, echo=time.monotonic())
+            run.owner.dispatch(UnitOperation.START, 10, echo=time.monotonic())
         if call == "remove":
             until(lambda: run.owner.reported(UnitPhase.REPLICATING))
-            run.owner.dispatch(Op.REMOVE, 10)
+            run.owner.dispatch(UnitOperation.REMOVE, 10)
         stopped = until(lambda: run.owner.reported(UnitPhase.STOPPED))[-1]
         assert stopped.error == f"RuntimeError: {UNIT} is broken"
 
@@ -232,7 +244,7 @@ def test_a_worker_that_ends_by_itself_is_reported() -> None:
     with running() as run:
         run.owner.announce()
         run.owner.replicate()
-        run.workers.say(UNIT, Ended(10, MARK, "out of space"))
+        run.workers.report_event(UNIT, WorkerEnded(10, MARK, "out of space"))
         assert until(lambda: run.owner.reported(UnitPhase.STOPPED))[-1].error == "out of space"
 
 
@@ -274,7 +286,7 @@ def test_another_process_of_our_name() -> None:
 def test_an_old_owner_is_not_obeyed() -> None:
     with running() as run:
         run.owner.announce()
-        old: Down = Dispatch(Header(REV - 1, EPOCH, 10, 1), UNIT, Op.PREPARE)
+        old: Down = Dispatch(Header(REV - 1, EPOCH, 10, 1), UNIT, UnitOperation.PREPARE)
         run.agent.receive(old)
         until(lambda: run.agent.dropped.get("old owner"))
         assert not run.workers.calls
@@ -307,7 +319,9 @@ def test_over_real_streams() -> None:
             "a", [Announce(Header(REV, EPOCH, 0, 1), "o", hello.incarnation, 0.05, 60.0)]
         )
         until(lambda: [m for m in server.arrived() if isinstance(m, Sync)])
-        assert server.server.push("a", [Dispatch(Header(REV, EPOCH, 10, 2), UNIT, Op.PREPARE, MARK)])
+        assert server.server.push(
+            "a", [Dispatch(Header(REV, EPOCH, 10, 2), UNIT, UnitOperation.PREPARE, MARK)]
+        )
         until(lambda: [m for m in server.arrived() if isinstance(m, DispatchResponse)])
         stop.set()
         thread.join(20)

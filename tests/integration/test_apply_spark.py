@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
+from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
 from tests.apply_kit import (
@@ -76,12 +76,12 @@ class Running:
         return f"unit: {process.last(unit_of(topic))}\nproblems: {process.problems()[-10:]}\nlog: …{process.log()}"
 
     def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
-        routed = resolve(self.routes, source.name, source.table.db, source.table.name)
+        routed = resolve_route(self.routes, source.name, source.table.db, source.table.name)
         assert routed is not None
         with _Session(self.target) as session:
             real = session.read_table(routed.schema, routed.table)
             assert real is not None
-            table = target_table(wanted_table(source.table, routed), real)
+            table = build_target_table(build_desired_table(source.table, routed), real)
             return sorted(session.fetch_rows(table, None, 100_000), key=str)
 
     def stopped(self, topic: Topic, saying: str) -> None:

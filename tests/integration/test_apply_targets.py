@@ -16,28 +16,28 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
-from consumer.ordering.fold import key_fold
+from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
+from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.spark.worker import ConnectionCache
-from consumer.tables.definition import InForce
-from consumer.tables.router import TableRoute, target_table
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.router import TableRoute, build_target_table
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from rowlock.inspect.placement import Placement
-from rowlock.inspect.quarantine import Selection, resolve_held
+from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 from rowlock.inspect.status import StatusReader
-from rowlock.views.kafka import Span
+from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import Config
 from schemas.table.model import ColumnType, Kind, Row
 from schemas.table.names import TableName
-from schemas.wire.codec import encode_event
-from schemas.wire.event import Event
-from schemas.wire.records import table_topic
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import format_former_table_topic
 from tests.apply_kit import FakeSource, account_table
 from tests.copy_kit import CopyOf
 from tests.targets_kit import KINDS, Target, fresh
@@ -54,7 +54,7 @@ class Real:
         self.cache = ConnectionCache(self.config, "rowlock p")
         self.session: Session = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
-        self.tables: dict[UnitPlace, InForce] = {}
+        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
 
     def execute(self, sql: str) -> Any:
         return self.target.sql(sql)
@@ -71,9 +71,12 @@ class Real:
         self.target.narrow(table, column, length)
 
     def apply(
-        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
+        self,
+        spec: UnitSpec,
+        slices: Iterable[RecordSlice],
+        read_missing: Callable[[int, int], list[RecordSlice]],
     ) -> Report:
-        def rest(start: int) -> list[Slice]:
+        def rest(start: int) -> list[RecordSlice]:
             return read_missing(start, 2**62)
 
         return apply_topic(
@@ -94,7 +97,9 @@ class RealUnit:
 
     def __init__(self, real: Real, source: FakeSource, route: TableRoute, **spec: Any) -> None:
         self.real, self.source, self.spec = real, source, spec
-        self.unit = ApplyUnit("p", table_topic("topic", source.name, source.table.db, source.table.name))
+        self.unit = ApplyUnit(
+            "p", format_former_table_topic("topic", source.name, source.table.db, source.table.name)
+        )
         self.topic: list[bytes] = []
         self.routes = (route,)
         self.lanes = int(spec.pop("lanes", real.lanes))
@@ -102,11 +107,11 @@ class RealUnit:
         self.write([source.definition()])
 
     def take_over(self) -> None:
-        layout = initial_layout(self.routes, self.lanes).encode()
+        layout = build_initial_layout(self.routes, self.lanes).encode()
         self.epoch, _, _ = self.real.session.take_over(self.unit, "id", layout, self.lanes)
 
-    def write(self, events: Iterable[Event]) -> None:
-        self.topic += [encode_event(event) for event in events]
+    def write(self, events: Iterable[EventEnvelope]) -> None:
+        self.topic += [encode_event_value(event) for event in events]
 
     def apply(self, start: int = 0) -> Report:
         spec = UnitSpec(
@@ -120,8 +125,8 @@ class RealUnit:
         )
         return self.real.apply(spec, self._slices(start, len(self.topic)), self._slices)
 
-    def _slices(self, start: int, upto: int) -> list[Slice]:
-        records: Slice = list(enumerate(self.topic))[start:upto]
+    def _slices(self, start: int, upto: int) -> list[RecordSlice]:
+        records: RecordSlice = list(enumerate(self.topic))[start:upto]
         return [records[at : at + 100] for at in range(0, len(records), 100)]
 
     def rows(self) -> list[tuple[object, ...]]:
@@ -185,12 +190,12 @@ def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
     unit.write(source.history(random.Random(12), 50, keys=12))
     assert unit.apply(len(unit.topic) - 1).state == "ok"
     assert unit.rows() == rows_of(source)
-    assert len(real.session.read(unit.unit)[0]) == 3
+    assert len(real.session.read_topic(unit.unit)[0]) == 3
 
 
-def _busiest(real: Real, events: Iterable[Event]) -> int:
+def _busiest(real: Real, events: Iterable[EventEnvelope]) -> int:
     """Return the lane of four that gets most: which one depends on the database's name."""
-    lane_of = Layout(lanes=4).lane_hash(f"{real.schema}.acct")
+    lane_of = Layout(lanes=4).make_lane_hash(f"{real.schema}.acct")
     images = [event.before or event.after or {} for event in events]
     ((lane, count),) = Counter(lane_of(b"%d" % int(str(row["id"]))) for row in images).most_common(1)
     assert count >= 30  # at least six transactions of five events
@@ -203,20 +208,20 @@ class _Broken:
     def __init__(self, inner: ConnectionCache, lane: int, after: int) -> None:
         self.inner, self.lane, self.left = inner, lane, after
 
-    def get(self, number: int) -> Session:
+    def get_connection(self, number: int) -> Session:
         if number == self.lane:
             self.left -= 1
             if self.left < 0:
                 from consumer.errors import TransientError
 
                 raise TransientError("cut off")
-        return self.inner.get(number)
+        return self.inner.get_connection(number)
 
-    def check(self, number: int) -> None:
-        self.inner.check(number)
+    def drop_if_broken(self, number: int) -> None:
+        self.inner.drop_if_broken(number)
 
-    def drop(self, number: int) -> None:
-        self.inner.drop(number)
+    def drop_connection(self, number: int) -> None:
+        self.inner.drop_connection(number)
 
     def close(self) -> None:
         self.inner.close()
@@ -236,7 +241,7 @@ def test_a_value_the_target_cannot_hold_is_held_with_what_follows(real: Real) ->
     assert unit.apply(len(unit.topic) - 2).held == 1
     del source.rows[50]
     assert unit.rows() == rows_of(source)
-    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    _, _, held = real.session.begin_attempt(unit.unit, unit.epoch)
     assert [(entry.offset, entry.part) for entry in held] == [(21, 0), (22, 0)]
     assert "behind offset 21" in held[1].error
 
@@ -255,14 +260,14 @@ def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int
     unit.write(moves)
     assert unit.apply(9).held == 8
     assert unit.rows() == []
-    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    _, _, held = real.session.begin_attempt(unit.unit, unit.epoch)
     assert [(each.offset, each.part, each.key) for each in held] == [
         (8 + n, 1, f"[{n + 20}]") for n in range(1, 9)
     ]
     unit.write([source.delete(key) for key in (21, 22)])
     unit.write([source.move(23, {**source.rows[23], "id": 40, "owner": "short"})])
     assert unit.apply(17).held == 0
-    _, _, held = real.session.begin(unit.unit, unit.epoch)
+    _, _, held = real.session.begin_attempt(unit.unit, unit.epoch)
     assert [each.key for each in held] == [f"[{key}]" for key in range(24, 29)]
     assert [row[0] for row in unit.rows()] == [40]
     settled = {(offset, why) for _, offset, why in real.closed()}
@@ -287,14 +292,14 @@ def test_refused_key_moves_free_their_values_and_come_with_a_retry(real: Real, l
     report = unit.apply(25)
     assert (report.state, report.held, report.displaced) == ("ok", 8, 0)
     assert [row[0] for row in unit.rows()] == list(range(41, 49))
-    entries = [(each.offset, each.part, each.key) for each in real.session.held(unit.unit)]
+    entries = [(each.offset, each.part, each.key) for each in real.session.read_quarantine(unit.unit)]
     first, last = 9, 25  # the first move, and the first update after the moves
     assert entries == [(first + n, 1, f"[{n + 21}]") for n in range(8)] + [
         (last + n, 0, f"[{n + 21}]") for n in range(8)
     ]
-    assert resolve_held(_config(real), "retry", Selection()).complete
+    assert resolve_quarantine(_config(real), "retry", EntrySelection()).complete
     assert (unit.rows(), real.displaced()) == (rows_of(source), 0)
-    assert real.session.held(unit.unit) == []
+    assert real.session.read_quarantine(unit.unit) == []
 
 
 def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real) -> None:
@@ -310,7 +315,7 @@ def test_a_truncate_ends_what_the_quarantine_holds_of_its_own_source(real: Real)
     north, south = units
     north.write([north.source.truncate(), north.source.put(north.source.row(50, "50@x", 2))])
     assert north.apply(len(north.topic) - 2).held == 0
-    held = [real.session.begin(unit.unit, unit.epoch)[2] for unit in units]
+    held = [real.session.begin_attempt(unit.unit, unit.epoch)[2] for unit in units]
     assert [len(entries) for entries in held] == [0, 1], "the other source's entry stays"
     del south.source.rows[50]
     assert north.rows() == sorted(rows_of(north.source, "north") + rows_of(south.source, "south"), key=str)
@@ -384,7 +389,7 @@ def test_a_copy_marks_the_rows_that_had_made_room_before_it_began(real: Real) ->
 
     def marks() -> list[Any]:
         found = real.execute("SELECT displaced_by FROM rowlock_displaced ORDER BY id")
-        return [json.loads(row[0]).get("superseded") for row in found]
+        return [json.loads(row[0]).get_connection("superseded") for row in found]
 
     first = f"by the copy from offset {start} to {copy.markers[-1]}"
     assert marks() == [first, first, None]
@@ -406,7 +411,7 @@ def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch
     reader = StatusReader(_config(real))
 
     def shown() -> dict[str, int]:
-        seen = json.loads(json.dumps(reader.read().as_dict()))
+        seen = json.loads(json.dumps(reader.read_status().as_dict()))
         assert seen["problems"] == []
         return {unit["topic"]: unit["displaced"] for unit in seen["units"]}
 
@@ -481,22 +486,22 @@ class _Topics:
     def __init__(self, units: list[RealUnit], _kafka: object) -> None:
         self._ends = {unit.unit.topic: unit for unit in units}
 
-    def watermark(self, _source: str) -> None:
+    def read_watermark(self, _source: str) -> None:
         return None
 
-    def watermark_end(self, _source: str) -> int:
+    def read_watermark_end(self, _source: str) -> int:
         return 0
 
-    def partitions(self) -> dict[str, int]:
+    def count_partitions(self) -> dict[str, int]:
         return dict.fromkeys(self._ends, 1)
 
-    def tables(self, _sources: object, topics: Collection[str]) -> dict[str, TableName]:
+    def read_topic_tables(self, _sources: object, topics: Collection[str]) -> dict[str, TableName]:
         return usual_tables(topics)
 
-    def span(self, topic: str) -> Span:
-        return Span(0, len(self._ends[topic].topic))
+    def read_span(self, topic: str) -> OffsetSpan:
+        return OffsetSpan(0, len(self._ends[topic].topic))
 
-    def event(self, _topic: str, _offset: int) -> None:
+    def read_event(self, _topic: str, _offset: int) -> None:
         return None
 
 
@@ -553,6 +558,6 @@ def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg
     assert found is not None
     text = ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
     wanted = altered(found, columns=(altered(found.columns[0], type=text),))
-    fold = key_fold(target_table(wanted, found).table)
+    fold = make_key_fold(build_target_table(wanted, found).table)
     assert fold(("a007",)) == fold(("A7",)), "numeric order may hold them equal"
     real.close()

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.stretches import BY_HAND
+from consumer.process.operations.stretches import MAX_DIRECT_EVENTS
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig
@@ -49,7 +49,7 @@ class Place:
     def offset(self, topic: str) -> int:
         session = open_session(self.config, name="test")
         try:
-            rows, _ = session.read(ApplyUnit(self.kind, topic))
+            rows, _ = session.read_topic(ApplyUnit(self.kind, topic))
             return min((row.offset for row in rows), default=-1)
         finally:
             session.close()
@@ -159,7 +159,7 @@ def world(
 ) -> Iterator[World]:
     name = f"t{secrets.token_hex(4)}"
     places = {"postgres": _place("postgres", postgres, name)}
-    if MySQL.available() is None:
+    if MySQL.explain_unavailable() is None:
         places["mysql"] = _place("mysql", request.getfixturevalue("mysql"), name)
     folder = tmp_path_factory.mktemp("assigned")
     configs = [_config(folder / which, kafka, name, places) for which in ("a", "b")]
@@ -175,7 +175,7 @@ def world(
 @pytest.fixture(params=KINDS)
 def place(world: World, request: pytest.FixtureRequest) -> Place:
     if request.param not in world.places:
-        without_mysql(str(MySQL.available()))
+        without_mysql(str(MySQL.explain_unavailable()))
     return world.places[request.param]
 
 
@@ -369,7 +369,7 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> N
     process = world.processes[0]
     source, topic = world.table(place)
     make = changes(source, random.Random(6), count(1))
-    topic.write(make(BY_HAND + 5_000))  # more than a hand applies by itself
+    topic.write(make(MAX_DIRECT_EVENTS + 5_000))  # more than a hand applies by itself
     quick_source, quick = world.table(place)
     give(process, unit_of(place, quick))
     give(process, unit_of(place, topic))

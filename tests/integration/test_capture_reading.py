@@ -36,10 +36,10 @@ def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> No
                 found[topic].append(message.offset())
             assert found.pop(names[0]) == [4, 12, 13]
             assert all(offsets == [2, 5, 6, *range(10, 20)] for offsets in found.values())
-        assert [m.offset() for m in reader.read(names[2], 18, 20)] == [18, 19]
-        assert list(reader.read(names[2], 20, 20)) == []
+        assert [m.offset() for m in reader.read_range(names[2], 18, 20)] == [18, 19]
+        assert list(reader.read_range(names[2], 20, 20)) == []
         assert list(reader.read_all({})) == []
-        assert reader.bounds(names[0]) == (4, 20)
+        assert reader.get_bounds(names[0]) == (4, 20)
 
 
 def test_a_message_as_large_as_they_get_is_read(kafka: Kafka, unique: str) -> None:
@@ -54,4 +54,4 @@ def test_a_message_as_large_as_they_get_is_read(kafka: Kafka, unique: str) -> No
         producer.produce(unique, value=random.Random(1).randbytes(size), partition=0)
     producer.flush()
     with TopicReader(KafkaConfig(bootstrap=kafka.bootstrap)) as reader:
-        assert [len(message.value()) for message in reader.read(unique, 0, len(sizes))] == sizes
+        assert [len(message.value()) for message in reader.read_range(unique, 0, len(sizes))] == sizes

@@ -222,9 +222,9 @@ def test_own_topic_with_more_partitions(kafka: Kafka, mariadb: MariaDB, db: str,
 
 def test_options_that_break_guarantees(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
     from producer.errors import ConfigError
-    from producer.kafka.settings import producer_settings
+    from producer.kafka.settings import build_capture_producer_settings
     from schemas.config.model import KafkaConfig
 
     for name in ("acks", "enable.idempotence", "message.timeout.ms", "enable.gapless.guarantee", "retries"):
         with pytest.raises(ConfigError, match=name):
-            producer_settings(KafkaConfig(bootstrap=kafka.bootstrap, options={name: "1"}))
+            build_capture_producer_settings(KafkaConfig(bootstrap=kafka.bootstrap, options={name: "1"}))

@@ -9,13 +9,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer.tables.fitness import misfit
-from consumer.tables.router import Routed, TableRoute, target_table, wanted_table
-from consumer.targets.checks.table_findings import findings_for_table
+from consumer.tables.fitness import find_table_misfit
+from consumer.tables.router import ResolvedRoute, TableRoute, build_desired_table, build_target_table
+from consumer.targets.checks.table_findings import check_table
 from deploy.embedded.services import MariaDB, MySQL
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
-from schemas.values.mysql import connect_mysql, row_from_select, select_list
+from schemas.values.mysql import connect_mysql, make_select_row_converter, select_list
 from tests.targets_kit import Lane, NetChange, Target, rows_of
 
 #: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server does not)
@@ -58,10 +58,10 @@ class Ends:
 
     def rows(self, table: Table) -> list[Row]:
         found = self.run(f"SELECT {', '.join(select_list(table))} FROM t")
-        return sorted((row_from_select(table)(row) for row in found), key=str)
+        return sorted((make_select_row_converter(table)(row) for row in found), key=str)
 
     def wanted(self, table: Table) -> Table:
-        return wanted_table(table, Routed(schema=self.target.schema, table="t"))
+        return build_desired_table(table, ResolvedRoute(schema=self.target.schema, table="t"))
 
 
 @pytest.fixture
@@ -86,13 +86,13 @@ def test_every_row_arrives(ends: Ends, collation: str, pairs: list[tuple[str, st
     ends.session.create_table(wanted)
     real = ends.session.read_table(wanted.db, "t")
     assert real is not None
-    assert findings_for_table(ends.session, wanted) == []
-    target = target_table(wanted, real)
+    assert check_table(ends.session, wanted) == []
+    target = build_target_table(wanted, real)
     lane = Lane.start(ends.session)
-    assert lane.apply(NetChange(table=target, replaces=rows)) == 0
+    assert lane.apply_net_change(NetChange(table=target, replaces=rows)) == 0
     assert sorted(rows_of(ends.session, target), key=str) == rows
     for row in rows[::2]:  # and each is one row: what happens to it happens to no other
-        lane.apply(NetChange(table=target, deletes=[row[:1]]))
+        lane.apply_net_change(NetChange(table=target, deletes=[row[:1]]))
     assert sorted(rows_of(ends.session, target), key=str) == rows[1::2]
 
 
@@ -118,12 +118,12 @@ def test_a_table_of_a_person_with_a_coarser_key_is_not_written(ends: Ends) -> No
                 coarse == "utf8mb4_unicode_ci"
             )  # of Unicode 4: it has no capital letters of Georgian, but ignores trailing spaces
         ends.target.sql(f"DELETE FROM {place}")
-        why = misfit(ends.session, source, "hq", routes)
+        why = find_table_misfit(ends.session, source, "hq", routes)
         assert why is not None
         assert "compares k by" in why
         assert "utf8mb4_nopad_bin (MariaDB)" in why
     ends.target.sql(f"ALTER TABLE {place} MODIFY k VARCHAR(20) COLLATE utf8mb4_nopad_bin")
-    assert misfit(ends.session, source, "hq", routes) is None
+    assert find_table_misfit(ends.session, source, "hq", routes) is None
 
 
 @pytest.mark.parametrize("ends", ["mysql"], indirect=True)
@@ -136,6 +136,6 @@ def test_labels_that_only_the_source_tells_apart(ends: Ends) -> None:
     ends.session.create_table(wanted)
     real = ends.session.read_table(wanted.db, "t")
     assert real is not None
-    target = target_table(wanted, real)
-    Lane.start(ends.session).apply(NetChange(table=target, replaces=ends.rows(source)))
+    target = build_target_table(wanted, real)
+    Lane.start(ends.session).apply_net_change(NetChange(table=target, replaces=ends.rows(source)))
     assert rows_of(ends.session, target) == [(1, "ა"), (2, "Ა")]

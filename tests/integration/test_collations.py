@@ -18,14 +18,14 @@ import pytest
 from deploy.embedded.services import MariaDB, MySQL
 from schemas.io import mysql_catalog
 from schemas.table.collations import (
-    LANGUAGES,
+    COLLATION_LANGUAGES,
     ignores_trailing_spaces,
-    key_chooser,
-    not_coarser,
+    is_not_coarser,
+    make_key_collation_chooser,
     own_name,
 )
 from schemas.table.model import ColumnType, Kind
-from schemas.table.typemap import mysql_type
+from schemas.table.typemap import render_mysql_type
 
 DATABASE = "collation_proof"
 FAMILIES = ("utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_unicode_520_ci")
@@ -161,7 +161,7 @@ def _words() -> list[str]:
 
 def _prepared(service: MariaDB | MySQL) -> Server:
     conn = service.connect()
-    server = Server(conn, mysql_catalog.collations(conn))
+    server = Server(conn, mysql_catalog.read_collations(conn))
     server.ask("SET NAMES utf8mb4")
     server.ask("SET SESSION sql_log_bin = 0, sql_mode = '', group_concat_max_len = 16000000")
     server.ask(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
@@ -239,7 +239,7 @@ def test_what_a_server_means_by_a_name(servers: dict[str, Server]) -> None:
         "SELECT collation_name, comment FROM information_schema.collations WHERE comment LIKE 'Alias for %'"
     )
     aliases = {name: comment.removeprefix("Alias for ") for name, comment in rows}
-    assert len(aliases) > 2 * len(LANGUAGES)
+    assert len(aliases) > 2 * len(COLLATION_LANGUAGES)
     assert {name: own_name(name) for name in aliases} == aliases
     assert not any("0900" in name for name in servers["mariadb"].known)
     assert {name for name in servers["mariadb"].known if own_name(name) != name} == set()
@@ -255,14 +255,14 @@ def test_which_collations_ignore_trailing_spaces(servers: dict[str, Server]) -> 
 def test_a_key_keeps_apart_what_the_source_does(servers: dict[str, Server], source: str, target: str) -> None:
     """Each gets the very same collation (proven above), or a binary one, of which no trailing space is lost that counted."""
     there = servers[target]
-    choose = key_chooser(there.known)
+    choose = make_key_collation_chooser(there.known)
     chosen = {name: choose(text(name)) or "" for name in servers[source].known - {"binary"}}
     padding = servers[source].padding(), there.padding()
     others = {name: new for name, new in chosen.items() if new != name}
     assert (source == target) is (others == {})
     for name, new in chosen.items():
         assert padding[0][name] or not padding[1][new], (name, new)
-        assert not_coarser(name, new)
+        assert is_not_coarser(name, new)
     for new in set(others.values()):
         for table in ("near", "blocks"):
             weight = f"HEX(WEIGHT_STRING(CONVERT(u USING {new.partition('_')[0]}) COLLATE {new}))"
@@ -274,7 +274,9 @@ def test_a_key_keeps_apart_what_the_source_does(servers: dict[str, Server], sour
             assert there.groups(new)[0] == there.samples(new, "words")
     for charset, names in itertools.groupby(sorted(chosen), key=lambda name: name.partition("_")[0]):
         for batch in _batches(names, 200):  # and the server takes them
-            columns = ", ".join(f"c{at} {mysql_type(text(name), choose)}" for at, name in enumerate(batch))
+            columns = ", ".join(
+                f"c{at} {render_mysql_type(text(name), choose)}" for at, name in enumerate(batch)
+            )
             there.ask(f"CREATE TEMPORARY TABLE takes_{charset} ({columns})")
             there.ask(f"DROP TEMPORARY TABLE takes_{charset}")
 
@@ -286,7 +288,7 @@ def test_utf8mb4_compares_what_utf8mb3_holds_alike(servers: dict[str, Server]) -
             if wider == name or wider not in server.known or name.endswith("_bin"):
                 continue
             if "uca1400" not in name or name.endswith(("turkish_ai_ci", "uca1400_ai_ci")):
-                assert not_coarser(name, wider)
+                assert is_not_coarser(name, wider)
                 assert server.weights(name, "strips") == server.weights(wider, "strips_utf8mb3"), name
 
 
@@ -301,7 +303,7 @@ def test_what_is_near_is_not_fine_enough(servers: dict[str, Server]) -> None:
         before, after = classes(servers[source], one), classes(servers[target], other)
         lost = [p for p, first in after.items() if before[p] != before[first]]
         assert lost, (one, other)
-        assert not not_coarser(one, other)
+        assert not is_not_coarser(one, other)
 
 
 def classes(server: Server, collation: str) -> dict[int, int]:

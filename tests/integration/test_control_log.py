@@ -396,7 +396,7 @@ def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
 
 
 def test_without_a_broker_it_waits_and_can_be_closed() -> None:
-    one = One(KafkaConfig(bootstrap=f"127.0.0.1:{ports.pick()}", prefix="nobody"), "a")
+    one = One(KafkaConfig(bootstrap=f"127.0.0.1:{ports.pick_port()}", prefix="nobody"), "a")
     with one:
         assert one.log.phase is ElectionPhase.FOLLOWING
     assert one.events == []

@@ -226,4 +226,4 @@ def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, gone: boo
     assert in_force.ordered
     rows = [row[0] for row in real.session.fetch_rows(in_force.target, None, 10)]
     assert rows == ["2024-02-29", "2026-01-01", "2026-01-02"]
-    assert len(real.session.held(unit.unit)) == (0 if gone else 1)
+    assert len(real.session.read_quarantine(unit.unit)) == (0 if gone else 1)

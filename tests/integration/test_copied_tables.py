@@ -228,7 +228,7 @@ def became(system: System, source: str, table: str, wanted: str, copy: str) -> d
 
 
 def by_rest(system: System, path: str, **body: Any) -> dict[str, Any]:
-    with LeaderClient.of(load_config(system.config)) as leader:
+    with LeaderClient.from_config(load_config(system.config)) as leader:
         return leader.post_new(path, body)
 
 

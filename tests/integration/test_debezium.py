@@ -22,16 +22,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.process.unit_operations import UnitOperations
-from consumer.spark.active_units import Attempts
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
-from consumer.units.messages import Take, Took, Warm, Warmed
-from consumer.units.unit import About
+from consumer.units.messages import PrepareTarget, TakeOver, TargetPrepared, UnitTakenOver
+from consumer.units.unit import UnitRef
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from rowlock.inspect.caught_up import CaughtUp
+from rowlock.inspect.caught_up import CaughtUpGoal
 from schemas.config.model import load_config
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
-from schemas.values.mysql import row_from_select, select_list
+from schemas.values.mysql import make_select_row_converter, select_list
 from tests.debezium_kit import Connector, Values
 from tests.integration.test_rowlock_run import invoke
 from tests.running import running
@@ -83,7 +83,7 @@ class World:
         table = self.connectors[name].table
         with contextlib.closing(self.connect()) as conn, conn.cursor() as cursor:
             cursor.execute(f"SELECT {', '.join(select_list(table))} FROM `{name}`")
-            convert = row_from_select(table)
+            convert = make_select_row_converter(table)
             found = [dict(zip(table.column_names, convert(row), strict=True)) for row in cursor.fetchall()]
         return {row["id"]: row for row in found}
 
@@ -200,7 +200,7 @@ def test_debezium_s_topics_end_as_the_source(world: World) -> None:
     debezium.again(9)
     world.send()
     world.configure(lambda raw: raw["sources"]["b1"].update(port=1))  # definitions are in the target
-    caught_up = CaughtUp(load_config(world.config))
+    caught_up = CaughtUpGoal(load_config(world.config))
     assert not caught_up()
     apply_by_hand(world, "everything")
     assert caught_up()
@@ -262,18 +262,20 @@ def copy_by_its_signal(world: World) -> None:
 
 def apply_by_hand(world: World, table: str) -> None:
     """Take the unit over as an agent's process does, which applies what is missing."""
-    pipeline = PipelineSettings.of(load_config(world.config), "p", slots=1)
+    pipeline = PipelineSettings.from_config(load_config(world.config), "p", slots=1)
     desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None)
-    hands = UnitOperations(pipeline, Attempts(str(world.config.parent / "attempts")), lambda *_: None, desk)
-    unit = About(
+    hands = UnitOperations(
+        pipeline, AttemptLocks(str(world.config.parent / "attempts")), lambda *_: None, desk
+    )
+    unit = UnitRef(
         f"{world.db}.b1.{world.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
     )  # later than all of the run
-    warmed = hands.warm(Warm(unit))
-    assert isinstance(warmed, Warmed), warmed
-    hands.announce()
-    took = hands.take(Take(replace(unit, topic_id=warmed.topic_id, real=warmed.real), 0))
+    warmed = hands.prepare_target(PrepareTarget(unit))
+    assert isinstance(warmed, TargetPrepared), warmed
+    hands.queue_takeover()
+    took = hands.take_over(TakeOver(replace(unit, topic_id=warmed.topic_id, real=warmed.real), 0))
     hands.close()
-    assert isinstance(took, Took), took
+    assert isinstance(took, UnitTakenOver), took
     assert (took.behind, took.applied) == (False, 3)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.binlog_format.charsets import _CODECS, decoder_of
+from producer.binlog_format.charsets import _CODECS, find_decoder
 
 #: Extensions that Python's euc_jp lacks (user-defined characters): refused when met, never guessed.
 _STRICT = {"ujis"}
@@ -34,7 +34,7 @@ def test_decoded_as_the_server_does(characters: Any, charset: str) -> None:
         f"SELECT DISTINCT CAST(CONVERT(c USING {charset}) AS BINARY), "
         f"CAST(CONVERT(CONVERT(c USING {charset}) USING utf8mb4) AS BINARY) FROM c"
     )
-    decode = decoder_of(charset)
+    decode = find_decoder(charset)
     assert decode is not None
     wrong = []
     for stored, shown in characters.fetchall():
@@ -48,7 +48,7 @@ def test_decoded_as_the_server_does(characters: Any, charset: str) -> None:
 
 
 def test_gb18030_on_mysql(mysql: Any) -> None:
-    decode = decoder_of("gb18030")
+    decode = find_decoder("gb18030")
     assert decode is not None
     for character in ("ḿ", "\ue7c7", "漢", "😀", "€", "a"):
         [(stored,)] = mysql.execute(

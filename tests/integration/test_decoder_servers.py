@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from producer.binlog_format.types import UPDATES, WRITES
-from producer.decoders.jsonb import double_text
+from producer.decoders.jsonb import format_double
 from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
-from producer.flavours.known import FLAVOURS
+from producer.flavours.known import BINLOG_FLAVOURS
 from producer.sources.catalog import Catalog
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
-from schemas.values.mysql import row_from_select, select_list, to_mysql
+from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
 from schemas.wire.codec import decode_event
 from tests import schemas_strategies
 from tests.decoder_support import LogReader, decoded, library_events, transaction
@@ -66,7 +66,7 @@ class Server:
 
     def select(self, table: Table) -> list[Row]:
         rows = self.execute(f"SELECT {', '.join(select_list(table))} FROM {table.name} ORDER BY id")
-        convert = row_from_select(table)
+        convert = make_select_row_converter(table)
         return [convert(row) for row in rows]
 
     def logged(self, table: Table) -> list[tuple[Row | None, Row | None]]:
@@ -198,7 +198,7 @@ def test_events_are_the_envelope_of_schemas(server: Server) -> None:
     tail, first_row, tx = TopicTail(last=(0, 3, 4500, 1)), 5, transaction()
     records = []
     for table_map, kind, body in server.log.row_events(server.db, table.name):
-        records += TableCodec(table, table_map, server.source, tail).encode(
+        records += TableCodec(table, table_map, server.source, tail).encode_rows(
             kind, body, tx, first_row + len(records)
         )
     events = [decode_event(value) for _, value in records]
@@ -258,7 +258,9 @@ def _is_decoded(server: Server, declared: str, value: str) -> bool:
     """False: `check` refuses a table with the type, and names the column."""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
-    if reason := Catalog(server.connection, FLAVOURS[server.kind]).tables.unfit((server.db, "rare")):
+    if reason := Catalog(server.connection, BINLOG_FLAVOURS[server.kind]).tables.explain_unfit_table(
+        (server.db, "rare")
+    ):
         assert "column c" in reason
         return False
     server.log.mark()
@@ -428,7 +430,7 @@ def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.Data
     [(1.0, "1.0"), (-0.0, "-0.0"), (1e15, "1e15"), (1e14, "100000000000000.0"), (1420882059039551.2, "1420882059039551.2"), (1420882059039551.0, "1.420882059039551e15"), (-4413731953938372.5, "-4413731953938372.5"), (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-300, "-2.5e-300")],
 )  # fmt: skip
 def test_doubles_in_json(value: float, text: str) -> None:
-    assert double_text(value) == text
+    assert format_double(value) == text
 
 
 def test_generated_hidden_and_instantly_altered_columns(server: Server) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pymysql.constants.COMMAND import COM_QUERY
 
 from deploy.embedded.services import Kafka
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.capture_kit import Replay, Unit, events, running, size, source, watermarks, write_config
 from tests.waiting import until
 
@@ -76,7 +76,7 @@ class Source:
             self.caught_up(unit)
             assert unit.stop() == 0, unit.says()
 
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         topic = f"{self.db}.s.{self.db}.{table}"
         return events(self.kafka.bootstrap, topic) if size(self.kafka.bootstrap, topic) else []
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.definitions.places import Place, Proof, Proven
-from producer.definitions.proof import Definitions
-from producer.definitions.scan import statement_scan
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
+from producer.definitions.proof import DefinitionReader
+from producer.definitions.scan import make_statement_scan
 from producer.sources.catalog import open_catalog
 from schemas.config.model import SourceConfig
 from tests.semisync_replica import SemiSyncReplica
@@ -99,7 +99,7 @@ def test_the_gap_is_real(primary: Primary) -> None:
     if primary.kind == "mariadb":
         pytest.skip("MariaDB's catalogue waits for the statement by itself")
     with closing(open_catalog(primary.source)) as catalog:
-        table = catalog.tables.survey([TABLE])[TABLE].table
+        table = catalog.tables.examine_tables([TABLE])[TABLE].table
     assert table is not None
     assert table.column_names == ("id",)
 
@@ -107,11 +107,13 @@ def test_the_gap_is_real(primary: Primary) -> None:
 @pytest.mark.parametrize("how", ["by its GTID", "by its lock", "at a beginning"])
 def test_a_definition_is_read_once_the_statement_before_it_is_visible(primary: Primary, how: str) -> None:
     file, pos = primary.end()
-    place = Place(file, pos, primary.next if how == "by its GTID" else None, how == "at a beginning")
+    place = DefinitionPlace(
+        file, pos, primary.next if how == "by its GTID" else None, how == "at a beginning"
+    )
     found: list[Proof] = []
     catalog = open_catalog(primary.source)
-    definitions = Definitions(primary.source, lambda: catalog, statement_scan(primary.source))
-    asking = threading.Thread(target=lambda: found.append(definitions.at(place, TABLE)))
+    definitions = DefinitionReader(primary.source, lambda: catalog, make_statement_scan(primary.source))
+    asking = threading.Thread(target=lambda: found.append(definitions.prove_definition(place, TABLE)))
     asking.start()
     asking.join(1.5)
     assert not found, "the catalogue cannot know it yet"
@@ -119,6 +121,6 @@ def test_a_definition_is_read_once_the_statement_before_it_is_visible(primary: P
     asking.join(30)
     catalog.close()
     (proof,) = found
-    assert isinstance(proof, Proven)
+    assert isinstance(proof, ProvenDefinition)
     assert proof.table is not None
     assert proof.table.column_names == ("id", "w")

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.embedded.fetch.downloads import kafka_home, mariadb_home, spark_kafka_jars
+from deploy.embedded.fetch.downloads import fetch_kafka_home, fetch_mariadb_home, fetch_spark_kafka_jars
 from deploy.embedded.services import MariaDB, PostgreSQL
-from rowlock.demo.bank import TABLES
+from rowlock.demo.bank import BANK_TABLES
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,11 @@ def folder_of(said: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
-    kafka_home(), mariadb_home(), spark_kafka_jars()  # downloads are not part of the promise
+    (
+        fetch_kafka_home(),
+        fetch_mariadb_home(),
+        fetch_spark_kafka_jars(),
+    )  # downloads are not part of the promise
     mark = str(tmp_path)  # no other test's
     began = time.monotonic()
     done = subprocess.run(
@@ -60,7 +64,7 @@ def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
     print(done.stdout)  # with -s: what a user sees
     summary = re.split(r"^Rows +$", done.stdout, flags=re.MULTILINE)[1]
     totals = [0, 0, 0]
-    for table in TABLES:
+    for table in BANK_TABLES:
         (line,) = (line for line in summary.splitlines() if line.startswith(f"│ {table} "))
         snapshot, captured, applied, pace = figures(line)
         assert 0 < snapshot < captured, line
@@ -88,7 +92,7 @@ def test_the_clients_that_a_kept_demo_names_open_the_databases(
     mariadb.execute("CREATE TABLE t (x VARCHAR(9))", database=mariadb_db)
     mariadb.execute("INSERT INTO t VALUES ('Köln')", database=mariadb_db)
     postgres.execute("CREATE TABLE t AS SELECT 'Köln' AS x", database=pg_db)
-    for shell in (mariadb.shell(mariadb_db), postgres.shell(pg_db)):
+    for shell in (mariadb.build_shell_command(mariadb_db), postgres.build_shell_command(pg_db)):
         # As in a terminal of somebody else: nothing on PATH, another folder, no settings of the demo.
         said = subprocess.run(
             shell, input="SELECT x FROM t;\n", cwd="/", env={}, capture_output=True, text=True, check=True

@@ -20,23 +20,23 @@ from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
-from consumer.tables.router import Policy, target_table
+from consumer.tables.router import SchemaChangePolicy, build_target_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from producer.binlog_format.log_event import SessionSettings
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.converted import may_be_converted
 from producer.sources.source_session import SourceSession
 from producer.statements import ddl
-from producer.statements.columns import changes, said
-from producer.statements.conversions import doubt_of
-from producer.statements.judgement import judge
+from producer.statements.columns import compute_column_changes, parse_column_actions
+from producer.statements.conversions import find_alter_doubt
+from producer.statements.judgement import judge_statement
 from schemas.config.model import TargetConfig
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
-from schemas.table.model import Table, Value, same_definition
-from schemas.wire.codec import encode_event
+from schemas.table.model import Table, Value, is_same_definition
+from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
@@ -49,7 +49,7 @@ from tests.played_changes import BY_HAND, plain
 from tests.targets_kit import Target, fresh
 
 FORM = "(id INT PRIMARY KEY, v VARCHAR(10), n INT, version INT NOT NULL) CHARACTER SET utf8mb4"
-POLICIES: tuple[Policy, ...] = ("lenient", "evolve", "ignore", "stop")
+POLICIES: tuple[SchemaChangePolicy, ...] = ("lenient", "evolve", "ignore", "stop")
 SEEDS = int(os.environ.get("ROWLOCK_DRAWN_ALTERS", "3"))
 STEPS = int(os.environ.get("ROWLOCK_DRAWN_STEPS", "20"))
 FROM = int(os.environ.get("ROWLOCK_DRAWN_FROM", "0"))
@@ -77,7 +77,7 @@ class DrawnSource:
             "database": db,
         }
         self.session = open_session(TargetConfig.model_validate(values), name="judge")
-        self.asked = SourceSession(self.catalog, MYSQL if self.kind == "mysql" else MARIADB)
+        self.asked = SourceSession(self.catalog, MYSQL_FLAVOUR if self.kind == "mysql" else MARIADB_FLAVOUR)
         for statement in MAKE_ZONE:
             database.execute(statement)
         self._run(f"CREATE TABLE h {FORM}")
@@ -120,16 +120,16 @@ class DrawnSource:
     def defined(self) -> Table:
         return read_table(self.catalog, self.db, "h")
 
-    def read(self) -> dict[Any, dict[str, Value]]:
+    def read_topic(self) -> dict[Any, dict[str, Value]]:
         names = self.table.column_names
         real = self.session.read_table(self.db, "h")
         assert real is not None
-        found = self.session.fetch_rows(target_table(self.table, real), None, 1000)
-        at = self.table.indexes_of(self.table.key.columns)
+        found = self.session.fetch_rows(build_target_table(self.table, real), None, 1000)
+        at = self.table.find_ordinals(self.table.key.columns)
         return {tuple(row[i] for i in at): dict(zip(names, row, strict=True)) for row in found}
 
     def _write(self, op: Any, before: Any = None, after: Any = None, **more: Any) -> None:
-        self.topic.append(encode_event(self.fake.event(op, before, after, **more)))
+        self.topic.append(encode_event_value(self.fake.event(op, before, after, **more)))
 
     def step(self, altering: float) -> bool:
         taken = self.take(self.history.statement(altering), self.history.session())
@@ -153,7 +153,7 @@ class DrawnSource:
         return True
 
     def _changed(self) -> None:
-        now = self.read()
+        now = self.read_topic()
         for key in sorted(self.rows.keys() - now.keys(), key=str):
             self._write("d", self.rows[key], None)
         for key, row in now.items():
@@ -165,13 +165,15 @@ class DrawnSource:
     def _altered(self, text: str) -> None:
         """As producer.barriers does it."""
         escapes = "NO_BACKSLASH_ESCAPES" not in self.modes
-        (verdict,) = judge(text, self.db, escapes=escapes)
+        (verdict,) = judge_statement(text, self.db, escapes=escapes)
         before, self.table = self.table, self.defined()
-        same = same_definition(before, self.table)
+        same = is_same_definition(before, self.table)
         self.fake.table = self.table
-        doubt = doubt_of(ddl.read(text, self.db, escapes=escapes)[1], self.settings, before, self.table)
+        doubt = find_alter_doubt(
+            ddl.classify_with_tokens(text, self.db, escapes=escapes)[1], self.settings, before, self.table
+        )
         converted = doubt is not None and may_be_converted(self.asked, (self.db, "h"), doubt)
-        if verdict.stops(same_definition=same) or converted:
+        if verdict.must_stop(same_definition=same) or converted:
             at = (0, 1, self.fake.pos, -1)
             stop = TableStop(
                 cause="rows-replaced",
@@ -183,14 +185,14 @@ class DrawnSource:
                 since_ms=0,
             )
             self._write("m", stop=stop)
-            self.rows = self.read()
+            self.rows = self.read_topic()
             self.copied()
             return
-        actions = said(text, self.db, escapes=escapes)
-        columns = None if actions is None else changes([actions], before, self.table)
-        effect = verdict.effect(same_definition=same)
+        actions = parse_column_actions(text, self.db, escapes=escapes)
+        columns = None if actions is None else compute_column_changes([actions], before, self.table)
+        effect = verdict.get_effect(same_definition=same)
         self._write("m", definition=self.table, ddl=text, columns=columns, effect=effect)
-        self.rows = self.read()
+        self.rows = self.read_topic()
 
     def zero_dates(self) -> dict[str, str]:
         """Return the keys of rows with a date that is none, which PostgreSQL refuses: a column that is added as NOT NULL gets them, unless
@@ -214,7 +216,7 @@ class DrawnSource:
 
 
 class DrawnUnit(TopicUnit):
-    def __init__(self, real: Real, source: DrawnSource, policy: Policy, folder: Path) -> None:
+    def __init__(self, real: Real, source: DrawnSource, policy: SchemaChangePolicy, folder: Path) -> None:
         shell: Any = type(
             "Raw", (), {"raw": {"h": []}, "topic": staticmethod(lambda name: f"p.s.{source.db}.{name}")}
         )
@@ -238,10 +240,10 @@ class DrawnUnit(TopicUnit):
     def has(self, column: str) -> bool:
         """Also by a name that is the column's to the target's server."""
         session = self.real.session
-        real, (_, state) = session.read_table(*self.place), session.read(self.unit)
+        real, (_, state) = session.read_table(*self.place), session.read_topic(self.unit)
         assert state is not None
-        name = session.column_names.fold(decode_stored(state.definition or "").target_name(column))
-        return real is not None and name in map(session.column_names.fold, real.column_names)
+        name = session.column_names.fold_name(decode_stored(state.definition or "").get_target_name(column))
+        return real is not None and name in map(session.column_names.fold_name, real.column_names)
 
     def tended(self, report: Report) -> bool:
         """Do what a person does for a unit that is stopped: a copy follows."""
@@ -270,7 +272,7 @@ class DrawnUnit(TopicUnit):
         assert wanted == found, why(self.of, self, f"{names}\nsource {wanted}\ntarget {found}")
 
     def held(self) -> set[str]:
-        return {str(json.loads(each.key)[0]) for each in self.real.session.held(self.unit)}
+        return {str(json.loads(each.key)[0]) for each in self.real.session.read_quarantine(self.unit)}
 
 
 @contextlib.contextmanager

@@ -25,11 +25,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deploy.embedded import postgres as postgres_module
 from deploy.embedded.fetch import downloads
 from deploy.embedded.fetch.cache import cache_dir
-from deploy.embedded.fetch.downloads import SPARK_KAFKA, kafka_home, spark_kafka_jars
-from deploy.embedded.fetch.ivy import pyspark_jars
-from deploy.embedded.guard.processes import NOBODY
+from deploy.embedded.fetch.downloads import SPARK_KAFKA_RELEASE, fetch_kafka_home, fetch_spark_kafka_jars
+from deploy.embedded.fetch.ivy import find_pyspark_jars
+from deploy.embedded.guard.processes import NOBODY_UID
 from deploy.embedded.ports import HOST
-from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service, stack
+from deploy.embedded.services import (
+    EmbeddedError,
+    Kafka,
+    MariaDB,
+    MySQL,
+    PostgreSQL,
+    Service,
+    combine_services,
+)
 from tests.services import without_mysql
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +70,7 @@ class Up:
 
 def everything() -> list[str]:
     options = ["--kafka", "--mariadb", "2", "--postgres"]
-    return options if MySQL.available() else [*options, "--mysql"]
+    return options if MySQL.explain_unavailable() else [*options, "--mysql"]
 
 
 def wait_until_gone(paths: list[Path]) -> None:
@@ -111,10 +119,10 @@ def _mentions(process: psutil.Process, folder: Path) -> bool:
 
 def test_a_second_start_downloads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is in the cache by now, as after the first `make demo`."""
-    with stack(kafka := Kafka(), mariadb := MariaDB(), postgres := PostgreSQL()):
+    with combine_services(kafka := Kafka(), mariadb := MariaDB(), postgres := PostgreSQL()):
         assert all(each.running for each in (kafka, mariadb, postgres))
-    monkeypatch.setattr(downloads, "retrieve", _not_again)
-    with stack(kafka := Kafka(), mariadb := MariaDB(), postgres := PostgreSQL()):
+    monkeypatch.setattr(downloads, "retrieve_jars", _not_again)
+    with combine_services(kafka := Kafka(), mariadb := MariaDB(), postgres := PostgreSQL()):
         assert all(each.running for each in (kafka, mariadb, postgres))
 
 
@@ -138,7 +146,7 @@ def test_a_full_disk_is_refused_before_the_start() -> None:
 
 
 def test_no_java_stops_kafka_with_a_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kafka_home()
+    fetch_kafka_home()
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EmbeddedError, match="no `java`"):
@@ -151,7 +159,7 @@ def test_a_server_that_dies_at_start_shows_its_log() -> None:
 
 
 def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = PostgreSQL._command
+    command = PostgreSQL._build_command
 
     def impatient(service: PostgreSQL) -> list[str | Path]:
         monkeypatch.setattr(PostgreSQL, "ready_within", 2.0)  # from here on: initdb may take its time
@@ -160,8 +168,8 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
     def probe(_: PostgreSQL) -> NoReturn:
         raise ConnectionError("nothing is heard")
 
-    monkeypatch.setattr(PostgreSQL, "_command", impatient)
-    monkeypatch.setattr(PostgreSQL, "_probe", probe)
+    monkeypatch.setattr(PostgreSQL, "_build_command", impatient)
+    monkeypatch.setattr(PostgreSQL, "_probe_server", probe)
     service = PostgreSQL()
     with pytest.raises(EmbeddedError, match=r"no answer on port .* within \d+ s .*nothing is heard"):
         service.__enter__()
@@ -171,7 +179,7 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
 def test_one_that_cannot_start_takes_the_others_with_it() -> None:
     good, bad = PostgreSQL(), MariaDB(extra=["--no-such-option"])
     with pytest.raises(EmbeddedError, match="no-such-option"):
-        stack(good, bad).start()
+        combine_services(good, bad).start()
     assert not good.running
     with pytest.raises(EmbeddedError, match="has been closed"):
         good.start()
@@ -189,15 +197,15 @@ def test_no_network_stops_the_download_with_a_message(
     monkeypatch.setenv("ROWLOCK_IVY_SETTINGS", str(settings))
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path / "cache"))
     with pytest.raises(EmbeddedError, match="Ivy failed") as caught:
-        spark_kafka_jars()
+        fetch_spark_kafka_jars()
     assert "check the network" in caught.value.remedy
-    assert not (tmp_path / "cache" / SPARK_KAFKA).exists()
+    assert not (tmp_path / "cache" / SPARK_KAFKA_RELEASE).exists()
 
 
 def test_spark_gets_what_pyspark_does_not_ship() -> None:
-    ours = {jar.name.rpartition("-")[0] for jar in spark_kafka_jars()}
+    ours = {jar.name.rpartition("-")[0] for jar in fetch_spark_kafka_jars()}
     assert "spark-sql-kafka-0-10_2.13" in ours
-    assert not ours & {jar.name.rpartition("-")[0] for jar in pyspark_jars().glob("*.jar")}
+    assert not ours & {jar.name.rpartition("-")[0] for jar in find_pyspark_jars().glob("*.jar")}
 
 
 def test_the_cache_is_not_in_the_work_tree() -> None:
@@ -209,7 +217,7 @@ def test_the_cache_is_not_in_the_work_tree() -> None:
 
 @pytest.fixture(scope="module", params=[MariaDB, PostgreSQL, MySQL])
 def database(request: pytest.FixtureRequest) -> Iterator[MariaDB | MySQL | PostgreSQL]:
-    if request.param is MySQL and (reason := MySQL.available()):
+    if request.param is MySQL and (reason := MySQL.explain_unavailable()):
         without_mysql(reason)
     with request.param() as service:
         yield service
@@ -288,7 +296,7 @@ BINLOG = {
 def test_mariadb_logs_whole_rows(mariadb: MariaDB) -> None:
     shown = dict(mariadb.execute("SHOW GLOBAL VARIABLES"))
     assert {name: shown[name] for name in BINLOG} == BINLOG
-    assert shown["version"].startswith(MariaDB.version())
+    assert shown["version"].startswith(MariaDB.read_version())
     assert mariadb.execute("SELECT count(*) FROM mysql.user WHERE user = ''") == [(0,)]
 
 
@@ -297,11 +305,11 @@ def test_mysql_logs_whole_rows(mysql: MySQL) -> None:
     wanted = {**BINLOG, "gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
     assert {name: shown[name] for name in wanted} == wanted
     assert shown["version"].startswith("9.")
-    assert psutil.Process(mysql.process.pid).uids().real == NOBODY
+    assert psutil.Process(mysql.process.pid).uids().real == NOBODY_UID
 
 
 def test_mysql_without_gtids() -> None:
-    if reason := MySQL.available():
+    if reason := MySQL.explain_unavailable():
         without_mysql(reason)
     with MySQL(gtid_mode="OFF") as service:
         assert service.execute("SELECT @@gtid_mode") == [("OFF",)]
@@ -319,9 +327,11 @@ def test_a_given_home_is_kept(tmp_path: Path) -> None:
 @as_root
 def test_postgresql_whose_package_nobody_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the virtual environment lies below /root: the binaries are copied to where nobody can read them."""
-    package, passable = postgres_module._package(), postgres_module._passable
+    package, passable = postgres_module._find_package(), postgres_module._is_passable
     monkeypatch.setattr(
-        postgres_module, "_passable", lambda folder: not folder.is_relative_to(package) and passable(folder)
+        postgres_module,
+        "_is_passable",
+        lambda folder: not folder.is_relative_to(package) and passable(folder),
     )
     with PostgreSQL() as service:
         assert Path(psutil.Process(service.process.pid).exe()).is_relative_to(service.home.folder)
@@ -349,7 +359,7 @@ def test_an_ordinary_user_can_do_it_too(tmp_path_factory: pytest.TempPathFactory
         pytest.skip("nobody may not execute this Python")
     env = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "HOME": "/nonexistent"}
     answer = subprocess.run(
-        [python, "-B", "-c", ORDINARY], env=env, cwd="/", user=NOBODY, group=NOBODY, extra_groups=[],
+        [python, "-B", "-c", ORDINARY], env=env, cwd="/", user=NOBODY_UID, group=NOBODY_UID, extra_groups=[],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert answer.stdout == "2 True\n", answer.stderr
@@ -359,7 +369,7 @@ def _nobody_runs(python: str) -> bool:
     version = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     try:
         answer = subprocess.run(
-            [python, "-c", version], cwd="/", user=NOBODY, group=NOBODY, extra_groups=[], check=False
+            [python, "-c", version], cwd="/", user=NOBODY_UID, group=NOBODY_UID, extra_groups=[], check=False
         )
     except OSError:
         return False
@@ -369,6 +379,6 @@ def _nobody_runs(python: str) -> bool:
 @pytest.mark.slow
 def test_the_download_into_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
-    assert spark_kafka_jars()
-    monkeypatch.setattr(downloads, "retrieve", _not_again)
-    assert spark_kafka_jars()
+    assert fetch_spark_kafka_jars()
+    monkeypatch.setattr(downloads, "retrieve_jars", _not_again)
+    assert fetch_spark_kafka_jars()

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from consumer.ordering.fold import index_fold, key_fold
+from consumer.ordering.fold import make_index_fold, make_key_fold
 from consumer.ordering.model import NetChange, RowChange
-from consumer.ordering.netchange import net_change
-from consumer.tables.router import target_table
+from consumer.ordering.netchange import compute_net_change
+from consumer.tables.router import build_target_table
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import MariaDB, MySQL, PostgreSQL
-from schemas.io.mysql_catalog import collations
-from schemas.table.collations import key_chooser
+from schemas.io.mysql_catalog import read_collations
+from schemas.table.collations import make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.values.mysql import connect_mysql
 from tests.targets_kit import Lane, Target, rows_of
@@ -120,7 +120,7 @@ class Judge:
 
     def __init__(self, service: MariaDB | MySQL, database: str) -> None:
         self.conn = connect_mysql(service.host, service.port, "root", "", database)
-        self.known = sorted(collations(self.conn) - {"binary"})
+        self.known = sorted(read_collations(self.conn) - {"binary"})
         values = ",".join(f"({at}, {self.conn.escape(each)})" for at, each in enumerate(CANDIDATES))
         self.ask("CREATE TABLE candidates (n INT PRIMARY KEY, u VARCHAR(4) CHARACTER SET utf8mb4)")
         self.ask(f"INSERT INTO candidates VALUES {values}")
@@ -184,7 +184,7 @@ class Written:
         self.choose: Callable[[ColumnType], str | None] = lambda _type: None
         if isinstance(target.service, MariaDB | MySQL):
             conn = connect_mysql(target.service.host, target.service.port, "root", "", target.database)
-            self.choose = key_chooser(collations(conn))
+            self.choose = make_key_collation_chooser(read_collations(conn))
             conn.close()
         self.tables = 0
 
@@ -194,12 +194,12 @@ class Written:
         wanted = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
         self.session.create_table(wanted)
         # what the catalogue says of a collation that is kept, test_collations.py asks for
-        kept = self.choose(wanted.column("k").type) == collation
+        kept = self.choose(wanted.get_column("k").type) == collation
         real = wanted if kept else self.session.read_table(wanted.db, wanted.name)
         assert real is not None
-        target = target_table(wanted, real)
+        target = build_target_table(wanted, real)
         rows = [((n, old, old, old), (n, new, new, new)) for n, _, old, new in pairs]
-        folds = (key_fold(target.table), index_fold(target.table, target.table.unique[0]))
+        folds = (make_key_fold(target.table), make_index_fold(target.table, target.table.unique[0]))
         apart = [
             old for old, new in rows if old[0] in equal and any(fold(old) != fold(new) for fold in folds)
         ]
@@ -207,7 +207,7 @@ class Written:
         inserts = [RowChange((at, 0), None, old) for at, (old, _) in enumerate(rows)]
         updates = [RowChange((len(rows) + at, 0), old, new) for at, (old, new) in enumerate(rows)]
         for changes in (inserts, updates):
-            assert self.lane.apply(net_change(target, changes)) == 0
+            assert self.lane.apply_net_change(compute_net_change(target, changes)) == 0
         found = rows_of(self.session, target)
         self.session._link.execute(f"DROP TABLE {self.target.name(wanted.name)}", [])
         self.session._link.commit()
@@ -251,7 +251,7 @@ def test_an_update_between_values_that_compare_equal_leaves_the_new_ones(
         assert set(Counter(kinds.values()).values()) == {DRAWN}
         equal = judge.equal(collation, [*pairs[None], *pairs[PREFIX]])
         seen.update(kinds[n] for n in equal)
-        chosen = written[other].choose(table("", "", collation, None).column("k").type)
+        chosen = written[other].choose(table("", "", collation, None).get_column("k").type)
         for prefix, some in pairs.items():
             wanted = judge.updated(collation, prefix)
             assert own.update(collation, some, equal) == wanted, collation
@@ -288,11 +288,11 @@ def test_a_snapshot_heals_rows_whose_bytes_differ(written: dict[str, Written]) -
         end.session.create_table(wanted)
         real = end.session.read_table(wanted.db, wanted.name)
         assert real is not None
-        target = target_table(wanted, real)
+        target = build_target_table(wanted, real)
         old: list[Row] = [(at, there, there, there) for at, (there, _) in enumerate(pairs)]
         new: list[Row] = [(at, read, read, read) for at, (_, read) in enumerate(pairs)]
-        end.lane.apply(NetChange(target, replaces=old))
-        end.lane.apply(NetChange(target, snapshot=new))
+        end.lane.apply_net_change(NetChange(target, replaces=old))
+        end.lane.apply_net_change(NetChange(target, snapshot=new))
         assert sorted(rows_of(end.session, target)) == new
-        end.lane.apply(NetChange(target, updates=old))
+        end.lane.apply_net_change(NetChange(target, updates=old))
         assert sorted(rows_of(end.session, target)) == old

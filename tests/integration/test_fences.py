@@ -12,14 +12,14 @@ from consumer.ordering.model import ApplyUnit
 from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import PostgreSQL
-from rowlock.coordinator.fences import Fences
-from rowlock.coordinator.unit_catalogue import apply_unit, uid_of
+from rowlock.coordinator.fences import UnitFencer
+from rowlock.coordinator.unit_catalogue import build_apply_unit_name, build_unit_uid
 from schemas.config.model import Config, load_config
 
 pytestmark = pytest.mark.integration
 
 TOPIC = "rowlock.b1.bank.acct"
-UNIT, UID = apply_unit("p", TOPIC), uid_of("hq", "topic-id")
+UNIT, UID = build_apply_unit_name("p", TOPIC), build_unit_uid("hq", "topic-id")
 EARLIER, EPOCH, LATER = 1_790_000_000_000, 1_790_000_000_001, 1_790_000_000_002
 
 
@@ -47,31 +47,31 @@ def test_a_unit_that_ran(config: Config) -> None:
         session.ensure_bookkeeping()
         mine = take(session, EARLIER)
         session.stop_unit(ApplyUnit("p", TOPIC), mine, "waits for a person")
-        Fences(config)(UNIT, UID, EPOCH)
+        UnitFencer(config)(UNIT, UID, EPOCH)
         with pytest.raises(FencedError):
-            session.begin(ApplyUnit("p", TOPIC), mine)
+            session.begin_attempt(ApplyUnit("p", TOPIC), mine)
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        _, state = session.read(ApplyUnit("p", TOPIC))
+        _, state = session.read_topic(ApplyUnit("p", TOPIC))
         assert state is not None
         assert state.stopped == "waits for a person"
         later = take(session, LATER)
-        Fences(config)(UNIT, UID, EPOCH)  # late, again: changes nothing
-        session.begin(ApplyUnit("p", TOPIC), later)
+        UnitFencer(config)(UNIT, UID, EPOCH)  # late, again: changes nothing
+        session.begin_attempt(ApplyUnit("p", TOPIC), later)
 
 
 def test_a_unit_that_never_ran_is_fenced_as_well(config: Config) -> None:
-    Fences(config)(UNIT, UID, EPOCH)
+    UnitFencer(config)(UNIT, UID, EPOCH)
     with contextlib.closing(open_session(config.targets["hq"], name="test")) as session:
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        lanes, _ = session.read(ApplyUnit("p", TOPIC))
+        lanes, _ = session.read_topic(ApplyUnit("p", TOPIC))
         assert [(row.lane, row.offset, row.topic_id) for row in lanes] == [
             (n, -1, "topic-id") for n in range(3)
         ]
 
 
 def test_what_needs_no_target(config: Config) -> None:
-    fence = Fences(config)
+    fence = UnitFencer(config)
     fence("capture/b1", "", EPOCH)
-    fence(UNIT, uid_of("gone", "topic-id"), EPOCH)
+    fence(UNIT, build_unit_uid("gone", "topic-id"), EPOCH)

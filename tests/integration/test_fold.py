@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer.ordering.collations import text_fold
+from consumer.ordering.collations import make_text_fold
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -181,9 +181,9 @@ def _chosen(asked: Asked) -> Iterator[str]:
         if re.search(r"_uca1400_.*_(?:ai_cs|as_ci)$", collation):
             continue  # between two others that are asked
         if "nopad" in collation and collation.replace("_nopad", "") in asked.collations:
-            assert text_fold(collation, None)("Ab1-Жя张") == text_fold(collation.replace("_nopad", ""), None)(
-                "Ab1-Жя张"
-            )
+            assert make_text_fold(collation, None)("Ab1-Жя张") == make_text_fold(
+                collation.replace("_nopad", ""), None
+            )("Ab1-Жя张")
             continue
         if collation not in COMPARED:
             yield collation
@@ -207,7 +207,7 @@ def test_characters_of_one_weight_fold_equal_in_every_collation(asked: Asked) ->
         weights, changed = asked.weights(collation, "basic"), asked.changed(collation, "basic")
         if _root(collation) == collation and asked.collations[collation] in {"utf8mb4", "gb18030"}:
             weights = weights | asked.weights(collation, "beyond")
-        fold = text_fold(collation, None)
+        fold = make_text_fold(collation, None)
         classes: dict[str, list[str]] = defaultdict(list)
         for char, weight in weights.items():
             classes[weight].append(char)
@@ -258,7 +258,7 @@ def _in_a_row(weight: str, single: dict[str, str], *, whole: bool = True) -> Ite
 def test_strings_that_a_server_compares_equal_fold_equal(asked: Asked) -> None:
     wrong = {}
     for collation in _chosen(asked):
-        fold = text_fold(collation, None)
+        fold = make_text_fold(collation, None)
         tailored = re.search(r"utf8mb4_(?!general)", collation) and not re.search(
             r"1400_.*(?:_cs|as_ci)$", collation
         )
@@ -284,7 +284,7 @@ def test_what_a_unique_index_refuses_folds_equal(asked: Asked) -> None:
             f"ON h.u = CONVERT(t.u USING {charset}) COLLATE {collation} WHERE t.n BETWEEN {span.start} AND {span.stop - 1} AND "
             f"CONVERT(CONVERT(t.u USING {charset}) USING utf8mb4) = t.u COLLATE utf8mb4_bin GROUP BY 1 HAVING COUNT(*) > 1"
         )
-        fold = text_fold(collation, None)
+        fold = make_text_fold(collation, None)
         texts = [
             [bytes.fromhex(each).decode() for each in (one, *group.split(","))]
             for one, group in groups
@@ -303,7 +303,7 @@ def test_names_of_all_sorts_stay_apart() -> None:
         ]
         assert len(names) == 1_000 or script == "Hebrew"
         for collation in collations.split():
-            folds = set(map(text_fold(collation, None), names))
+            folds = set(map(make_text_fold(collation, None), names))
             assert len(folds) > 0.95 * len(names) * (0.8 if script == "Turkish" else 1), (script, collation)
 
 

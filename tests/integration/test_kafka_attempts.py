@@ -18,9 +18,9 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
-from rowlock.inspect.quarantine import Selection, held_events, resolve_held
+from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
-from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.event import ColumnChanges, EventEnvelope
 from tests.apply_kit import FakeSource
 from tests.copy_kit import CopyOf
 from tests.integration.test_apply_targets import RealUnit, rows_of
@@ -93,7 +93,7 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
     unit.write([source.put(source.row(key, None, 1)) for key in range(10)])
     assert unit.apply().state == "ok"
     unit.write([source.truncate(), source.put(source.row(4, None, 2))])
-    worker, commits, sizes = real.get(0), [0], list[int]()
+    worker, commits, sizes = real.get_connection(0), [0], list[int]()
 
     def paused() -> None:
         commits[0] += 1
@@ -102,30 +102,30 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
             if way == "killed":
                 raise _KilledError
 
-    write = UnitWriter.commit
+    write = UnitWriter.commit_records
 
     def sized(self: UnitWriter, all_of: Sequence[Outgoing]) -> None:
         sizes.append(sum(each.topic == topic and each.value is None for each in all_of))
         write(self, all_of)
 
     worker.paused = paused
-    monkeypatch.setattr(UnitWriter, "commit", sized)
+    monkeypatch.setattr(UnitWriter, "commit_records", sized)
     if way == "killed":
         with pytest.raises(_KilledError):
             unit.apply(11)
     else:
         assert unit.apply(11).state == "fenced"
-    real.drop(0)
+    real.drop_connection(0)
     report = unit.apply(11)
     assert report.state == "ok", report
     assert max(sizes) == 3
     found = [(each.key(), FORMS[form].said(each.value())) for each in messages(real.kafka, topic)]
-    rows = [(int(FORMS[form].key(key)["id"]), said) for key, said in found if key is not None]
+    rows = [(int(FORMS[form].encode_key(key)["id"]), said) for key, said in found if key is not None]
     gone = Counter(key for key, said in rows if said.kind == "-")
     assert gone == dict.fromkeys(range(10), 1), "each once"
     assert [int(said.after["version"]) for key, said in rows if key == 4 and said.after] == [1, 2]
     assert [said.kind for key, said in rows if key == 7][1:] == (["-"] if form == "plain" else ["d", "-"])
-    (row,), _ = real.session.read(unit.unit)
+    (row,), _ = real.session.read_topic(unit.unit)
     assert row.offset == 12
 
 
@@ -184,7 +184,7 @@ def test_a_definition_that_gives_rows_other_keys_stops_the_unit(real: Cluster) -
     assert len(messages(real.kafka, f"{real.schema}.acct")) == len(before)
 
 
-def kept(source: FakeSource, ddl: str, table: Table) -> Event:
+def kept(source: FakeSource, ddl: str, table: Table) -> EventEnvelope:
     """A definition event of a statement that keeps the table's rows."""
     return other(source.definition(ddl, table), columns=ColumnChanges(), effect="kept")
 
@@ -215,7 +215,7 @@ def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_i
     remove_topic(real.kafka, f"{real.schema}.acct")
     if again:
         make_topic(real.kafka, f"{real.schema}.acct", 2)
-        until(lambda: real.session._topics.seen(f"{real.schema}.acct"), "the topic is shown")
+        until(lambda: real.session._topics.find_topic_identity(f"{real.schema}.acct"), "the topic is shown")
     unit.write([source.put(source.row(3, None, 1))])
     for _ in range(2):
         unit.take_over()
@@ -247,7 +247,7 @@ def test_a_worker_that_dies_and_one_that_comes_back_leave_every_event_once(real:
     for start in (0, 50, 90):
         unit.write(source.history(rng, 60, keys=20))
         unit.take_over()
-        real.drop(0)
+        real.drop_connection(0)
         zombie = real.open()
         assert unit.apply(start).state == "ok"
         zombie.close()
@@ -264,7 +264,7 @@ def test_a_record_above_the_limit_stops_its_table(real: Cluster) -> None:
     report = unit.apply()
     assert report.state == "stopped"
     assert "max.message.bytes of 9000" in report.message
-    _, state = real.session.read(unit.unit)
+    _, state = real.session.read_topic(unit.unit)
     assert state is not None
     assert "max.message.bytes of 9000" in str(state.stopped)
 
@@ -279,7 +279,7 @@ def test_what_the_topic_cannot_be_stops_the_unit_at_its_definition(real: Cluster
 
 
 def held_keys(config: Any) -> list[str]:
-    return sorted(entry.held.key for entry in held_events(config))
+    return sorted(entry.held.key for entry in list_quarantined_events(config))
 
 
 def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_key_is_known(
@@ -323,11 +323,11 @@ def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) ->
     unit.write([source.put(one), source.put(two), source.put({**one, "owner": "mended"})])
     assert unit.apply(3).held == 3
     config = config_of(real)  # type: ignore[arg-type]
-    retried = resolve_held(config, "retry", Selection(key="[2]"))
+    retried = resolve_quarantine(config, "retry", EntrySelection(key="[2]"))
     assert (retried.complete, held_keys(config)) == (False, ["[1]", "[1]", "[2]"]), "it is as bad as before"
-    retried = resolve_held(config, "retry", Selection(key="[1]"))
+    retried = resolve_quarantine(config, "retry", EntrySelection(key="[1]"))
     assert (retried.complete, len(retried.lines)) == (True, 1), retried
-    assert resolve_held(config, "skip", Selection()).complete
+    assert resolve_quarantine(config, "skip", EntrySelection()).complete
     assert [(offset, why) for _, offset, why in real.closed()] == [
         (3, "by rowlock quarantine retry"),
         (5, "by rowlock quarantine retry"),
@@ -337,7 +337,7 @@ def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) ->
     unit.take_over()
     unit.write([source.put(source.row(2, None, 3))])
     assert unit.apply(6).held == 1, "its image before is what was given up"
-    assert resolve_held(config, "retry", Selection()).complete
+    assert resolve_quarantine(config, "retry", EntrySelection()).complete
     assert [row[4] for row in unit.rows() if row[0] == 2] == [3]
 
 
@@ -354,6 +354,6 @@ def test_of_a_refused_key_move_the_delete_is_a_record_and_a_held_key_waits(real:
     assert (report.state, report.held, real.ops()) == ("ok", 3, "mccd-")
     assert [row[0] for row in unit.rows()] == [2]
     assert held_keys(config_of(real)) == ["[2]", "[2]", "[3]"]  # type: ignore[arg-type]
-    retried = resolve_held(config_of(real), "retry", Selection(key="[2]"))  # type: ignore[arg-type]
+    retried = resolve_quarantine(config_of(real), "retry", EntrySelection(key="[2]"))  # type: ignore[arg-type]
     assert (retried.complete, real.ops()) == (True, "mccd-d-")
     assert unit.rows() == []

@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from consumer.ordering.model import Held, NetChange
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing
+from consumer.ordering.model import NetChange, QuarantineEntry
+from consumer.targets.batches import BatchCommitted, BatchFenced, TableCleared
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Row
@@ -102,7 +102,7 @@ def test_what_the_cleaner_leaves_is_enough(
     story.write(*(account(key) for key in range(10)))
     story.write(*(account(key, "zoe") for key in range(5)))
     story.write(gone=(5, 6))
-    entries = [Held(offset, 0, "s.acct", "[1]", "1", "{}", "refused", 7) for offset in (4, 5)]
+    entries = [QuarantineEntry(offset, 0, "s.acct", "[1]", "1", "{}", "refused", 7) for offset in (4, 5)]
     story.owner.apply(story.offset, held=entries)
     story.owner.apply(story.offset, closed=[(4, 0)], why="by hand")
     until(story.cleaned, "the cleaner", 120)
@@ -114,12 +114,12 @@ def test_what_the_cleaner_leaves_is_enough(
     assert (successor.rows[0].offset, successor.held) == (story.offset, entries[1:])
     assert isinstance(story.owner.apply(99, (None, account(99))), BatchFenced)
     story.owner = successor
-    pages = successor.target.keys(UNIT, table, None)
+    pages = successor.target.yield_keys(UNIT, table, None)
     assert sorted(key for page in pages for key in page) == [(key,) for key in sorted(story.rows)]
     assert successor.apply(story.offset, NetChange(table, deletes=[(7,)])) == BatchCommitted()  # a copy's
     del story.rows[7]
     until(story.cleaned, "the cleaner", 120)
     assert verify(Accounts(*story.rows.values()), config, format=word).equal
-    assert successor.apply(story.offset + 1, Clearing(table, None)) == BatchCommitted()
+    assert successor.apply(story.offset + 1, TableCleared(table, None)) == BatchCommitted()
     assert left(kafka, topic, word) == []
     assert verify(Accounts(), config, format=word).equal

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from consumer.ordering.model import TopicOptions
-from consumer.tables.router import Routed
-from consumer.targets.kafka.clients import admin_of
+from consumer.tables.router import ResolvedRoute
+from consumer.targets.kafka.clients import make_admin_client
 from consumer.targets.kafka.compacted import row_store, topic_contents
 from consumer.targets.kafka.topics import TargetTopics
 from consumer.targets.kafka.verifying.topic_reading import PLACE
 from deploy.embedded.services import Kafka
-from rowlock.inspect.pairs import Pair
-from rowlock.inspect.verify import Result, VerifyLimits, compare_topic
+from rowlock.inspect.pairs import TablePair
+from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
 from rowlock.views.target import TargetView
 from schemas.config.model import KafkaTargetConfig
 from tests.apply_kit import FakeSource, Values
@@ -45,11 +45,13 @@ def real(config: KafkaTargetConfig, kafka: Kafka) -> Iterator[Cluster]:
         yield made
 
 
-def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> Result:
+def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> PairResult:
     """What `rowlock verify` finds."""
     source = unit.source
-    routed = Routed(config.prefix, "acct", topic=TopicOptions(kinds=(("branch1", "mariadb"),), **options))
-    pair = Pair("p", source.name, source.table, "feed", routed)
+    routed = ResolvedRoute(
+        config.prefix, "acct", topic=TopicOptions(kinds=(("branch1", "mariadb"),), **options)
+    )
+    pair = TablePair("p", source.name, source.table, "feed", routed)
     rows = Accounts(*(tuple(row.values()) for row in source.rows.values()))
     ended(config, f"{config.prefix}.acct")
     return compare_topic(pair, cast(TargetView, rows), config, VerifyLimits(0.0, page=3))
@@ -57,10 +59,13 @@ def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> Resul
 
 def ended(config: KafkaTargetConfig, name: str) -> None:
     """Wait until no transaction of a topic is open: Kafka answers a commit before each partition has its mark, and readers wait for that."""
-    topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
-    facts = topics.facts(name)
+    topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
+    facts = topics.read_topic_facts(name)
     parts = [] if facts is None else list(range(facts.partitions))
-    until(lambda: topics.ends(name, parts) == topics.ends(name, parts, stable=True), "all are ended")
+    until(
+        lambda: topics.read_end_offsets(name, parts) == topics.read_end_offsets(name, parts, stable=True),
+        "all are ended",
+    )
 
 
 def filled(real: Cluster, topic: dict[str, Any]) -> RealUnit:
@@ -137,14 +142,14 @@ def test_a_copy_of_a_topic_that_does_not_fit_into_memory(
     real: Cluster, config: KafkaTargetConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are written to a file, and its keys come in pages; each page of deletes is a commit of its own."""
-    monkeypatch.setattr(row_store, "WAITING", 3)
-    monkeypatch.setattr(topic_contents, "PAGE", 4)
+    monkeypatch.setattr(row_store, "MAX_PENDING_ROWS", 3)
+    monkeypatch.setattr(topic_contents, "ROWS_PER_PAGE", 4)
     unit = filled(real, {"key": ("owner",)})
     for key in range(4, 9):
         del unit.source.rows[key]
     copied(unit)
     assert verified(unit, config, key=("owner",)).equal
-    assert real.get(0)._followed._topics == {}, "what it held is let go at the end"
+    assert real.get_connection(0)._followed._topics == {}, "what it held is let go at the end"
 
 
 @pytest.mark.parametrize("form", ["rowlock", "plain", "debezium", "canal-json"])

@@ -18,7 +18,7 @@ from consumer.targets.kafka.compacted import row_store, topic_contents
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
-from rowlock.inspect.quarantine import Selection, held_events, resolve_held
+from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from tests.apply_kit import FakeSource
 from tests.copy_kit import CopyOf
 from tests.integration.test_apply_targets import RealUnit, rows_of
@@ -42,7 +42,7 @@ class Kills:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._at, self._behind = 0, False
         self._dead: list[UnitWriter] = []
-        commit, discard = UnitWriter.commit, UnitWriter.discard
+        commit, discard = UnitWriter.commit_records, UnitWriter.discard
 
         def dying(writer: UnitWriter, records: Sequence[Outgoing]) -> None:
             self._at -= 1
@@ -55,7 +55,7 @@ class Kills:
             else:
                 writer._producer.begin_transaction()
                 for record in records:
-                    writer._produce(record)
+                    writer._produce_record(record)
                 assert writer._producer.flush(30) == 0
             raise DiedError
 
@@ -63,7 +63,7 @@ class Kills:
             if writer not in self._dead:  # a process that is gone ends no transaction
                 discard(writer)
 
-        monkeypatch.setattr(UnitWriter, "commit", dying)
+        monkeypatch.setattr(UnitWriter, "commit_records", dying)
         monkeypatch.setattr(UnitWriter, "discard", left)
         self._discard = discard
 
@@ -125,8 +125,8 @@ def moments() -> Iterator[tuple[int, bool]]:
 def test_a_copy_that_is_broken_off_deletes_each_row_once(
     real: Cluster, kills: Kills, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_store, "WAITING", 3)
-    monkeypatch.setattr(topic_contents, "PAGE", 4)
+    monkeypatch.setattr(row_store, "MAX_PENDING_ROWS", 3)
+    monkeypatch.setattr(topic_contents, "ROWS_PER_PAGE", 4)
     unit = unit_of(real, topic={"key": ("owner", "id")})
     source, deaths = unit.source, 0
     for moment, behind in moments():
@@ -184,11 +184,11 @@ def test_a_retry_that_is_broken_off_writes_its_row_once(real: Cluster, kills: Ki
         assert unit.apply().held == 2
 
         def retry() -> object:
-            return resolve_held(config, "retry", Selection())
+            return resolve_quarantine(config, "retry", EntrySelection())
 
         died = kills.died(moment, behind, retry)
         retry()
-        assert held_events(config) == []
+        assert list_quarantined_events(config) == []
         written = [value["after"] for _, value in documents_of(real) if value and value["after"]]
         assert [each["owner"] for each in written].count(good) == 1, (moment, behind)
         real.formats(RowlockFormat)

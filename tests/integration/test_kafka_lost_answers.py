@@ -87,7 +87,7 @@ class Story:
                 self.unit.take_over()
 
     def _applied(self, lose: Any) -> str:
-        self.real.get(0).paused = lose
+        self.real.get_connection(0).paused = lose
         return self.unit.apply().state
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from consumer.ordering.model import TopicOptions
-from consumer.tables.router import Routed
+from consumer.tables.router import ResolvedRoute
 from deploy.embedded.services import Kafka
-from rowlock.inspect.checks.flows import Flow
+from rowlock.inspect.checks.flows import TableFlow
 from rowlock.inspect.planned import stored
-from rowlock.inspect.planned.plan import plan_lines, planned
+from rowlock.inspect.planned.plan import build_run_plan, plan_lines
 from rowlock.inspect.status import ApplyUnitStatus, StatusReader
 from schemas.config.model import Config
 from tests.copy_kit import CopyOf
@@ -170,12 +170,12 @@ def test_status_and_plan_say_it_with_the_remedy(
     monkeypatch.setattr("rowlock.inspect.status.PlacementReader", _Placements)
 
     def shown() -> ApplyUnitStatus:
-        (found,) = StatusReader(config).read().units
+        (found,) = StatusReader(config).read_status().units
         return found
 
     lines = [
         line
-        for line in plan_lines(planned([], [flow_of(unit, config, options)]))
+        for line in plan_lines(build_run_plan([], [flow_of(unit, config, options)]))
         if line.startswith("target feed: topic")
     ]
     if said is None:
@@ -198,10 +198,10 @@ def test_status_and_plan_say_it_with_the_remedy(
 
 def flow_of(unit: RealUnit, config: Config, options: dict[str, Any]) -> stored.StoredFlow:
     """The source's table on its way, as `check --plan` reads what is stored of it."""
-    routed = Routed(unit.real.schema, "acct", topic=TopicOptions(kinds=KINDS, **options))
-    flow = Flow("p", "branch1", unit.source.table, "feed", routed)
+    routed = ResolvedRoute(unit.real.schema, "acct", topic=TopicOptions(kinds=KINDS, **options))
+    flow = TableFlow("p", "branch1", unit.source.table, "feed", routed)
     session: Any = unit.real.session
-    return stored._flow(config, flow, unit.unit.topic, session, known={unit.unit.topic}, layout=(1, ""))
+    return stored._read_flow(config, flow, unit.unit.topic, session, known={unit.unit.topic}, layout=(1, ""))
 
 
 def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_is(real: Cluster) -> None:
@@ -214,13 +214,13 @@ def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_
         ({"columns": ("id", "nothing")}, "has no column nothing"),
     ):
         flow = flow_of(unit, config, OPEN | options)
-        (topic,) = (found := planned([], [flow])).topics
+        (topic,) = (found := build_run_plan([], [flow])).topics
         assert (topic.stops, said in topic.why) == (True, True), topic
         assert found.targets == ()
         assert " will stop: " in plan_lines(found)[-2]
-    routed = Routed(unit.real.schema, "new", topic=TopicOptions(kinds=KINDS))
-    new = Flow("p", "branch1", unit.source.table, "feed", routed)
-    flow = stored._flow(config, new, unit.unit.topic, unit.real.session, known=set(), layout=(1, ""))
-    assert [(each.table, each.creates) for each in planned([], [flow]).targets] == [
+    routed = ResolvedRoute(unit.real.schema, "new", topic=TopicOptions(kinds=KINDS))
+    new = TableFlow("p", "branch1", unit.source.table, "feed", routed)
+    flow = stored._read_flow(config, new, unit.unit.topic, unit.real.session, known=set(), layout=(1, ""))
+    assert [(each.table, each.creates) for each in build_run_plan([], [flow]).targets] == [
         (f"{real.schema}.new", True)
     ]

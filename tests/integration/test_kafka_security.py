@@ -13,7 +13,7 @@ from consumer.errors import TargetConfigError, TransientError
 from consumer.targets.batches import BatchCommitted
 from consumer.targets.dialect import open_target
 from consumer.targets.kafka.target import KafkaTarget
-from deploy.embedded.ports import pick
+from deploy.embedded.ports import pick_port
 from schemas.config.model import KafkaTargetConfig
 from tests.certificates import Authority, Issued
 from tests.kafka_relays import OldBroker
@@ -66,7 +66,7 @@ def test_what_is_documented_is_enough(broker: SecureKafka, certificate: Issued, 
     assert owner.apply(4, (None, account(1))) == BatchCommitted()
     second = Owner(owner.target._config, owner.table)
     assert second.apply(5, (None, account(2))) == BatchCommitted()
-    assert [list(page) for page in second.target.keys(UNIT, second.table, None)] == [[(1,), (2,)]]
+    assert [list(page) for page in second.target.yield_keys(UNIT, second.table, None)] == [[(1,), (2,)]]
     assert len(messages(broker, f"{unique}.acct")) == 2
 
 
@@ -111,7 +111,7 @@ def test_a_broker_of_an_authority_that_is_not_trusted_is_refused(
 
 def test_nobody_at_the_port_is_a_broker_that_is_away(broker: SecureKafka, unique: str) -> None:
     with pytest.raises(TransientError):
-        open_target(config(broker, unique, f"127.0.0.1:{pick()}"), name="test")
+        open_target(config(broker, unique, f"127.0.0.1:{pick_port()}"), name="test")
 
 
 def test_a_broker_without_transactions_is_refused(broker: SecureKafka, unique: str) -> None:

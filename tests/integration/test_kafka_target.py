@@ -16,12 +16,12 @@ from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, UnitStoppedError
-from consumer.ordering.model import EveryChange, Held, NetChange, TargetTable
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, Defined, RowsChange
-from consumer.targets.kafka.clients import LONGEST_S
+from consumer.ordering.model import EveryChange, NetChange, QuarantineEntry, TargetTable
+from consumer.targets.batches import BatchCommitted, BatchFenced, RowsChange, TableCleared, TableDefined
+from consumer.targets.kafka.clients import MAX_TRANSACTION_S
 from consumer.targets.kafka.dialect import open_kafka
 from consumer.targets.kafka.store import progress
-from consumer.targets.kafka.store.state import committed
+from consumer.targets.kafka.store.state import apply_progress_change
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
@@ -73,18 +73,18 @@ def test_a_commit_is_records_and_progress_and_readers_see_each_record_once(
         ({"id": 1}, "bob"),
         ({"id": 1}, None),
     ]
-    rows, state = KafkaTarget(config).read(UNIT)
+    rows, state = KafkaTarget(config).read_topic(UNIT)
     assert (rows, [row.offset for row in rows]) == (owner.rows, [5])
     assert state is not None
-    assert KafkaTarget(config).topics("out") == [UNIT.topic]
+    assert KafkaTarget(config).list_unit_topics("out") == [UNIT.topic]
 
 
 def test_held_entries_are_records_of_their_own_and_leave(owner: Owner, config: KafkaTargetConfig) -> None:
-    entries = [Held(offset, 0, "s.acct", "[1]", "1", "{}", "why", 0) for offset in (4, 5, 6)]
+    entries = [QuarantineEntry(offset, 0, "s.acct", "[1]", "1", "{}", "why", 0) for offset in (4, 5, 6)]
     owner.apply(6, held=entries)
-    assert KafkaTarget(config).held(UNIT) == entries
+    assert KafkaTarget(config).read_quarantine(UNIT) == entries
     owner.apply(7, closed_before=5, closed=[(6, 0)], why="done")
-    assert owner.target.held(UNIT) == KafkaTarget(config).held(UNIT) == [entries[1]]
+    assert owner.target.read_quarantine(UNIT) == KafkaTarget(config).read_quarantine(UNIT) == [entries[1]]
 
 
 def test_of_two_owners_the_later_one_writes(
@@ -98,7 +98,7 @@ def test_of_two_owners_the_later_one_writes(
     with capture_logs() as logs:
         assert second.apply(5, (None, account(2))) == BatchCommitted()
         with pytest.raises(FencedError):
-            owner.target.begin(UNIT, owner.epoch)
+            owner.target.begin_attempt(UNIT, owner.epoch)
         assert second.apply(6, (None, account(3))) == BatchCommitted()
     warned = [entry for entry in logs if entry["log_level"] == "warning"]
     assert warned == [], "who can see that the unit is not his fences nobody"
@@ -151,7 +151,7 @@ def test_what_was_committed_before_a_producer_begins_is_read_behind_its_begin(
     monkeypatch.setattr(progress, "UnitWriter", later)
     if way == "begin":
         with pytest.raises(FencedError):
-            owner.target.begin(UNIT, owner.epoch)
+            owner.target.begin_attempt(UNIT, owner.epoch)
     else:
         assert isinstance(owner.apply(4, (None, account(1, "zombie"))), BatchFenced)
     assert others[0].apply(4, (None, account(1))) == BatchCommitted()
@@ -171,7 +171,7 @@ def test_a_transaction_of_a_dead_owner_is_ended_by_its_successor(
     hung(owner)
     began = time.monotonic()
     second = Owner(config, owner.table)
-    assert time.monotonic() - began < LONGEST_S * 0.9, "its end was not awaited"
+    assert time.monotonic() - began < MAX_TRANSACTION_S * 0.9, "its end was not awaited"
     assert [row.offset for row in second.rows] == [4]
     second.apply(5, (None, account(2, "successor")))
     assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "successor")]
@@ -182,11 +182,15 @@ def hung(owner: Owner) -> None:
     """Leave the transaction of a row open, as a process does that is killed."""
     writer = owner.target._writers[UNIT]
     change = owner.progress(5)
-    records = list(owner.target._records(UNIT, [owner._change(5, (None, account(2, "dead")))], change))
+    records = list(
+        owner.target._yield_change_records(UNIT, [owner._change(5, (None, account(2, "dead")))], change)
+    )
     writer._producer.begin_transaction()
-    known = owner.target._progress.outgoing(UNIT, writer.known, committed(writer.known, change, None))
+    known = owner.target._progress.build_records(
+        UNIT, writer.known, apply_progress_change(writer.known, change, None)
+    )
     for record in [*records, *known]:
-        writer._produce(record)
+        writer._produce_record(record)
     assert writer._producer.flush(10) == 0
 
 
@@ -219,7 +223,7 @@ def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
     lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens)
     with pytest.raises(CommitUnknownError):
         owner.apply(5, (None, account(2)))
-    rows, _ = KafkaTarget(config).read(UNIT)
+    rows, _ = KafkaTarget(config).read_topic(UNIT)
     assert rows == list(wanted if happens else before)
     owner.rows = rows
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
@@ -246,18 +250,18 @@ def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
 ) -> None:  # fmt: skip
     """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not say whether it happened."""
     owner = Owner(config, table_of(unique))
-    owner.apply(4, (None, account(1)), held=[Held(4, 0, "s.acct", "[1]", "1", "{}", "refused", 7)])
+    owner.apply(4, (None, account(1)), held=[QuarantineEntry(4, 0, "s.acct", "[1]", "1", "{}", "refused", 7)])
     cases: dict[str, tuple[RowsChange, dict[str, Any]]] = {
         "sweep": (NetChange(owner.table, deletes=[(1,)]), {}),
         "retry": (NetChange(owner.table, snapshot=[account(1, "bob")]), {"closed": [(4, 0)], "why": "by hand"}),
-        "truncate": (Clearing(owner.table, None), {}),
+        "truncate": (TableCleared(owner.table, None), {}),
     }  # fmt: skip
     made, more = cases[what]
     lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
     assert owner.apply(4, made, **more) == BatchCommitted()
     ops = [value and value["op"] for _, value in documents(messages(kafka, f"{unique}.acct"))]
     assert ops == wanted, "once"
-    assert len(owner.target.held(UNIT)) == (what != "retry")
+    assert len(owner.target.read_quarantine(UNIT)) == (what != "retry")
     if what == "retry":
         assert len(messages(kafka, f"{unique}.rowlock_quarantine_closed")) == 1
     assert owner.apply(5, (None, account(2))) == BatchCommitted()
@@ -347,7 +351,7 @@ def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
         other.open_topic(owner.table, create=False, gone=True)
     if again:
         assert messages(kafka, f"{unique}.acct") == []
-    assert KafkaTarget(config).read(UNIT)[0] == owner.rows, "its progress stays"
+    assert KafkaTarget(config).read_topic(UNIT)[0] == owner.rows, "its progress stays"
 
 
 def test_a_topic_that_is_made_again_is_accepted_where_every_row_comes_anew(
@@ -357,8 +361,8 @@ def test_a_topic_that_is_made_again_is_accepted_where_every_row_comes_anew(
     remove_topic(kafka, f"{unique}.acct")
     make_again(owner, kafka, f"{unique}.acct", 3)
     with pytest.raises(UnitStoppedError, match="was deleted and made again"):
-        owner.apply(5, Defined(owner.table, account_table()))
-    assert owner.apply(5, Defined(owner.table, account_table(), anew=True)) == BatchCommitted()
+        owner.apply(5, TableDefined(owner.table, account_table()))
+    assert owner.apply(5, TableDefined(owner.table, account_table(), anew=True)) == BatchCommitted()
     second = Owner(config, owner.table)  # a client that knows the partitions of now
     assert second.target.records_lost(UNIT, owner.table) is None
     assert second.apply(6, *((None, account(key)) for key in range(9))) == BatchCommitted()
@@ -372,19 +376,22 @@ def test_a_topic_that_is_given_more_partitions_stops_a_unit_that_runs_and_one_th
     owner.apply(4, (None, account(1)))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_partitions([NewPartitions(f"{unique}.acct", 3)])[f"{unique}.acct"].result(15)
-    until(lambda: owner.target._topics.seen(f"{unique}.acct").partitions == 3, what="3 partitions")  # type: ignore[union-attr]
+    until(
+        lambda: owner.target._topics.find_topic_identity(f"{unique}.acct").partitions == 3,
+        what="3 partitions",
+    )  # type: ignore[union-attr]
     for anew in (False, True):
         with pytest.raises(
             UnitStoppedError, match=r"had 1 partitions and has 3.* start over .* with another topic"
         ):
-            owner.apply(5, Defined(owner.table, account_table(), anew=anew), EveryChange(owner.table, [change(5, None, account(2))]))  # fmt: skip
+            owner.apply(5, TableDefined(owner.table, account_table(), anew=anew), EveryChange(owner.table, [change(5, None, account(2))]))  # fmt: skip
     assert "had 1 partitions and has 3" in str(KafkaTarget(config).records_lost(UNIT, owner.table))
     assert len(messages(kafka, f"{unique}.acct")) == 1
 
 
 def make_again(owner: Owner, kafka: Kafka, name: str, partitions: int = 1) -> None:
     make_topic(kafka, name, partitions)
-    until(lambda: owner.target._topics.seen(name), what="the topic is shown")
+    until(lambda: owner.target._topics.find_topic_identity(name), what="the topic is shown")
 
 
 OLDER: dict[str, tuple[ColumnType, Any, ColumnType]] = {
@@ -409,7 +416,7 @@ def test_a_delete_of_a_row_whose_value_was_written_in_another_form_leaves_it_out
     for key in (1, 2):
         owner.apply(3 + key, (None, opened(key, was)))
     owner.table = with_type(table_of(unique, format=word), "opened", new)
-    owner.apply(6, Defined(owner.table, account_table()))
+    owner.apply(6, TableDefined(owner.table, account_table()))
     owner.apply(6, NetChange(owner.table, deletes=[(1,)]))
     second = Owner(owner.target._config, owner.table)
     second.apply(7, NetChange(owner.table, deletes=[(2,)]))
@@ -456,10 +463,10 @@ def test_a_truncate_is_a_record_in_each_partition_or_a_delete_of_each_row_of_the
     branch = (("branch", "b1"),)
     owner = Owner(config, table_of(unique, branch))
     owner.apply(4, (None, (*account(1), "b1")), (None, (*account(2), "b1")))
-    owner.apply(5, Clearing(owner.table, {"branch": "b1"}))
+    owner.apply(5, TableCleared(owner.table, {"branch": "b1"}))
     found = documents(messages(kafka, f"{unique}.acct"))
     assert [value["op"] for key, value in found if key is None] == ["t"] * 3
-    assert list(owner.target.keys(UNIT, owner.table, dict(branch))) == []
+    assert list(owner.target.yield_keys(UNIT, owner.table, dict(branch))) == []
 
 
 def test_a_truncate_of_a_compacted_topic_deletes_the_rows_of_its_source(
@@ -468,11 +475,11 @@ def test_a_truncate_of_a_compacted_topic_deletes_the_rows_of_its_source(
     make_topic(kafka, f"{unique}.acct", 2, cleanup_policy="compact")
     owner = Owner(config, table_of(unique, (("branch", "b1"),)))
     owner.apply(4, (None, (*account(1), "b1")), (None, (*account(2), "b1")), (None, (*account(3), "b2")))
-    owner.apply(5, Defined(owner.table, account_table()), Clearing(owner.table, {"branch": "b1"}))
+    owner.apply(5, TableDefined(owner.table, account_table()), TableCleared(owner.table, {"branch": "b1"}))
     found = documents(messages(kafka, f"{unique}.acct"))
     assert sorted(value["before"]["id"] for _, value in found if value and value["op"] == "d") == [1, 2]
     assert sum(value is None for _, value in found) == 2, "and their tombstones"
-    assert [list(page) for page in owner.target.keys(UNIT, owner.table, None)] == [[("b2", 3)]]
+    assert [list(page) for page in owner.target.yield_keys(UNIT, owner.table, None)] == [[("b2", 3)]]
 
 
 def test_the_rows_of_another_source_in_the_topic_are_not_the_units(owner: Owner, unique: str) -> None:
@@ -482,7 +489,7 @@ def test_the_rows_of_another_source_in_the_topic_are_not_the_units(owner: Owner,
     owner.table = mine
     both = [EveryChange(each, [change(4, None, account(key))]) for key, each in ((1, mine), (2, theirs))]
     owner.apply(4, *both)
-    assert [list(page) for page in owner.target.keys(UNIT, mine, None)] == [[(1,)]]
+    assert [list(page) for page in owner.target.yield_keys(UNIT, mine, None)] == [[(1,)]]
 
 
 def test_rows_that_a_copy_shows_to_be_gone_are_deleted_by_what_the_topic_has_of_them(
@@ -502,7 +509,7 @@ def test_a_definition_is_told_to_every_partition(
 ) -> None:
     make_topic(kafka, f"{unique}.acct", 2)
     owner = Owner(config, table_of(unique, columns=("id", "owner")))
-    owner.apply(4, Defined(owner.table, account_table()))
+    owner.apply(4, TableDefined(owner.table, account_table()))
     found = documents(messages(kafka, f"{unique}.acct"))
     assert [(key, value["op"]) for key, value in found] == [(None, "m"), (None, "m")]
     names = [column["name"] for column in found[0][1]["definition"]["columns"]]
@@ -524,12 +531,12 @@ def test_what_stopped_a_unit_stands_there_until_it_is_taken_over(
 ) -> None:
     owner.target.stop_unit(UNIT, owner.epoch - 1, "not ours")
     owner.target.stop_unit(UNIT, owner.epoch, "a person must look")
-    _, state = KafkaTarget(config).read(UNIT)
+    _, state = KafkaTarget(config).read_topic(UNIT)
     assert state is not None
     assert (state.stopped, bool(state.since_ms)) == ("a person must look", True)
     second = Owner(config, owner.table)
     assert second.state == structs.replace(state, since_ms=None)
-    assert second.target.read(UNIT)[1] == structs.replace(state, stopped=None)
+    assert second.target.read_topic(UNIT)[1] == structs.replace(state, stopped=None)
 
 
 def test_a_progress_topic_that_forgets_is_refused(
@@ -542,7 +549,11 @@ def test_a_progress_topic_that_forgets_is_refused(
 
 def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConfig, kafka: Kafka) -> None:
     with closing(open_kafka(config, "")) as looked:
-        assert (looked.topics("out"), looked.read(UNIT), looked.held(UNIT)) == ([], ([], None), [])
+        assert (looked.list_unit_topics("out"), looked.read_topic(UNIT), looked.read_quarantine(UNIT)) == (
+            [],
+            ([], None),
+            [],
+        )
     assert f"{config.prefix}.rowlock_progress" not in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=15).topics  # fmt: skip
     make_topic(kafka, f"{config.prefix}.rowlock_progress", 2)
     with pytest.raises(TargetConfigError, match="has 2 partitions and must have one"):
@@ -563,7 +574,7 @@ def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_t
 
 def test_what_leaves_the_quarantine_is_in_its_history(owner: Owner, kafka: Kafka, unique: str) -> None:
     make_topic(kafka, f"{unique}.rowlock_quarantine_closed", max_message_bytes="2000")
-    small, large = (Held(offset, 0, "s.acct", "[1]", "1", text, "refused", 7) for offset, text in ((4, "{}"), (5, "x" * 2000)))  # fmt: skip
+    small, large = (QuarantineEntry(offset, 0, "s.acct", "[1]", "1", text, "refused", 7) for offset, text in ((4, "{}"), (5, "x" * 2000)))  # fmt: skip
     owner.apply(6, held=[small, large])
     owner.apply(7, closed_before=5, why="emptied")
     owner.apply(8, closed=[(5, 0)], why="by hand")
@@ -573,4 +584,4 @@ def test_what_leaves_the_quarantine_is_in_its_history(owner: Owner, kafka: Kafka
         ("{}", "refused", "emptied"),
         ("", "refused", "by hand"),
     ]
-    assert owner.target.held(UNIT) == []
+    assert owner.target.read_quarantine(UNIT) == []

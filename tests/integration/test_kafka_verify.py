@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 
 from consumer.ordering.model import EveryChange, TargetTable, TopicOptions
-from consumer.tables.router import Routed
+from consumer.tables.router import ResolvedRoute
 from consumer.targets.batches import BatchCommitted
 from consumer.targets.kafka.store.progress import KafkaProgress
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.compare import Difference
-from rowlock.inspect.pairs import Pair
-from rowlock.inspect.verify import Result, VerifyLimits, compare_topic
+from rowlock.inspect.pairs import TablePair
+from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
 from rowlock.views.target import TargetView
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Row
@@ -45,13 +45,13 @@ def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
     return target_config(kafka, unique)
 
 
-def verify(source: Accounts, config: KafkaTargetConfig, settle_s: float = 0.0, **options: Any) -> Result:
-    routed = Routed(config.prefix, "acct", topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
-    pair = Pair("out", "b1", account_table(), "feed", routed)
+def verify(source: Accounts, config: KafkaTargetConfig, settle_s: float = 0.0, **options: Any) -> PairResult:
+    routed = ResolvedRoute(config.prefix, "acct", topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
+    pair = TablePair("out", "b1", account_table(), "feed", routed)
     return compare_topic(pair, cast(TargetView, source), config, VerifyLimits(settle_s, page=3))
 
 
-def kinds(result: Result) -> list[tuple[Difference, Key, tuple[str, ...]]]:
+def kinds(result: PairResult) -> list[tuple[Difference, Key, tuple[str, ...]]]:
     assert result.complete
     return sorted((each.kind, each.key, each.columns) for each in result.findings)
 
@@ -82,7 +82,7 @@ def test_a_topic_of_several_partitions_is_compared_with_its_source(
 def test_what_is_not_committed_is_not_there(config: KafkaTargetConfig, unique: str) -> None:
     owner = Owner(config, table_of(unique, format="plain"))
     owner.apply(1, (None, account(1)))
-    (record,) = owner.target._tables.of(owner.table)[0].of(
+    (record,) = owner.target._tables.get_opened_topic(owner.table)[0].yield_records(
         EveryChange(owner.table, [change(2, None, account(2))]), None, ()
     )  # type: ignore[arg-type]
     with closing(_Open(config, record)):

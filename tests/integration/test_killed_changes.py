@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from consumer.tables.router import Policy, TableRoute
+from consumer.tables.router import SchemaChangePolicy, TableRoute
 from consumer.tables.stored import decode_stored
 from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
@@ -63,7 +63,7 @@ def dropped_and_made_again(tale: Story) -> None:
 @dataclass(frozen=True)
 class Case:
     tell: Callable[[Story], None]
-    policy: Policy = "evolve"
+    policy: SchemaChangePolicy = "evolve"
     spec: dict[str, Any] = field(default_factory=dict)
 
 
@@ -104,10 +104,10 @@ class RealStory(Story):
 
     def target_rows(self) -> dict[int, Values]:
         session, table = self.unit.real.session, self.table
-        _, state = session.read(self.unit.unit)
+        _, state = session.read_topic(self.unit.unit)
         assert state is not None
         stored = decode_stored(state.definition or "")
-        back = {stored.target_name(name): name for name in self.source.table.column_names}
+        back = {stored.get_target_name(name): name for name in self.source.table.column_names}
         found: dict[int, Values] = {}
         for row in session.fetch_rows(as_target(table), None, 100):
             values = dict(zip(table.column_names, row, strict=True))
@@ -117,11 +117,11 @@ class RealStory(Story):
 
     def ended(self) -> object:
         """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the source's."""
-        lanes, state = self.unit.real.session.read(self.unit.unit)
+        lanes, state = self.unit.real.session.read_topic(self.unit.unit)
         assert state is not None
         assert self.target_rows() == self.rows
         offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
-        return shape(self.table), state, offsets, self.unit.real.session.held(self.unit.unit)
+        return shape(self.table), state, offsets, self.unit.real.session.read_quarantine(self.unit.unit)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_whoever_comes_next_ends_as_if_nothing_had_been(
     real: Real, name: str, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`every`: each blow at each moment; else they take turns, and one change alone is struck within its transactions."""
-    monkeypatch.setattr("consumer.targets.progress.takeover.PATIENCE_S", 0.05)
+    monkeypatch.setattr("consumer.targets.progress.takeover.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
     case, number, wrong = CASES[name], 0, []
     clean, moments = RealStory.begun(real, 0, case), Moments()
     clean.unit.strike(moments)
@@ -178,7 +178,7 @@ def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy
             for _ in range(2):
                 tale.unit.take_over()
                 report = tale.unit.apply(len(tale.unit.topic) - 1)
-                _, state = real.session.read(tale.unit.unit)
+                _, state = real.session.read_topic(tale.unit.unit)
                 assert state is not None
                 assert (report.state, state.ddl) == ("stopped", None), (moments.seen[at - 1], report.message)
                 assert "restore it, or rowlock copy bank." in report.message, report.message

@@ -77,11 +77,11 @@ class CopyStory:
 
     def ended(self) -> object:
         """All that must be alike at the end; the rows are the source's."""
-        lanes, state = self.real.session.read(self.unit.unit)
+        lanes, state = self.real.session.read_topic(self.unit.unit)
         assert self.rows() == sorted((tuple(row.values()) for row in self.source.rows.values()), key=str)
         assert state is not None
         offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
-        return state.stopped, offsets, self.real.session.held(self.unit.unit)
+        return state.stopped, offsets, self.real.session.read_quarantine(self.unit.unit)
 
 
 # psycopg leaves a pipeline's generator half-way when its socket is closed under it, and the collector says so
@@ -90,7 +90,7 @@ class CopyStory:
 def test_whoever_comes_next_ends_as_the_source(
     real: Real, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.targets.progress.takeover.PATIENCE_S", 0.05)
+    monkeypatch.setattr("consumer.targets.progress.takeover.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
     number, struck, wrong = 0, 0, []
     for text in (True, False) if every else (BY_TEXT[real.target.kind],):
         number += 1

@@ -11,7 +11,7 @@ import pytest
 
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.router import Policy, TableRoute
+from consumer.tables.router import SchemaChangePolicy, TableRoute
 from schemas.wire.codec import decode_event
 from tests.capture_kit import messages
 from tests.capturing import Capturing
@@ -24,7 +24,7 @@ __all__ = ["copying"]
 pytestmark = pytest.mark.timeout(1800)
 
 EVERY = range(16)
-POLICIES: tuple[Policy, ...] = ("lenient", "evolve", "ignore", "stop")
+POLICIES: tuple[SchemaChangePolicy, ...] = ("lenient", "evolve", "ignore", "stop")
 SET = "SET('', 'a', 'b', 'c')"
 #: Table → its columns.
 TABLES = {
@@ -68,7 +68,9 @@ LENIENT = "SET SESSION sql_mode = ''"
 class TopicUnit(RealUnit):
     """A unit whose topic was captured; its target table has the policy's name at its end."""
 
-    def __init__(self, real: Real, bootstrap: str, topic: str, policy: Policy = "lenient") -> None:
+    def __init__(
+        self, real: Real, bootstrap: str, topic: str, policy: SchemaChangePolicy = "lenient"
+    ) -> None:
         self.real, self.spec, self.lanes = real, {}, real.lanes
         self.unit = ApplyUnit(f"p_{policy}", topic)
         self.routes = (TableRoute("*.*", f"{real.schema}.{{table}}_{policy}", policy=policy),)
@@ -140,7 +142,7 @@ def test_every_number_arrives_from_a_snapshot_and_from_the_log(capturing: Captur
         )
         wanted = numbers(rows)
         refused = name == "errors" and real.target.kind != "postgres"  # strict servers refuse the error value
-        _, _, entries = real.session.begin(unit.unit, unit.epoch)
+        _, _, entries = real.session.begin_attempt(unit.unit, unit.epoch)
         keys = {json.loads(entry.key)[0] for entry in entries}
         # A change of a refused row queues in the quarantine, unless one batch has both.
         assert at_target(real, name, columns_of(name, labels)) == [
@@ -175,7 +177,7 @@ def judge(
     copying: Copying,
     real: Real,
     table: str,
-    policies: tuple[Policy, ...] = POLICIES,
+    policies: tuple[SchemaChangePolicy, ...] = POLICIES,
     *,
     numbered: bool = True,
 ) -> dict[str, str]:
@@ -215,7 +217,7 @@ def test_a_table_of_an_earlier_version_is_right_behind_its_copy(copying: Copying
     copying.change(ROW.format(table="old", id=101, number=15))
     with copying.running() as unit:
         until(lambda: copying.stops().get("old") == "definition", f"a stop; {unit.says()[-2000:]}", 200)
-        copying.ask("old")
+        copying.request_copy("old")
         until_copied(copying, "old")
         assert unit.stop() == 0
     found = copying.events("old")
@@ -247,7 +249,7 @@ def test_rows_are_right_behind_a_copy_where_an_empty_label_comes_and_goes(
             "INSERT INTO goes VALUES (10, 6)",
         )
         for name in ("comes", "goes"):
-            copying.ask(name)
+            copying.request_copy(name)
             until_copied(copying, name)
         assert unit.stop() == 0
     assert {type(e.after["s"]) for e in copying.events("comes") if e.after} == {int, str}

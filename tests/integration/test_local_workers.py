@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rowlock.agent.capture import CaptureWorkers
-from rowlock.agent.workers import Ledger
+from rowlock.agent.workers import UnitLedger
 from schemas.config.model import load_config
-from schemas.units import Ended, Prepared, Progressed, WorkerEvent
+from schemas.units import Prepared, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, write_config
 from tests.families import standing_still
 from tests.waiting import until
@@ -26,27 +26,27 @@ class Agent:
 
     def __init__(self, config: Path) -> None:
         self.said: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
-        ledger = Ledger()
+        ledger = UnitLedger()
         ledger.listen(lambda _unit, event: self.said.put(event))
         self._ledger = ledger
         self.workers = CaptureWorkers(load_config(config), ledger)
 
     def open(self, epoch: int) -> None:
-        self._ledger.taken_up("capture/s", epoch)
+        self._ledger.register_unit("capture/s", epoch)
         self.workers.prepare("capture/s", epoch, None)
         assert self.said.get(timeout=60) == Prepared(epoch)
 
     def start(self, epoch: int) -> None:
         self.workers.start("capture/s", epoch)
 
-    def progressed(self) -> Progressed:
+    def progressed(self) -> UnitProgressed:
         event = self.said.get(timeout=60)
-        assert isinstance(event, Progressed), event
+        assert isinstance(event, UnitProgressed), event
         return event
 
-    def stop(self, epoch: int) -> Ended:
+    def stop(self, epoch: int) -> WorkerEnded:
         self.workers.remove("capture/s", epoch)
-        while not isinstance(event := self.said.get(timeout=60), Ended):
+        while not isinstance(event := self.said.get(timeout=60), WorkerEnded):
             pass
         return event
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from producer.binlog_format.definition_match import refutation
+from producer.binlog_format.definition_match import explain_mismatch
 from producer.binlog_format.table_map import TableMap
-from producer.flavours.known import FLAVOURS
+from producer.flavours.known import BINLOG_FLAVOURS
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Row, Table
@@ -23,7 +23,7 @@ from tests.decoder_support import LogReader, decoded
 class Server:
     def __init__(self, service: Any, db: str, connection: Any) -> None:
         self.mariadb = service.kind.lower() == "mariadb"
-        self.form = FLAVOURS[service.kind.lower()].table_map
+        self.form = BINLOG_FLAVOURS[service.kind.lower()].table_map
         self._service, self._db, self._connection = service, db, connection
         self._log = LogReader(service)
         self.charsets = self._log.source().charsets
@@ -47,7 +47,7 @@ class Server:
         return decoded(table, self._log.row_events(self._db, "t"), self._log.source())
 
     def wrong(self, table: Table, logged: TableMap) -> str | None:
-        return refutation(table, logged, self.charsets, self.form)
+        return explain_mismatch(table, logged, self.charsets, self.form)
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -97,7 +97,7 @@ def test_a_geometry_shifts_no_charset(database: Server) -> None:
     )
     logged = database.logged("INSERT INTO t (id) VALUES (1)")
     assert database.wrong(database.table(), logged) is None
-    found = logged.metadata(database.form).charsets
+    found = logged.parse_metadata(database.form).charsets
     names = {i: database.charsets[number] for i, number in found.items()}
     assert {i: names[i] for i in (2, 3, 4)} == {2: "utf8mb4", 3: "utf8mb4", 4: "latin1"}
 
@@ -152,7 +152,7 @@ def test_what_the_log_says_refutes_another_definition(server: Server, before: st
     old = server.table()
     logged = server.logged("INSERT INTO t (id) VALUES (1)")
     server.run("DELETE FROM t", f"ALTER TABLE t MODIFY {_ALTERED[before]}")
-    full = bool(logged.metadata(server.form).names)
+    full = bool(logged.parse_metadata(server.form).names)
     assert server.wrong(old, logged) is None
     assert (server.wrong(server.table(), logged) is not None) == (full or before not in _ONLY_FULL)
 

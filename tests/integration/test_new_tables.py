@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from consumer.tables.discovery import Cluster
+from consumer.tables.discovery import KafkaCluster
 from deploy.embedded.services import Kafka, MariaDB
-from producer.kafka.topics import EVENTS, Topics
+from producer.kafka.topics import EVENTS, SourceTopics
 from schemas.config.model import KafkaConfig
 from tests.capture_kit import events, running, size, source, watermarks, write_config
 from tests.waiting import until
@@ -22,15 +22,15 @@ TABLES = 30
 def test_a_topic_that_was_unknown_once_is_found_once_it_is_there(kafka: Kafka) -> None:
     """librdkafka's admin client keeps the answer, and asks no more; the first try under load went this way."""
     ours, cluster, name = (
-        Topics(KafkaConfig(bootstrap=kafka.bootstrap, prefix="p")),
-        Cluster(kafka.bootstrap, {}),
+        SourceTopics(KafkaConfig(bootstrap=kafka.bootstrap, prefix="p")),
+        KafkaCluster(kafka.bootstrap, {}),
         f"t{uuid4().hex}",
     )
-    assert ours._without_leader([name])
-    assert cluster.bounds([name]) == {}
-    Topics(KafkaConfig(bootstrap=kafka.bootstrap, prefix="p")).ensure([name], EVENTS)
+    assert ours._find_leaderless_topics([name])
+    assert cluster.fetch_bounds([name]) == {}
+    SourceTopics(KafkaConfig(bootstrap=kafka.bootstrap, prefix="p")).ensure_topics([name], EVENTS)
     ours._await_leaders([name])
-    assert cluster.bounds([name]) == {name: (0, 0)}
+    assert cluster.fetch_bounds([name]) == {name: (0, 0)}
 
 
 def test_many_new_tables_begin_no_run_anew(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from consumer.ordering.model import RowChange
-from consumer.ordering.netchange import net_change
-from schemas.table.equality import same_values, wire_equal
+from consumer.ordering.netchange import compute_net_change
+from schemas.table.equality import are_same_values, are_wire_equal
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests.schemas_strategies import TABLE, bounds
 from tests.targets_kit import Lane, Target, as_target, index, rows_of, targets
@@ -48,9 +48,11 @@ def test_rows_are_found_under_the_extremes_of_a_number(target: Target, column: C
         for before, after in ((None, rows), (rows, changed), (changed, None)):
             images = zip(before or [None] * len(rows), after or [None] * len(rows), strict=True)
             changes = [RowChange((at, 0), *pair) for at, pair in enumerate(images)]
-            assert lane.apply(net_change(wrapped, changes)) == 0
+            assert lane.apply_net_change(compute_net_change(wrapped, changes)) == 0
             _same(table, rows_of(session, wrapped), after or [])
-        lane.apply(net_change(wrapped, [RowChange((at, 0), None, row) for at, row in enumerate(rows)]))
+        lane.apply_net_change(
+            compute_net_change(wrapped, [RowChange((at, 0), None, row) for at, row in enumerate(rows)])
+        )
         asked = [tuple(row[at] for at in wrapped.key_at) for row in rows]
         _same(table, session.fetch_keys(wrapped, asked), rows)
 
@@ -60,7 +62,7 @@ def _same(table: Table, found: list[Row], wanted: list[Row]) -> None:
     kinds = [column.type.kind for column in table.columns]
     for row in wanted:
         assert any(
-            all(wire_equal(*cell) for cell in zip(kinds, row, other, strict=True)) for other in found
+            all(are_wire_equal(*cell) for cell in zip(kinds, row, other, strict=True)) for other in found
         ), row
 
 
@@ -80,11 +82,11 @@ def test_a_key_that_becomes_the_other_zero_is_written(target: Target, kind: Kind
             for old, new in ((-0.0, 0.0), (0.0, -0.0)):
                 before, after = (old, 1, *rest), (new, 1, *rest)
                 first = [RowChange((at, 0), None, row) for at, row in enumerate([before, *many])]
-                lane.apply(net_change(wrapped, first))
+                lane.apply_net_change(compute_net_change(wrapped, first))
                 target.sql(f"UPDATE {target.name(table.name)} SET extra = 'its own' WHERE k = 0")
-                lane.apply(net_change(wrapped, [RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]))  # fmt: skip
+                lane.apply_net_change(compute_net_change(wrapped, [RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]))  # fmt: skip
                 [found] = [row for row in rows_of(session, wrapped) if row[0] == 0]
-                assert same_values(found, after)
+                assert are_same_values(found, after)
                 assert target.sql(f"SELECT extra FROM {target.name(table.name)} WHERE k = 0") == [
                     ("its own",)
                 ]

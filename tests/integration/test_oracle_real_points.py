@@ -40,7 +40,7 @@ def with_log(site: RealSite, log: str, columns: str = COLUMNS, rest: str = "") -
 
 def checked(site: RealSite) -> list[Finding]:
     source = site.source(site.config("a"))
-    findings, _ = source.check()
+    findings, _ = source.check_source()
     source.close()
     return findings
 

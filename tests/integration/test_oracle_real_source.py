@@ -15,7 +15,7 @@ import pytest
 
 from producer.oracle.catalog import OracleCatalog
 from producer.oracle.log import PollPace
-from producer.oracle.session import Driver, OracleSession, Rows, oracle_driver
+from producer.oracle.session import OracleDriver, OracleSession, ResultRows, load_oracle_driver
 from producer.oracle.source import OracleSource
 from producer.sources.oracle import shared
 from schemas.config.model import Config
@@ -57,8 +57,8 @@ class RealStand:
         self.own: Any = open_oracle(server.server())
         self.before = lambda _sql: None
 
-    def driver(self) -> Driver:
-        return oracle_driver(self._server.server())
+    def driver(self) -> OracleDriver:
+        return load_oracle_driver(self._server.server())
 
     def close(self) -> None:
         self.own.close()
@@ -199,13 +199,13 @@ def test_a_log_with_commit_scns_is_read_in_their_order(site: RealSite) -> None:
 class Between(OracleSession):
     """A writer commits between every two statements."""
 
-    def __init__(self, driver: Driver, writes: Callable[[], None]) -> None:
+    def __init__(self, driver: OracleDriver, writes: Callable[[], None]) -> None:
         super().__init__(driver)
         self._writes = writes
 
-    def rows(self, sql: str, binds: Sequence[object] = ()) -> Rows:
+    def fetch_rows(self, sql: str, binds: Sequence[object] = ()) -> ResultRows:
         self._writes()
-        return super().rows(sql, binds)
+        return super().fetch_rows(sql, binds)
 
     def change_many(self, sql: str, binds: Sequence[Sequence[object]]) -> int:
         self._writes()
@@ -217,7 +217,7 @@ def test_two_views_in_turn_lose_nothing(site: RealSite) -> None:
     looked at, a log that is shared is refused."""
     numbers = itertools.count(1)
     session = Between(site.real.driver(), lambda: site.put("a", next(numbers), next(numbers) % 7))
-    ((_, logged),) = OracleCatalog(session).survey([(site.db, "a")]).values()
+    ((_, logged),) = OracleCatalog(session).examine_tables([(site.db, "a")]).values()
     assert logged is not None
     topic, names = Acknowledged([]), (*OWN, "OTHER_MV")
     first = site.rows("a")
@@ -257,7 +257,7 @@ def stops(site: RealSite) -> list[str]:
 
 def test_check_finds_nothing(site: RealSite) -> None:
     source = site.source(site.config())
-    findings, tables = source.check()
+    findings, tables = source.check_source()
     source.close()
     assert (findings, tables) == ([], [(site.db, "a"), (site.db, "b")])
 

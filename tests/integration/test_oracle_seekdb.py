@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, cached
-from producer.sources.oracle.mlog import LogRow, read
+from deploy.embedded.fetch.cache import MB, ensure_cached
+from producer.sources.oracle.mlog import LogRow, parse_log_rows
 from schemas.table.model import Row
 from tests import seekdb_stand
 
@@ -53,7 +53,7 @@ def _unpacked(place: Path) -> None:
 @pytest.fixture(scope="module")
 def wheel() -> Path:
     try:
-        return cached("pylibseekdb-1.2.0", _unpacked, 1000 * MB)
+        return ensure_cached("pylibseekdb-1.2.0", _unpacked, 1000 * MB)
     except (EmbeddedError, OSError, subprocess.TimeoutExpired) as error:
         pytest.skip(f"stand (b) does not run: {error}")
 
@@ -85,7 +85,7 @@ def test_an_engine_of_somebody_elses_keeps_logs_as_they_are_read(
         rows = [row for row in map(logged, look["log"]) if row.sequence not in seen]
         late += sum(row.sequence < max(seen, default=0) for row in rows)
         seen |= {row.sequence for row in rows}
-        for change in read(rows, lambda row: row[:1], whole=True).changes:
+        for change in parse_log_rows(rows, lambda row: row[:1], whole=True).changes:
             if change.before is not None:
                 assert held.pop(change.before[0]) == change.before
             if change.after is not None:

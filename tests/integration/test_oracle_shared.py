@@ -53,7 +53,7 @@ class Life:
         stand.do("TRUNCATE audit")
         stand.do(f"CREATE TRIGGER audited AFTER INSERT ON {LOG} FOR EACH ROW EXECUTE FUNCTION audited()")
         self.session = OracleSession(stand.driver())
-        ((_, logged),) = OracleCatalog(self.session).survey([(OWNER, "a")]).values()
+        ((_, logged),) = OracleCatalog(self.session).examine_tables([(OWNER, "a")]).values()
         assert logged is not None
         stand.set_clock(self.second)
         for name in OWN:

@@ -14,9 +14,9 @@ import pytest
 from deploy.embedded.services import Kafka, PostgreSQL
 from producer.capture import run_capture
 from producer.errors import SupersededError, TransientSourceError
-from producer.sources.oracle.sql import NOW
+from producer.sources.oracle.sql import SELECT_TIME_PAIR
 from schemas.config.model import Config
-from schemas.wire.records import table_topic
+from schemas.wire.records import format_former_table_topic
 from tests.capture_kit import events, replay, watermarks
 from tests.integration import test_sources
 from tests.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step
@@ -342,7 +342,7 @@ def test_check_says_what_is_read_from_the_row_itself(site: OracleSite) -> None:
     site.stand.drop_log("b")
     site.stand.create_log("b", ["id"], new_values=False)
     source = site.source(site.config())
-    findings, _ = source.check()
+    findings, _ = source.check_source()
     source.close()
     assert [(each.level, each.place) for each in findings] == [
         ("warning", "source s, table BANK.a"), ("warning", "source s, table BANK.b"),
@@ -394,7 +394,7 @@ def test_rows_that_were_read_before_a_statement_are_read_again_behind_it(site: O
     waiting = [True]
 
     def before(sql: str) -> None:
-        if sql == NOW and waiting and site.stand.logged("a"):
+        if sql == SELECT_TIME_PAIR and waiting and site.stand.logged("a"):
             waiting.clear()
             site.stand.add_unique("a", "version")
             site.stand.do(f'UPDATE "{OWNER}"."a" SET version = 2 WHERE id = 1')
@@ -712,7 +712,7 @@ def test_a_start_behind_the_retention_goes_on(site: OracleSite) -> None:
     site.run()
     before = rows_of(site, "a")
     for table in "ab":
-        site.broker.expire(table_topic(PREFIX, "s", OWNER, table))
+        site.broker.expire(format_former_table_topic(PREFIX, "s", OWNER, table))
     kept = len(site.events("a"))
     site.put("a", 2, 1, 7)
     site.delete("a", 2)
@@ -741,7 +741,7 @@ def test_a_start_behind_the_retention_publishes_nothing_twice(site: OracleSite, 
     assert site.stand.logged("a") == (0 if deleted else 2)
     assert [event.op for event in site.events("a") if event.op in "cu"] == ["c", "c"]
     for topic in ("a", "b"):
-        site.broker.expire(table_topic(PREFIX, "s", OWNER, topic))
+        site.broker.expire(format_former_table_topic(PREFIX, "s", OWNER, topic))
     site.run(lambda: site.put("a", 3, 2), lambda: site.put("b", 1, 1))
     assert published_twice(site, "a") == []
     assert rows_of(site, "b") == {1: 1}
@@ -867,7 +867,7 @@ def test_a_table_of_which_a_policy_hides_rows_is_left_out(site: OracleSite) -> N
 
     def said() -> list[str]:
         source = site.source(site.config())
-        findings, _ = source.check()
+        findings, _ = source.check_source()
         source.close()
         return [each.message for each in findings]
 
@@ -886,7 +886,7 @@ def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     stand.do("UPDATE all_mview_logs SET include_new_values = 'NO' WHERE master = 'a'")
     stand.add_view("b", "SALES_MV")
     source = site.source(site.config())
-    findings, tables = source.check()
+    findings, tables = source.check_source()
     source.close()
     assert tables == [(OWNER, "a"), (OWNER, "b")]
     assert [(each.place, each.message) for each in findings] == [
@@ -902,7 +902,7 @@ def test_on_a_real_kafka(
     site: OracleSite, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process's own shell, twice: what was acknowledged is deleted, and a second start goes on."""
-    monkeypatch.setattr("producer.oracle.source.oracle_driver", lambda _source: site.stand.driver())
+    monkeypatch.setattr("producer.oracle.source.load_oracle_driver", lambda _source: site.stand.driver())
     raw = site.config().model_dump()
     raw["kafka"] |= {"bootstrap": kafka.bootstrap, "prefix": unique}
     raw["sources"]["s"]["password"] = "p"

@@ -16,8 +16,8 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.ordering.model import NetChange
-from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, DropUnique, altered
-from consumer.targets.checks.table_findings import findings_for_table
+from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, DropUnique, apply_alterations
+from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests import real_oracle
 from tests.alter_kit import ROWS, Altered
@@ -144,13 +144,13 @@ def test_every_type_comes_back_as_it_was_written(target: Target) -> None:
     session.create_table(table)
     real = session.read_table(target.schema, "ends")
     assert real is not None
-    assert [finding.message for finding in findings_for_table(session, table)] == []
+    assert [finding.message for finding in check_table(session, table)] == []
     lane, wrapped = Lane.start(session), as_target(table)
     rows: list[Row] = [(at, *(values[at] for _, values in ENDS)) for at in range(3)]
-    lane.apply(NetChange(wrapped, replaces=rows))
+    lane.apply_net_change(NetChange(wrapped, replaces=rows))
     assert rows_of(session, wrapped) == rows
     turned: list[Row] = [(at, *(values[at - 1] for _, values in ENDS)) for at in range(4 - 1)]
-    lane.apply(NetChange(wrapped, updates=[*turned, (9, *rows[0][1:])]))
+    lane.apply_net_change(NetChange(wrapped, updates=[*turned, (9, *rows[0][1:])]))
     assert rows_of(session, wrapped) == [*turned, (9, *rows[0][1:])]
 
 
@@ -161,7 +161,7 @@ def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(ta
     session.create_table(table)
     lane, wrapped = Lane.start(session), as_target(table)
     alike: list[Row] = [(each, None, "de", None, None) for each in range(3)]
-    lane.apply(NetChange(wrapped, replaces=alike))
+    lane.apply_net_change(NetChange(wrapped, replaces=alike))
     assert rows_of(session, wrapped) == alike
     target.sql("DELETE FROM people")
     target.sql("CREATE UNIQUE INDEX mine ON people (land, passport)")
@@ -169,14 +169,16 @@ def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(ta
     assert real is not None
     [mine] = [each for each in real.unique if each.name == "MINE"]
     assert not mine.nulls_distinct
-    assert "holds NULLs equal" in " ".join(each.message for each in findings_for_table(session, table))
+    assert "holds NULLs equal" in " ".join(each.message for each in check_table(session, table))
     strict = as_target(replace(table, unique=(*table.unique, mine)))
-    lane.apply(NetChange(strict, replaces=alike[:1]))
+    lane.apply_net_change(NetChange(strict, replaces=alike[:1]))
     with pytest.raises(UniqueViolationError):
-        lane.apply(NetChange(strict, replaces=alike[1:2]))
-    assert lane.apply(NetChange(strict, replaces=alike[1:2]), displacing="{}") == 1
+        lane.apply_net_change(NetChange(strict, replaces=alike[1:2]))
+    assert lane.apply_net_change(NetChange(strict, replaces=alike[1:2]), displacing="{}") == 1
     empty: list[Row] = [(each, None, None, None, None) for each in range(5, 7)]
-    assert lane.apply(NetChange(strict, replaces=empty), displacing="{}") == 0, "all NULL never collides"
+    assert lane.apply_net_change(NetChange(strict, replaces=empty), displacing="{}") == 0, (
+        "all NULL never collides"
+    )
     assert rows_of(session, strict) == [alike[1], *empty]
 
 
@@ -223,14 +225,14 @@ def test_what_check_refuses(target: Target) -> None:
 def test_rights_are_read_from_the_catalogue(target: Target) -> None:
     session = target.open()
     place = (target.schema, "people")
-    assert session.missing_rights([place], create=True, alter=[place], drop=[place]) == []
+    assert session.find_missing_rights([place], create=True, alter=[place], drop=[place]) == []
     target.sql("DELETE FROM SYS.SESSION_PRIVS WHERE privilege LIKE 'CREATE %'")
     target.sql("CREATE SCHEMA bank")
     target.sql("CREATE TABLE bank.acct (id NUMBER(10) PRIMARY KEY)")
     target.sql(
         "INSERT INTO SYS.ALL_TAB_PRIVS VALUES ('ROWLOCK', 'BANK', 'ACCT', 'SELECT'), ('PUBLIC', 'BANK', 'ACCT', 'UPDATE'), ('NOBODY', 'BANK', 'ACCT', 'DELETE')"
     )
-    found = session.missing_rights([place, ("bank", "acct")], create=True)
+    found = session.find_missing_rights([place, ("bank", "acct")], create=True)
     assert [each.statement for each in found] == [
         'GRANT CREATE TABLE, CREATE SEQUENCE TO "ROWLOCK";',
         'GRANT CREATE TABLE TO "ROWLOCK";',
@@ -261,7 +263,7 @@ def test_a_unique_constraint_is_dropped_as_one(target: Target) -> None:
     [own] = [each for each in made.real.unique if each.columns == ("note",)]
     made.alter(DropUnique(own))
     assert all(each.columns != ("note",) for each in made.real.unique)
-    made.lane.apply(
+    made.lane.apply_net_change(
         NetChange(as_target(made.real), updates=[(each, None, None, None, "same") for each in (1, 2)])
     )
 
@@ -270,17 +272,17 @@ def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target) 
     """Who takes the unit over ends the connection, and the change is not made over another one."""
     made = Altered.made(target)
     change, before = AlterTable(made.real, [AddColumn(Column(name="n", type=ENDS[1][0]))]), made.real
-    number = made.session.connection()
+    number = made.session.get_connection_id()
     other = target.open()
     other.end_connection(number)
     with pytest.raises(TransientError):
-        made.session.alter(change, connection=number)
-    assert made.session.connection() != number
+        made.session.alter_table(change, connection=number)
+    assert made.session.get_connection_id() != number
     with pytest.raises(TransientError, match="may have been ended by somebody who owns"):
-        made.session.alter(change, connection=number)
+        made.session.alter_table(change, connection=number)
     assert made.real == before
-    made.session.alter(change, connection=made.session.connection())
-    assert made.real.column_names == altered(change).column_names
+    made.session.alter_table(change, connection=made.session.get_connection_id())
+    assert made.real.column_names == apply_alterations(change).column_names
 
 
 def test_a_table_in_use_is_waited_for_and_its_holder_named(target: OracleTarget) -> None:
@@ -289,10 +291,10 @@ def test_a_table_in_use_is_waited_for_and_its_holder_named(target: OracleTarget)
     with contextlib.closing(target._open()) as other:
         other.cursor().execute("INSERT INTO people (id) VALUES (99)")
         with pytest.raises(LockWaitError, match="ROWLOCK"):
-            made.session.alter(change, connection=made.session.connection())
+            made.session.alter_table(change, connection=made.session.get_connection_id())
         other.rollback()
-    made.session.alter(change, connection=made.session.connection())
-    assert made.real.column_names == altered(change).column_names
+    made.session.alter_table(change, connection=made.session.get_connection_id())
+    assert made.real.column_names == apply_alterations(change).column_names
 
 
 test_what_refers_to_a_table = test_targets_alter.test_what_refers_to_a_table_keeps_it_from_being_dropped

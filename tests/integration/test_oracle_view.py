@@ -9,7 +9,7 @@ import pytest
 
 from deploy.embedded.services import PostgreSQL
 from producer.errors import SourceRefusedError
-from producer.oracle.view import OracleView
+from producer.oracle.view import OracleSourceView
 from producer.source_view import SourceView
 from rowlock.inspect.observed.polled import PolledStart
 from schemas.table.model import Table
@@ -28,18 +28,18 @@ def site(postgres: PostgreSQL, unique: str) -> Iterator[OracleSite]:
 
 
 @pytest.fixture
-def view(site: OracleSite) -> Iterator[OracleView]:
-    with contextlib.closing(OracleView(site.config().sources["s"], site.stand.driver())) as view:
+def view(site: OracleSite) -> Iterator[OracleSourceView]:
+    with contextlib.closing(OracleSourceView(site.config().sources["s"], site.stand.driver())) as view:
         yield view
 
 
-def table(view: OracleView, name: str) -> Table:
-    found = view.tables()[OWNER, name].table
+def table(view: OracleSourceView, name: str) -> Table:
+    found = view.list_tables()[OWNER, name].table
     assert found is not None
     return found
 
 
-def test_rows_by_page_and_by_key(site: OracleSite, view: OracleView) -> None:
+def test_rows_by_page_and_by_key(site: OracleSite, view: OracleSourceView) -> None:
     site.stand.create(
         "k",
         {"one": NUMBER, "two": ("VARCHAR2(5)", "varchar(5)"), "at": ("DATE", "timestamp(0)"), "n": ("NUMBER", "numeric")},
@@ -63,16 +63,16 @@ def test_rows_by_page_and_by_key(site: OracleSite, view: OracleView) -> None:
     assert view.fetch_rows(some, ("2", "a"), 5) == [("3", "c")]
 
 
-def test_a_table_that_cannot_be_captured_says_why(site: OracleSite, view: OracleView) -> None:
+def test_a_table_that_cannot_be_captured_says_why(site: OracleSite, view: OracleSourceView) -> None:
     whole = table(view, "a")
     site.stand.do("DELETE FROM all_mview_logs WHERE master = 'a'")
     with pytest.raises(SourceRefusedError, match="no materialized view log"):
         view.fetch_rows(whole, None, 5)
 
 
-def test_estimates_and_rows_that_wait(site: OracleSite, view: OracleView) -> None:
+def test_estimates_and_rows_that_wait(site: OracleSite, view: OracleSourceView) -> None:
     site.stand.do("UPDATE all_tables SET num_rows = 40, avg_row_len = 12 WHERE table_name = 'a'")
-    assert view.estimates([(OWNER, "a"), (OWNER, "b"), (OWNER, "none")]) == {
+    assert view.estimate_sizes([(OWNER, "a"), (OWNER, "b"), (OWNER, "none")]) == {
         (OWNER, "a"): (40, 480), (OWNER, "b"): (0, 0),
     }  # fmt: skip
     site.put("a", 1, 1, 2)
@@ -88,31 +88,31 @@ def mark(position: int, *, gen: int = 1, stops: bool = False, pending: bool = Fa
     )  # fmt: skip
 
 
-def test_captured_is_what_the_logs_held_at_the_start(site: OracleSite, view: OracleView) -> None:
+def test_captured_is_what_the_logs_held_at_the_start(site: OracleSite, view: OracleSourceView) -> None:
     """Then a whole poll, so that a table made before the start is seen; what is written meanwhile counts for nothing."""
     site.put("a", 1, 1, 2)
     start = PolledStart(lambda: _kept(view), lambda: 7)
     site.put("a", 2, 3)
-    assert not start.captured(None)
-    assert not start.captured((9, mark(100)))
+    assert not start.is_captured(None)
+    assert not start.is_captured((9, mark(100)))
     site.stand.do(f'DELETE FROM "{OWNER}"."MLOG$_a" WHERE version = 1')  # Kafka has it
-    assert not start.captured((9, mark(100))), "the last watermark may be of before"
-    assert not start.captured((6, mark(100)))
-    assert not start.captured((7, mark(200)))
-    assert not start.captured((8, mark(202))), "that poll may have begun before"
-    assert not start.captured((9, mark(70_000, gen=2))), "another process numbers as it likes"
-    assert not start.captured((9, mark(70_004, gen=2, pending=True)))
-    assert start.captured((9, mark(70_004, gen=2)))
+    assert not start.is_captured((9, mark(100))), "the last watermark may be of before"
+    assert not start.is_captured((6, mark(100)))
+    assert not start.is_captured((7, mark(200)))
+    assert not start.is_captured((8, mark(202))), "that poll may have begun before"
+    assert not start.is_captured((9, mark(70_000, gen=2))), "another process numbers as it likes"
+    assert not start.is_captured((9, mark(70_004, gen=2, pending=True)))
+    assert start.is_captured((9, mark(70_004, gen=2)))
 
 
-def test_the_log_of_a_table_that_has_stopped_is_nobodys_end(site: OracleSite, view: OracleView) -> None:
+def test_the_log_of_a_table_that_has_stopped_is_nobodys_end(site: OracleSite, view: OracleSourceView) -> None:
     site.put("a", 1, 1)
     start = PolledStart(lambda: _kept(view), lambda: 7)
     for offset, position in ((8, 100), (9, 102), (10, 106)):
-        done = start.captured((offset, mark(position, stops=True)))
+        done = start.is_captured((offset, mark(position, stops=True)))
     assert done
 
 
 @contextlib.contextmanager
-def _kept(view: OracleView) -> Iterator[SourceView]:
+def _kept(view: OracleSourceView) -> Iterator[SourceView]:
     yield view

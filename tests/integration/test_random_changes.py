@@ -16,10 +16,10 @@ import pymysql
 import pytest
 
 from consumer.attempt.reports import Report
-from consumer.tables.router import Policy
+from consumer.tables.router import SchemaChangePolicy
 from deploy.embedded.services import Kafka
-from schemas.table.model import same_definition
-from schemas.wire.event import Event
+from schemas.table.model import is_same_definition
+from schemas.wire.event import EventEnvelope
 from tests.drawn_steps import Drawn, Rows, Step, drawn
 from tests.drawn_tables import FORM, Tables
 from tests.integration.test_apply_targets import Real
@@ -27,7 +27,7 @@ from tests.played_changes import Play, PlayedUnit, Whole, begun, differs, histor
 from tests.targets_kit import fresh
 from tests.waiting import until
 
-POLICIES: tuple[Policy, ...] = ("ignore", "lenient", "evolve", "stop")
+POLICIES: tuple[SchemaChangePolicy, ...] = ("ignore", "lenient", "evolve", "stop")
 TOGETHER = 2
 """Histories in one system."""
 SEEDS = int(os.environ.get("ROWLOCK_DRAWN_SEEDS", "8"))
@@ -72,7 +72,7 @@ class Story:
         had = (
             {}
             if isinstance(step, Rows)
-            else {name: self.play.rows(name) for name in tables.captured if name in before}
+            else {name: self.play.list_copies(name) for name in tables.captured if name in before}
         )
         with connection.cursor() as cursor:
             for text, done in tables.said(step):
@@ -150,7 +150,7 @@ def heal(story: Story, units: list[PlayedUnit], unit: Any) -> dict[Any, Report]:
         if not waiting:
             return ended
         for name in {each.name for each, _ in waiting}:
-            play.ask(name, max(after for each, after in waiting if each.name == name))
+            play.request_copy(name, max(after for each, after in waiting if each.name == name))
         until(
             lambda waiting=waiting: all(begun(play, each, after) for each, after in waiting),  # type: ignore[misc]
             f"copies begin; {unit.says()[-3000:]}", 300,
@@ -180,7 +180,11 @@ def _not_asked(story: Story, unit: PlayedUnit) -> str | None:
         if event.stop is not None or event.copy is not None:
             return None
         if event.definition is not None:
-            if before is not None and event.ddl is not None and not same_definition(before, event.definition):
+            if (
+                before is not None
+                and event.ddl is not None
+                and not is_same_definition(before, event.definition)
+            ):
                 said = any("`schema_changes` is stop" in each for each in unit.said)
                 return None if said else f"{unit.unit} did not stop: {event.ddl}; it said {unit.said}"
             before = event.definition
@@ -209,7 +213,7 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
     return None if not whys or None in whys else str(whys[-1])
 
 
-def _copy_broken_off(events: list[Event]) -> bool:
+def _copy_broken_off(events: list[EventEnvelope]) -> bool:
     """Tell whether the topic's last copy has a begin and no end."""
     begins = [
         at for at, event in enumerate(events) if event.copy is not None and event.definition is not None
@@ -258,7 +262,7 @@ def test_a_column_that_leaves_what_is_written_and_comes_back_has_the_values_of_t
             assert set(needed) == {name for name, (_, copied) in COMES_BACK.items() if copied}
             for name, report in needed.items():
                 assert report.copy is not None, (name, report.message)
-                play.ask(name, units[name].tended(report))
+                play.request_copy(name, units[name].tended(report))
             until(
                 lambda: all(begun(play, units[name], report.copy.after) for name, report in needed.items() if report.copy),
                 f"copies begin; {unit.says()[-3000:]}", 300,

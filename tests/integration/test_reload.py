@@ -163,11 +163,11 @@ def by_signal(system: System) -> None:
 
 
 def by_rest(system: System) -> None:
-    with LeaderClient.of(load_config(system.config)) as leader:
-        dry = leader.reload(dry_run=True)
+    with LeaderClient.from_config(load_config(system.config)) as leader:
+        dry = leader.reload_config(dry_run=True)
         assert (dry["in_force"], dry["changed"]) == (False, ["pipeline/p", "source/b1"])
         assert "pipelines.p.conflicts: replace → quarantine" in dry["changes"]
-        assert leader.reload()["in_force"] is True
+        assert leader.reload_config()["in_force"] is True
 
 
 def settled(system: System, before: dict[str, int], *changed: str) -> dict[str, int]:
@@ -277,8 +277,11 @@ def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None
     refused = invoke(aside, "reload")
     assert refused.exit_code == 2
     assert wanted in refused.output
-    with LeaderClient.of(load_config(aside)) as leader, pytest.raises(CommandError, match="whole number"):
-        leader.reload()
+    with (
+        LeaderClient.from_config(load_config(aside)) as leader,
+        pytest.raises(CommandError, match="whole number"),
+    ):
+        leader.reload_config()
     system.run.send_signal(signal.SIGHUP)
 
     def seen() -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Files:
         self.config = config
         self.raw: dict[str, Any] = yaml.safe_load(config.read_text())
 
-    def of(self, agent: str) -> Path:
+    def from_config(self, agent: str) -> Path:
         return self.config.with_name(f"{agent}.yaml")
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
@@ -41,7 +41,7 @@ class Files:
     def bring(self, *agents: str) -> None:
         """Bring the file to the machines of these agents."""
         for agent in agents:
-            self.of(agent).write_text(self.config.read_text())
+            self.from_config(agent).write_text(self.config.read_text())
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def epochs(cluster: Processes) -> dict[str, int]:
 
 
 def reloaded(cluster: Processes) -> dict[str, Any]:
-    with LeaderClient.of(load_config(cluster.config)) as leader:
-        return leader.reload()
+    with LeaderClient.from_config(load_config(cluster.config)) as leader:
+        return leader.reload_config()
 
 
 def refused(cluster: Processes) -> str:
@@ -78,12 +78,12 @@ def refused(cluster: Processes) -> str:
 
 
 def agents(cluster: Processes) -> dict[str, dict[str, Any]]:
-    with LeaderClient.of(load_config(cluster.config)) as leader:
+    with LeaderClient.from_config(load_config(cluster.config)) as leader:
         return {each["name"]: each for each in leader.get("/v1/agents")["agents"]}
 
 
 def events(cluster: Processes, what: str) -> list[dict[str, Any]]:
-    with LeaderClient.of(load_config(cluster.config)) as leader:
+    with LeaderClient.from_config(load_config(cluster.config)) as leader:
         return [each["about"] for each in leader.get("/v1/events")["events"] if each["what"] == what]
 
 
@@ -99,7 +99,7 @@ def test_all_machines_or_none(cluster: Processes, unique: str) -> None:
     until(cluster.answers, 120, "a leader")
     with ExitStack() as stack:
         for name in ("a1", "a2"):
-            stack.enter_context(AgentThread(name, cluster.addresses.grpc, files.of(name)))
+            stack.enter_context(AgentThread(name, cluster.addresses.grpc, files.from_config(name)))
         before = until(lambda: (e := epochs(cluster)) and len(e) == 3 and e, 120, "all units")
         assert set(before) == {"capture/b1", p, q}
 
@@ -107,9 +107,9 @@ def test_all_machines_or_none(cluster: Processes, unique: str) -> None:
         files.bring("a1")
         why = refused(cluster)
         assert "agent a2: its file holds another configuration" in why
-        files.of("a2").write_text(cluster.config.read_text().replace("lanes: 2", "lanes: many"))
+        files.from_config("a2").write_text(cluster.config.read_text().replace("lanes: 2", "lanes: many"))
         why = refused(cluster)
-        assert f"agent a2: {files.of('a2')}:" in why
+        assert f"agent a2: {files.from_config('a2')}:" in why
         assert "pipelines.p.lanes: 'many' does not fit" in why
         assert epochs(cluster) == before
         assert {each["in_force"] for each in agents(cluster).values()} == {True}
@@ -143,10 +143,10 @@ def test_all_machines_or_none(cluster: Processes, unique: str) -> None:
         assert events(cluster, "configuration in force") == [], "it caught up with its file"
 
         # one that joins with an old file is given nothing until it has what is in force
-        files.of("a3").write_text(cluster.config.read_text().replace("lanes: 3", "lanes: 9"))
-        stack.enter_context(AgentThread("a3", cluster.addresses.grpc, files.of("a3")))
+        files.from_config("a3").write_text(cluster.config.read_text().replace("lanes: 3", "lanes: 9"))
+        stack.enter_context(AgentThread("a3", cluster.addresses.grpc, files.from_config("a3")))
         until(lambda: "a3" in agents(cluster) and not agents(cluster)["a3"]["in_force"], 60, "a3 is behind")
-        with LeaderClient.of(load_config(cluster.config)) as leading:
+        with LeaderClient.from_config(load_config(cluster.config)) as leading:
             with pytest.raises(CommandError, match="does not have the configuration in force"):
                 leading.post(f"/v1/units/{q}/move", {"agent": "a3"})
             files.bring("a3")

@@ -25,13 +25,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from deploy.embedded.fetch.downloads import spark_kafka_jars
-from deploy.embedded.guard.processes import release, spawn
+from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+from deploy.embedded.guard.processes import release_process, spawn_process
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
@@ -196,7 +196,7 @@ def captured_only(system: System) -> dict[str, Any]:
         "b1",
         "--detached",
     ]
-    with log, ended(spawn(command, output=log)):
+    with log, ended(spawn_process(command, output=log)):
         found: dict[str, Any] = until(late, "an event that is captured and not applied", 240)
     return found
 
@@ -208,7 +208,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(60)
-        release(process)
+        release_process(process)
 
 
 def units_of(seen: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -223,7 +223,7 @@ def rows_through(system: System) -> int:
 
 
 def environment() -> dict[str, str]:
-    jars = ",".join(str(jar) for jar in spark_kafka_jars())
+    jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
     return {**os.environ, "ROWLOCK_SPARK_JARS": jars, "ROWLOCK_LOG": "json"}
 
 
@@ -301,16 +301,16 @@ def restored(system: System, table: str) -> Iterator[None]:
 
 
 def test_verify_pages_through_more_than_a_page(system: System) -> None:
-    from rowlock.inspect.pairs import pairs
-    from rowlock.inspect.verify import verify
+    from rowlock.inspect.pairs import list_table_pairs
+    from rowlock.inspect.verify import verify_pairs
     from schemas.config.model import load_config
 
     config = load_config(system.config)
     with restored(system, "sync"):
         system.pg("DELETE FROM sync WHERE branch = 'b2' AND id = 3")
-        chosen = pairs(config, ["p"], f"{system.db}.sync")
+        chosen = list_table_pairs(config, ["p"], f"{system.db}.sync")
         for page in (1, 2):
-            results = list(verify(config, chosen, settle_s=0, page=page))
+            results = list(verify_pairs(config, chosen, settle_s=0, page=page))
             assert [result.rows for result in results] == [4, 3]
             assert [finding.key for result in results for finding in result.findings] == [("b2", 3)]
 
@@ -375,13 +375,13 @@ def test_status_tells_positions_of_the_source(system: System) -> None:
     for topic, unit in units_of(seen).items():
         assert tuple(unit["position"]) == highest_position(system, topic, unit["end_offset"]), topic
     sync = units_of(seen)[system.topic("b1", "sync")]["position"]
-    assert sync[:2] == [0, binlog_file_number(file)]
+    assert sync[:2] == [0, parse_binlog_file_number(file)]
     assert sync[2] < end
 
 
 def highest_position(system: System, topic: str, end: int) -> tuple[int, ...]:
     with contextlib.closing(KafkaView(load_config(system.config).kafka)) as view:
-        events = [view.event(topic, offset) for offset in range(end + 1)]
+        events = [view.read_event(topic, offset) for offset in range(end + 1)]
     return max(event.source.position for event in events if event)
 
 

@@ -15,8 +15,14 @@ from typing import Any
 import pytest
 
 from consumer.attempt.reports import Report
-from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop
-from consumer.tables.router import Policy, TableRoute, target_table
+from consumer.tables.evolution.decisions import (
+    AdoptDefinition,
+    KeepDefinition,
+    NeedsCopy,
+    SourceTableDropped,
+    StopForPerson,
+)
+from consumer.tables.router import SchemaChangePolicy, TableRoute, build_target_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
@@ -87,7 +93,7 @@ class Played:
         with contextlib.closing(open_session(TargetConfig.model_validate(values), name="judge")) as session:
             table = session.read_table(self.capturing.db, name)
             assert table is not None
-            return table, session.fetch_rows(target_table(table, table), None, 1000)
+            return table, session.fetch_rows(build_target_table(table, table), None, 1000)
 
 
 def behind(statement: Statement, name: str) -> list[str]:
@@ -119,7 +125,9 @@ def played(capturing: Capturing, database: Any) -> Played:
 class TopicUnit(RealUnit):
     """A unit whose topic was captured."""
 
-    def __init__(self, real: Real, played: Played, name: str, policy: Policy, **spec: Any) -> None:
+    def __init__(
+        self, real: Real, played: Played, name: str, policy: SchemaChangePolicy, **spec: Any
+    ) -> None:
         self.real, self.spec, self.lanes = real, spec, real.lanes
         self.unit = type(self)._unit(played.topic(name), policy)
         self.raw = played.raw[name]
@@ -141,11 +149,11 @@ class TopicUnit(RealUnit):
         session = self.real.session
         real = session.read_table(*self.place)
         assert real is not None
-        rows = session.fetch_rows(target_table(real, real), None, 1000)
-        _, state = session.read(self.unit)
+        rows = session.fetch_rows(build_target_table(real, real), None, 1000)
+        _, state = session.read_topic(self.unit)
         assert state is not None
         stored = decode_stored(state.definition or "")
-        at = [real.column_names.index(stored.target_name(column)) for column in columns]
+        at = [real.column_names.index(stored.get_target_name(column)) for column in columns]
         return [tuple(row[i] for i in at) for row in rows]
 
     def has(self, column: str) -> bool:
@@ -203,12 +211,17 @@ def test_each_statement_under_each_policy(played: Played, real: Real) -> None:
 
 
 def outcome(
-    played: Played, unit: TopicUnit, name: str, statement: Statement, policy: Policy, report: Report
+    played: Played,
+    unit: TopicUnit,
+    name: str,
+    statement: Statement,
+    policy: SchemaChangePolicy,
+    report: Report,
 ) -> str | None:
     """Return what is not as the page says."""
     promised = cell(statement, policy)
-    verdict = Pass() if statement.truncates else decided(statement, policy)
-    if isinstance(verdict, NeedsCopy | Stop | Gone) or promised.startswith("stops"):
+    verdict = KeepDefinition() if statement.truncates else decided(statement, policy)
+    if isinstance(verdict, NeedsCopy | StopForPerson | SourceTableDropped) or promised.startswith("stops"):
         if report.state != "stopped":
             return f"{report.state}, and the page says {promised}"
         copy = "rowlock copy" in report.message or promised.startswith("stops: ")
@@ -226,7 +239,9 @@ def outcome(
     found = sorted(unit.target_rows(columns), key=str)
     if wanted != found:
         return f"the source has {wanted}, the target {found}"
-    gone = "v" not in table.column_names and isinstance(verdict, Adopt) and not verdict.columns.renamed
+    gone = (
+        "v" not in table.column_names and isinstance(verdict, AdoptDefinition) and not verdict.columns.renamed
+    )
     if gone and unit.has("v") == (policy == "evolve"):
         return "the dropped column"
     return None

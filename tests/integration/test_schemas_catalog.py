@@ -18,10 +18,10 @@ from schemas.errors import (
     TableNotFoundError,
     UnsupportedTypeError,
 )
-from schemas.io.mysql_catalog import collations, list_tables, read_table, read_tables
+from schemas.io.mysql_catalog import list_tables, read_collations, read_table, read_tables
 from schemas.io.mysql_connection import SQL_MODE, connect_mysql
-from schemas.io.mysql_foreign_keys import cascading_foreign_keys
-from schemas.table.model import ColumnType, IndexPart, Kind, Table, same_definition
+from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
+from schemas.table.model import ColumnType, IndexPart, Kind, Table, is_same_definition
 
 
 @dataclass
@@ -83,7 +83,7 @@ def test_defaults_are_plain_text_on_both_servers(database: Database) -> None:
         "id": None, "v": "it's", "n": "-5", "d": "1.50", "b": "5", "e": "x,y", "nn": None, "nul": "NULL", "z": "7",
         "at": None, "day": "2024-02-29", "bin": None, "q": "'q'",
     }  # fmt: skip
-    assert database.table().column("id").auto_increment
+    assert database.table().get_column("id").auto_increment
     computed = {column.name for column in database.table().columns if column.default_expression is not None}
     assert computed == {"at", "bin"}
 
@@ -106,7 +106,7 @@ def test_defaults_that_are_no_literals_say_what_the_server_computes(database: Da
 def test_columns_that_are_invisible_are_columns_as_any_other(database: Database) -> None:
     database.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "ALTER TABLE t ADD b int INVISIBLE DEFAULT 7")
     seen = database.table()
-    assert (seen.column_names, seen.column("b").default) == (("id", "a", "b"), "7")
+    assert (seen.column_names, seen.get_column("b").default) == (("id", "a", "b"), "7")
     database.run("ALTER TABLE t MODIFY b int DEFAULT 7")
     assert database.table() == seen
 
@@ -118,10 +118,13 @@ def test_charsets_collations_and_labels_per_column(database: Database) -> None:
     )
     table = database.table()
     assert (table.charset, table.collation) == ("utf8mb4", "utf8mb4_unicode_ci")
-    assert (table.column("a").type.collation, table.column("b").type.charset) == ("utf8mb4_bin", "latin1")
-    assert table.column("e").type.members == ("a", "it's", "x,y", "b\\c", "n\nl", "),(", "ü")
-    assert table.column("s").type.members == ("p", "q r")
-    assert table.column("e").type.collation == "utf8mb4_unicode_ci"
+    assert (table.get_column("a").type.collation, table.get_column("b").type.charset) == (
+        "utf8mb4_bin",
+        "latin1",
+    )
+    assert table.get_column("e").type.members == ("a", "it's", "x,y", "b\\c", "n\nl", "),(", "ü")
+    assert table.get_column("s").type.members == ("p", "q r")
+    assert table.get_column("e").type.collation == "utf8mb4_unicode_ci"
 
 
 def test_generated_columns_are_marked(database: Database) -> None:
@@ -135,11 +138,11 @@ def test_another_expression_is_another_definition(database: Database) -> None:
     """MODIFY computes every stored value anew, and no row event says so."""
     database.run("CREATE TABLE t (id int PRIMARY KEY, a int, s int AS (a + 1) STORED)")
     before = database.table()
-    assert before.column("a").expression is None
-    assert "1" in (before.column("s").expression or "")
+    assert before.get_column("a").expression is None
+    assert "1" in (before.get_column("s").expression or "")
     database.run("ALTER TABLE t MODIFY s int AS (a + 100) STORED")
     assert database.table() != before
-    assert not same_definition(before, database.table())
+    assert not is_same_definition(before, database.table())
     database.run("ALTER TABLE t MODIFY s int AS (a + 1) STORED")
     assert database.table() == before
 
@@ -203,13 +206,13 @@ def test_a_unique_index_over_an_expression_is_refused(on_mysql: Database) -> Non
 def test_a_geometry_keeps_its_srid(on_mysql: Database) -> None:
     on_mysql.run("CREATE TABLE t (id int PRIMARY KEY, p point SRID 4326, g geometry)")
     table = on_mysql.table()
-    assert [table.column(name).type for name in "pg"] == [ColumnType(kind=Kind.GEOMETRY, srid=4326), ColumnType(kind=Kind.GEOMETRY)]  # fmt: skip
+    assert [table.get_column(name).type for name in "pg"] == [ColumnType(kind=Kind.GEOMETRY, srid=4326), ColumnType(kind=Kind.GEOMETRY)]  # fmt: skip
 
 
 def test_json_of_mariadb_is_text(mariadb: MariaDB, mariadb_db: str) -> None:
     with closing(connect_mysql(mariadb.host, mariadb.port, "root", "", mariadb_db)) as conn:
         conn.cursor().execute("CREATE TABLE t (id int PRIMARY KEY, j json)")
-        assert read_table(conn, mariadb_db, "t").column("j").type.kind is Kind.TEXT
+        assert read_table(conn, mariadb_db, "t").get_column("j").type.kind is Kind.TEXT
 
 
 def test_mariadb_system_versioned_tables_are_listed_and_refused(mariadb: MariaDB, mariadb_db: str) -> None:
@@ -240,19 +243,19 @@ def test_cascading_foreign_keys(database: Database) -> None:
         "CONSTRAINT three FOREIGN KEY (d) REFERENCES p (id) ON DELETE RESTRICT)",
     )
     parent = f"(references {database.name}.p)"
-    assert cascading_foreign_keys(database.conn, database.name, "c") == [
+    assert list_cascading_foreign_keys(database.conn, database.name, "c") == [
         f"one: ON DELETE CASCADE {parent}",
         f"two: ON DELETE SET NULL ON UPDATE CASCADE {parent}",
     ]
-    assert cascading_foreign_keys(database.conn, database.name, "p") == []
+    assert list_cascading_foreign_keys(database.conn, database.name, "p") == []
 
 
 def test_collations_are_read_by_the_names_of_the_server_itself(database: Database) -> None:
     """MariaDB has further names for users of MySQL; what they stand for is not what MySQL means by them."""
     database.run("CREATE TABLE t (id varchar(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, b varchar(9) COLLATE utf8mb4_0900_bin) COLLATE utf8mb4_0900_as_cs")  # fmt: skip
     table = read_table(database.conn, database.name, "t")
-    found = table.column("id").type.collation, table.column("b").type.collation, table.collation
-    known = collations(database.conn)
+    found = table.get_column("id").type.collation, table.get_column("b").type.collation, table.collation
+    known = read_collations(database.conn)
     assert known.issuperset(found)
     if "utf8mb4_0900_bin" in known:
         assert found == ("utf8mb4_0900_ai_ci", "utf8mb4_0900_bin", "utf8mb4_0900_as_cs")

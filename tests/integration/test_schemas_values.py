@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from deploy.embedded.services import PostgreSQL
 from schemas.errors import ValueRefusedError
-from schemas.io.mysql_catalog import collations, read_table
-from schemas.table.collations import chooser
+from schemas.io.mysql_catalog import read_collations, read_table
+from schemas.table.collations import make_collation_chooser
 from schemas.table.model import Column, ColumnType, Kind, Row, Table
-from schemas.table.typemap import mysql_type, postgres_type, wire_equal
-from schemas.values.mysql import connect_mysql, quote_name, row_from_select, select_list, to_mysql
+from schemas.table.typemap import are_wire_equal, render_mysql_type, render_postgres_type
+from schemas.values.mysql import connect_mysql, make_select_row_converter, quote_name, select_list, to_mysql
 from schemas.values.postgres import (
     SESSION_OPTIONS,
     copy_line,
+    make_postgres_row_converter,
     quote_pg,
-    row_from_postgres,
     select_list_pg,
     to_postgres,
 )
@@ -41,7 +41,7 @@ class Server:
     db: str
 
     def round_trip(self, given_rows: Sequence[Row], table: Table = TABLE) -> list[Row]:
-        convert, back = to_mysql(table), row_from_select(table)
+        convert, back = to_mysql(table), make_select_row_converter(table)
         places = ", ".join(["%s"] * len(table.columns))
         with self.conn.cursor() as cursor:
             cursor.execute(f"DELETE FROM {quote_name(table.name)}")
@@ -54,9 +54,9 @@ class Server:
             return [back(row) for row in cursor.fetchall()]
 
     def create(self, table: Table) -> None:
-        choose = chooser(collations(self.conn))
+        choose = make_collation_chooser(read_collations(self.conn))
         columns = ", ".join(
-            f"{quote_name(c.name)} {mysql_type(c.type, choose)} {_null(c)}" for c in table.columns
+            f"{quote_name(c.name)} {render_mysql_type(c.type, choose)} {_null(c)}" for c in table.columns
         )
         with self.conn.cursor() as cursor:
             cursor.execute(
@@ -87,7 +87,7 @@ def assert_same(read: Sequence[Row], written: Sequence[Row], table: Table = TABL
     assert len(read) == len(written)
     for got, wanted in zip(read, written, strict=True):
         for column, value, expected in zip(table.columns, got, wanted, strict=True):
-            assert wire_equal(column.type.kind, value, expected), (column, value, expected)
+            assert are_wire_equal(column.type.kind, value, expected), (column, value, expected)
             assert type(value) is type(expected), (column, value, expected)
 
 
@@ -152,7 +152,7 @@ def test_zerofill_and_rounded_floats_read_as_the_log_has_them(server: Server) ->
         cursor.execute("INSERT INTO z VALUES (7, 1.5, 0, 1.1, 18446744073709551615), (8, 0.25, 30, -2.5, 3)")
         table = read_table(server.conn, server.db, "z")
         cursor.execute(f"SELECT {', '.join(select_list(table))} FROM z ORDER BY id")
-        read = [row_from_select(table)(row) for row in cursor.fetchall()]
+        read = [make_select_row_converter(table)(row) for row in cursor.fetchall()]
     assert read == [(7, "1.50", "0", 1.100000023841858, "18446744073709551615"), (8, "0.25", "30", -2.5, 3)]
 
 
@@ -175,7 +175,9 @@ def pg(postgres: PostgreSQL, pg_db: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def create_pg(conn: psycopg.Connection[Any], table: Table) -> None:
-    columns = ", ".join(f"{quote_pg(c.name)} {postgres_type(c.type)} {_null(c)}" for c in table.columns)
+    columns = ", ".join(
+        f"{quote_pg(c.name)} {render_postgres_type(c.type)} {_null(c)}" for c in table.columns
+    )
     conn.execute(f"CREATE TABLE {quote_pg(table.name)} ({columns}, PRIMARY KEY (id))".encode())
 
 
@@ -205,7 +207,7 @@ Way = Callable[[psycopg.Connection[Any], Table, Sequence[Row]], None]
 
 def read_pg(conn: psycopg.Connection[Any], table: Table) -> list[Row]:
     query = f"SELECT {', '.join(select_list_pg(table))} FROM {quote_pg(table.name)} ORDER BY id"
-    return [row_from_postgres(table)(row) for row in conn.execute(query.encode())]
+    return [make_postgres_row_converter(table)(row) for row in conn.execute(query.encode())]
 
 
 @pytest.mark.parametrize("way", WAYS)

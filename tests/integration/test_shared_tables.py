@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from consumer.attempt import spec as spec_of_unit
 from consumer.attempt.drivers import threads
-from consumer.attempt.evolution.in_target import not_lost
+from consumer.attempt.evolution.in_target import require_rows_present
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import TransientError
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import Session
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
@@ -106,12 +106,12 @@ class Both:
         found: list[tuple[Any, ...]] = []
         wanted: list[tuple[Any, ...]] = []
         for branch in (self.north, self.south, *more):
-            _, state = session.read(branch.unit.unit)
+            _, state = session.read_topic(branch.unit.unit)
             assert state is not None
             assert state.ddl is None
             stored = decode_stored(state.definition or "")
             mine = [row for row in named if row["branch"] == branch.source.name]
-            found += [(branch.source.name, *(row[stored.target_name(name)] for name in branch.table.column_names)) for row in mine]  # fmt: skip
+            found += [(branch.source.name, *(row[stored.get_target_name(name)] for name in branch.table.column_names)) for row in mine]  # fmt: skip
             wanted += [(branch.source.name, *map(row.__getitem__, branch.table.column_names)) for row in branch.rows.values()]  # fmt: skip
             for name in lacks:
                 if name.startswith(branch.source.name):
@@ -154,7 +154,7 @@ def test_what_one_adds_comes_with_it_and_what_it_drops_goes_with_the_last(both: 
 def test_a_required_column_that_one_drops_may_be_null_until_the_other_drops_it(both: Both) -> None:
     north, south = both.north, both.south
     north.changes(without(north.table, "owner"), dropped=("owner",)).goes_on()
-    assert both.table.column("owner").nullable
+    assert both.table.get_column("owner").nullable
     both.equal()
     south.put(1, owner="required there")
     south.goes_on()
@@ -310,18 +310,20 @@ def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_tab
     north, east = Branch.of(real, "north"), Branch.waiting(real, "east")
     looked: list[Table] = []
 
-    def prepared(spec: UnitSpec, session: Session, stored: Stored, *, first: bool) -> InForce:
-        found = spec_of_unit.prepared(spec, session, stored, first=first)
+    def prepared(
+        spec: UnitSpec, session: Session, stored: StoredDefinition, *, first: bool
+    ) -> ActiveDefinition:
+        found = spec_of_unit.resolve_definition(spec, session, stored, first=first)
         if spec.source == "east" and not looked:
             looked.append(found.real)
             new = added(north.table, replace(column("n"), nullable=False))
             north.changes(new, {"n": 0}, added=("n",)).goes_on()
         return found
 
-    monkeypatch.setattr(threads, "prepared", prepared)
+    monkeypatch.setattr(threads, "resolve_definition", prepared)
     east.stops("its columns n are NOT NULL without a default, and no event carries them")
     assert [each.column_names for each in looked] == [(*east.table.column_names, "branch")]
-    assert list(real.session.held(east.unit.unit)) == []
+    assert list(real.session.read_quarantine(east.unit.unit)) == []
 
 
 def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(both: Both) -> None:
@@ -329,13 +331,13 @@ def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(
     north, south = both.north, both.south
     session, unit = both.real.session, south.unit.unit
     spec: Any = SimpleNamespace(unit=unit)
-    lanes, _ = session.read(unit)
-    with session.transaction(unit, lanes) as transaction:
-        not_lost(spec, transaction)
+    lanes, _ = session.read_topic(unit)
+    with session.begin_transaction(unit, lanes) as transaction:
+        require_rows_present(spec, transaction)
     drop(both)
     north.put(1, version=2)
     north.stops("the target table is not there any more")
     north.copied()
     with pytest.raises(TransientError, match="made the target table anew"):
-        with session.transaction(unit, lanes) as transaction:
-            not_lost(spec, transaction)
+        with session.begin_transaction(unit, lanes) as transaction:
+            require_rows_present(spec, transaction)

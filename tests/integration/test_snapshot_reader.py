@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from producer.flavours.known import FLAVOURS
-from producer.snapshot.reader import BackgroundReader, ChunkReader, chunk_connections
+from producer.flavours.known import BINLOG_FLAVOURS
+from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
@@ -57,8 +57,8 @@ class Server:
         return read_table(self.connection, self.db, "t")
 
     def reader(self) -> ChunkReader:
-        visibility = FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings)
-        return ChunkReader(chunk_connections(self.settings), visibility, (0, 0))
+        visibility = BINLOG_FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings)
+        return ChunkReader(make_connection_opener(self.settings), visibility, (0, 0))
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
@@ -71,10 +71,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
     after: Key | None = None
-    columns = table.indexes_of(table.key.columns)
+    columns = table.find_ordinals(table.key.columns)
     with closing(server.reader()) as reader:
         for request in range(100):
-            answer = reader.read(ReadChunk(request, table, after, limit, 0.0))
+            answer = reader.read_topic(ReadChunk(request, table, after, limit, 0.0))
             assert isinstance(answer, ChunkRead), answer
             yield list(answer.rows)
             if len(answer.rows) < limit:
@@ -103,9 +103,9 @@ def test_a_key_of_several_columns(server: Server) -> None:
 def test_low_and_high_enclose_the_select(server: Server) -> None:
     table = server.table("id INT PRIMARY KEY", "(1)")
     with closing(server.reader()) as reader:
-        first = reader.read(ReadChunk(1, table, None, 10, 0.0))
+        first = reader.read_topic(ReadChunk(1, table, None, 10, 0.0))
         server.execute("INSERT INTO t VALUES (2)")
-        second = reader.read(ReadChunk(2, table, None, 10, 0.0))
+        second = reader.read_topic(ReadChunk(2, table, None, 10, 0.0))
     assert isinstance(first, ChunkRead)
     assert isinstance(second, ChunkRead)
     assert (list(first.rows), list(second.rows)) == ([(1,)], [(1,), (2,)])
@@ -123,13 +123,13 @@ def test_low_and_high_enclose_the_select(server: Server) -> None:
 def test_a_table_that_changed_under_the_reader_is_tried_again(server: Server) -> None:
     table = server.table("id INT PRIMARY KEY, gone INT", "")
     server.execute("ALTER TABLE t DROP COLUMN gone")
-    background = BackgroundReader(server.reader())
+    background = BackgroundChunkReader(server.reader())
     background.submit(ReadChunk(7, table, None, 10, 0.0))
-    answer = until(background.poll, "the answer")
+    answer = until(background.poll_answer, "the answer")
     assert isinstance(answer, ChunkFailed)
     assert answer.request == 7
     background.submit(ReadChunk(8, read_table(server.connection, server.db, "t"), None, 10, 0.0))
-    assert isinstance(until(background.poll, "the answer"), ChunkRead)
+    assert isinstance(until(background.poll_answer, "the answer"), ChunkRead)
     background.close()
 
 
@@ -138,9 +138,9 @@ def test_a_missing_grant_is_no_reason_to_try_again(server: Server) -> None:
     user = f"u_{server.db}"
     server.execute(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY ''")
     server.settings |= {"user": user}
-    background = BackgroundReader(server.reader())
+    background = BackgroundChunkReader(server.reader())
     background.submit(ReadChunk(1, table, None, 10, 0.0))
     with pytest.raises(Exception, match="denied"):
-        until(background.poll, "the answer")
+        until(background.poll_answer, "the answer")
     background.close()
     server.execute(f"DROP USER {user}@'127.0.0.1'")

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.flavours.known import FLAVOURS
-from producer.flavours.mysql import MYSQL, first_transaction_outside
-from producer.snapshot.chunks import FROM_START, RowsSeen, SnapshotMachine, StreamAt
-from producer.snapshot.reader import ChunkReader, chunk_connections
+from producer.flavours.known import BINLOG_FLAVOURS
+from producer.flavours.mysql import MYSQL_FLAVOUR, find_first_unexecuted
+from producer.snapshot.chunks import FROM_START, RowsPassed, SnapshotMachine, StreamReached
+from producer.snapshot.reader import ChunkReader, make_connection_opener
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, Low, ReadChunk
+from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 from tests.semisync_replica import SemiSyncReplica
 from tests.services import without_mysql
 
@@ -59,7 +59,7 @@ class Primary:
 
     def log_end(self) -> LogPoint:
         file, pos = self._status()
-        return binlog_file_number(file), pos
+        return parse_binlog_file_number(file), pos
 
     def delivered(self) -> GtidSet | None:
         """What a stream has delivered that stands at the log's end when nothing is held back."""
@@ -92,7 +92,9 @@ class Primary:
 
     def reader(self) -> ChunkReader:
         return ChunkReader(
-            chunk_connections(self.settings), FLAVOURS[self.kind].visibility(self.settings), (0, 0)
+            make_connection_opener(self.settings),
+            BINLOG_FLAVOURS[self.kind].visibility(self.settings),
+            (0, 0),
         )
 
 
@@ -121,7 +123,7 @@ def _nothing_stays_held(primary: Primary) -> Iterator[None]:
 
 def read(reader: ChunkReader, request: Any) -> ChunkRead:
     assert isinstance(request, ReadChunk)
-    answer = reader.read(request)
+    answer = reader.read_topic(request)
     assert isinstance(answer, ChunkRead), answer
     return answer
 
@@ -145,19 +147,19 @@ def test_the_gap_is_real(primary: Primary) -> None:
 def test_low_does_not_hold_what_the_select_does_not_see(primary: Primary) -> None:
     table = primary.prepare()
     machine, at, delivered = SnapshotMachine(10), primary.log_end(), primary.delivered()
-    state, [request] = machine.start(table, at, delivered, FROM_START, 0.0)
+    state, [request] = machine.start_snapshot(table, at, delivered, FROM_START, 0.0)
     mark = primary.hold_update()
     with closing(primary.reader()) as reader:
         answer = read(reader, request)
         primary.release()
     assert answer.rows == [(1, 1)]
-    state, _ = machine.step(
-        state, RowsSeen(mark, [(1,), (1,)]), 0.0
+    state, _ = machine.apply_event(
+        state, RowsPassed(mark, [(1,), (1,)]), 0.0
     )  # the stream delivered it before the answer came
-    state, _ = machine.step(state, answer, 0.0)
-    _, effects = machine.step(state, StreamAt(primary.log_end(), primary.delivered()), 0.0)
+    state, _ = machine.apply_event(state, answer, 0.0)
+    _, effects = machine.apply_event(state, StreamReached(primary.log_end(), primary.delivered()), 0.0)
     assert emitted(effects) == []
-    assert answer.low.saw(mark) is False
+    assert answer.low.has_seen(mark) is False
 
 
 def test_a_stream_ahead_of_the_select_has_the_chunk_read_again(primary: Primary) -> None:
@@ -167,15 +169,15 @@ def test_a_stream_ahead_of_the_select_has_the_chunk_read_again(primary: Primary)
     if before is not None:
         before.add(str(mark.gtid))
     machine, at = SnapshotMachine(10), primary.log_end()
-    state, [request] = machine.start(table, at, before, FROM_START, 0.0)
+    state, [request] = machine.start_snapshot(table, at, before, FROM_START, 0.0)
     with closing(primary.reader()) as reader:
         stale = read(reader, request)
         assert stale.rows == [(1, 1)]
-        state, [again] = machine.step(state, stale, 0.0)
+        state, [again] = machine.apply_event(state, stale, 0.0)
         primary.release()
-        state, effects = machine.step(state, read(reader, again), 1.0)
+        state, effects = machine.apply_event(state, read(reader, again), 1.0)
     assert effects == []
-    _, effects = machine.step(state, StreamAt(primary.log_end(), primary.delivered()), 1.0)
+    _, effects = machine.apply_event(state, StreamReached(primary.log_end(), primary.delivered()), 1.0)
     assert emitted(effects) == [(1, 100)]
 
 
@@ -183,13 +185,13 @@ def test_the_log_end_as_low_would_emit_the_stale_row(primary: Primary) -> None:
     table = primary.prepare()
     machine, at, delivered = SnapshotMachine(10), primary.log_end(), None
     mark = primary.hold_update()
-    state, [request] = machine.start(table, at, delivered, FROM_START, 0.0)
+    state, [request] = machine.start_snapshot(table, at, delivered, FROM_START, 0.0)
     with closing(primary.reader()) as reader:
-        answer = read(reader, request)._replace(low=Low(primary.log_end(), None))
+        answer = read(reader, request)._replace(low=LowWatermark(primary.log_end(), None))
         primary.release()
-    state, _ = machine.step(state, RowsSeen(mark, [(1,), (1,)]), 0.0)
-    state, _ = machine.step(state, answer, 0.0)
-    _, effects = machine.step(state, StreamAt(primary.log_end()), 0.0)
+    state, _ = machine.apply_event(state, RowsPassed(mark, [(1,), (1,)]), 0.0)
+    state, _ = machine.apply_event(state, answer, 0.0)
+    _, effects = machine.apply_event(state, StreamReached(primary.log_end()), 0.0)
     assert emitted(effects) == [(1, 1)], "the naive rule is expected to be wrong here"
 
 
@@ -201,9 +203,9 @@ def test_what_lies_before_the_stream_must_be_visible_first(primary: Primary) -> 
     held = primary.hold_update().point
     started = primary.log_end()
     executed = str(primary.delivered())
-    assert first_transaction_outside(primary.settings, executed) == held
-    visibility = MYSQL.visibility(primary.settings)
+    assert find_first_unexecuted(primary.settings, executed) == held
+    visibility = MYSQL_FLAVOUR.visibility(primary.settings)
     with closing(primary.service.connect()) as connection:
-        assert not visibility.prepare(connection, started)
+        assert not visibility.is_start_visible(connection, started)
         primary.release()
-        assert visibility.prepare(connection, started)
+        assert visibility.is_start_visible(connection, started)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from consumer.errors import TargetConfigError, TransientError
-from consumer.tables.source_tables import keys_there
+from consumer.tables.source_tables import find_source_keys
 from deploy.embedded.services import MariaDB, MySQL
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import read_table
@@ -68,13 +68,13 @@ def test_rows_are_found_as_the_source_finds_them(
     of = table(server, unique, columns)
     with contextlib.closing(connect_mysql("127.0.0.1", server.port, "root", "", unique)) as conn:
         conn.cursor().execute(f"INSERT INTO t VALUES {', '.join(values)}")
-    assert set(keys_there(source(server, unique), "b1", of, asked)) == found
+    assert set(find_source_keys(source(server, unique), "b1", of, asked)) == found
 
 
 def test_more_keys_than_one_statement_takes(server: Server, unique: str) -> None:
     of = table(server, unique, "k INT PRIMARY KEY")
     server.execute("INSERT INTO t VALUES (0), (5000), (20000)", database=unique)
-    there = keys_there(source(server, unique), "b1", of, [(key,) for key in range(10_000)])
+    there = find_source_keys(source(server, unique), "b1", of, [(key,) for key in range(10_000)])
     assert sorted(there) == [(0,), (5000,)]
 
 
@@ -83,13 +83,13 @@ def test_who_cannot_be_asked_says_nothing(server: Server, unique: str) -> None:
     config = source(server, unique)
     server.execute(f"REVOKE SELECT ON {unique}.* FROM '{unique}'@'%'")
     with pytest.raises(TargetConfigError, match=r"source b1: .*denied"):
-        keys_there(config, "b1", of, [(1,)])
+        find_source_keys(config, "b1", of, [(1,)])
     server.execute(f"GRANT SELECT ON {unique}.* TO '{unique}'@'%'")
     server.execute("ALTER TABLE t CHANGE k other INT NOT NULL", database=unique)
     with pytest.raises(TargetConfigError, match="source b1"):
-        keys_there(config, "b1", of, [(1,)])
+        find_source_keys(config, "b1", of, [(1,)])
     server.execute("DROP TABLE t", database=unique)
     with pytest.raises(TargetConfigError, match="source b1"):
-        keys_there(config, "b1", of, [(1,)])
+        find_source_keys(config, "b1", of, [(1,)])
     with pytest.raises(TransientError, match="source b1"):
-        keys_there(config.model_copy(update={"port": 1}), "b1", of, [(1,)])
+        find_source_keys(config.model_copy(update={"port": 1}), "b1", of, [(1,)])

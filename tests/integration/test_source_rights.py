@@ -15,7 +15,7 @@ from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.source_objects import SourceObjects, read_objects
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding
-from schemas.io.mysql_foreign_keys import foreign_keys
+from schemas.io.mysql_foreign_keys import read_foreign_keys
 from tests.capture_kit import events, running, source, source_findings, watermarks, write_config
 from tests.documented_user import PASSWORD, documented_user
 from tests.waiting import until
@@ -103,14 +103,14 @@ def test_the_documented_user_lacks_nothing(kafka: Kafka, bank: Bank, tmp_path: P
 def test_foreign_keys_are_seen_with_select_alone(bank: Bank) -> None:
     bank.run(*FAMILY)
     with closing(bank.server.connect(user=bank.user, password=PASSWORD)) as conn:
-        child, owned, loose = (foreign_keys(conn, bank.db, name) for name in ("child", "owned", "loose"))
+        child, owned, loose = (read_foreign_keys(conn, bank.db, name) for name in ("child", "owned", "loose"))
         assert [(key.name, key.parent, key.action) for key in (*child, *owned, *loose)] == [
             ("of a `parent`", (bank.db, "parent"), "ON DELETE CASCADE"),
             ("owned_by", (bank.other, "owner"), "ON DELETE SET NULL ON UPDATE CASCADE"),
             ("loosely", (bank.db, "parent"), ""),
         ]
         assert child[0].columns == ("p",)
-        assert foreign_keys(conn, bank.db, "parent") == ()
+        assert read_foreign_keys(conn, bank.db, "parent") == ()
 
 
 def test_cascades_are_refused_where_the_server_does_not_log_them(
@@ -166,11 +166,11 @@ def test_what_is_not_seen_is_not_taken_for_absent(bank: Bank) -> None:
     assert found.kinds == {(bank.db, "acct"): "table"}
     assert (found.triggers, found.views, found.routines) == ({}, {}, {})
     sight = found.sight
-    assert not (sight.everything())
-    assert not (sight.triggers(bank.other))
-    assert not (sight.triggers(bank.db))
-    assert not (sight.routines())
-    assert not sight.foreign_keys(bank.other)
+    assert not (sight.can_see_all_tables())
+    assert not (sight.can_see_triggers(bank.other))
+    assert not (sight.can_see_triggers(bank.db))
+    assert not (sight.can_see_routines())
+    assert not sight.can_see_foreign_keys(bank.other)
 
 
 def test_the_optional_right_shows_what_a_statement_may_reach(bank: Bank) -> None:
@@ -187,11 +187,11 @@ def test_the_optional_right_shows_what_a_statement_may_reach(bank: Bank) -> None
     assert f"`{bank.db}`.`acct`" in str(found.views[bank.other, "window"])
     assert found.cascades[bank.other, "audit"] == {(bank.other, "entry")}
     sight = found.sight
-    assert sight.everything()
-    assert sight.triggers(bank.other)
-    assert sight.foreign_keys(bank.other)
-    assert sight.views(bank.other)
-    assert not sight.routines(), "a function may be hidden"
+    assert sight.can_see_all_tables()
+    assert sight.can_see_triggers(bank.other)
+    assert sight.can_see_foreign_keys(bank.other)
+    assert sight.can_see_views(bank.other)
+    assert not sight.can_see_routines(), "a function may be hidden"
 
 
 @pytest.mark.parametrize("roles", [False, True])
@@ -220,12 +220,14 @@ def test_sight_agrees_with_the_server(bank: Bank, roles: bool) -> None:
         for right, where in wants:
             bank.server.execute(f"GRANT {right} ON {where} TO {to}")
             found = other.objects()
-            assert found.sight.triggers(bank.other) == bool(found.triggers), right
-            assert found.sight.views(bank.other) == bool(found.views.get((bank.other, "window"))), right
-            assert found.sight.routines() == bool(found.routines.get((bank.other, "adds"))), right
-            assert found.sight.foreign_keys(bank.other) == bool(found.cascades), right
-            assert not found.sight.everything() or (bank.other, "entry") in found.kinds
-        assert found.sight.everything()
+            assert found.sight.can_see_triggers(bank.other) == bool(found.triggers), right
+            assert found.sight.can_see_views(bank.other) == bool(found.views.get((bank.other, "window"))), (
+                right
+            )
+            assert found.sight.can_see_routines() == bool(found.routines.get((bank.other, "adds"))), right
+            assert found.sight.can_see_foreign_keys(bank.other) == bool(found.cascades), right
+            assert not found.sight.can_see_all_tables() or (bank.other, "entry") in found.kinds
+        assert found.sight.can_see_all_tables()
     finally:
         bank.server.execute(f"DROP USER '{name}'@'%'")
         if roles:
@@ -252,10 +254,10 @@ def test_the_hidden_action_of_a_foreign_key_is_an_error_not_an_absence(
     bank.run(*FAMILY)
     monkeypatch.setattr("schemas.io.mysql_foreign_keys.parse_foreign_keys", lambda *_: ())
     catalog = bank.catalog()
-    monkeypatch.setattr(catalog.tables.cascades, "logged", lambda: False)
+    monkeypatch.setattr(catalog.tables.cascades, "are_actions_logged", lambda: False)
     try:
-        assert "cannot be read" in str(catalog.tables.unfit((bank.db, "child")))
-        assert catalog.tables.unfit((bank.db, "parent")) is None
+        assert "cannot be read" in str(catalog.tables.explain_unfit_table((bank.db, "child")))
+        assert catalog.tables.explain_unfit_table((bank.db, "parent")) is None
     finally:
         catalog.close()
 

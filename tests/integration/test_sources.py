@@ -18,8 +18,8 @@ from deploy.embedded.services import Kafka, MariaDB
 from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.wire.codec import encode_stored_position
-from schemas.wire.event import Event
-from schemas.wire.records import StoredPosition, Watermark, position_topic
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import StoredPosition, Watermark, format_position_topic
 from tests.capture_kit import (
     Unit,
     events,
@@ -61,7 +61,7 @@ class SourceSite(Protocol):
         """Start capture, which refuses the source; returns what it says."""
 
     def become_another(self) -> None: ...
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         """Return the events of its topic, in which no row's version goes back."""
 
     def position(self) -> StoredPosition: ...
@@ -268,13 +268,13 @@ class ServerSite:
         )
         producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
         producer.produce(
-            position_topic(self.db, "s"),
+            format_position_topic(self.db, "s"),
             encode_stored_position(msgspec.structs.replace(record, identity=was)),
             str(record.gen),
         )
         producer.flush()
 
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         return events(self.kafka.bootstrap, f"{self.db}.s.{self.db}.{table}")
 
     def position(self) -> StoredPosition:

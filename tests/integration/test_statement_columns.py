@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.table.model import Column, Kind
-from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.event import ColumnChanges, EventEnvelope
 from tests.capturing import Capturing
 
 FORM = "(id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, n INT, `select` DECIMAL(6,2), version INT, KEY by_v (v))"
@@ -79,7 +79,7 @@ class Bench:
             shown = [each[0] for each in cursor.description]
             return [dict(zip(shown, map(_value, row), strict=True)) for row in cursor.fetchall()]
 
-    def altered(self, number: int) -> Event:
+    def altered(self, number: int) -> EventEnvelope:
         """Return the one definition event of a statement."""
         (event,) = [
             each
@@ -99,7 +99,7 @@ class Bench:
             return
         for old, new in zip(before, now, strict=True):
             told = {columns.renamed.get(key, key): old[key] for key in old if key not in columns.dropped}
-            told |= {name: given(event.definition.column(name)) for name in columns.added}
+            told |= {name: given(event.definition.get_column(name)) for name in columns.added}
             assert told == new, sql
 
 

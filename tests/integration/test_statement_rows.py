@@ -11,7 +11,7 @@ import pymysql
 import pytest
 
 from producer.statements.actions import ACTIONS
-from producer.statements.judgement import judge
+from producer.statements.judgement import judge_statement
 from schemas.io.mysql_catalog import read_table
 
 COLUMNS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY v_index (v))"
@@ -179,13 +179,13 @@ class Bench:
         return True
 
     def _passes(self, case: Case, *, same: bool, kind: str) -> bool:
-        verdicts = [each for each in judge(case.sql, self.db) if each.table == (self.db, "t")]
+        verdicts = [each for each in judge_statement(case.sql, self.db) if each.table == (self.db, "t")]
         if not verdicts:
             return True  # OPTIMIZE TABLE and the like: nothing is judged
         (verdict,) = verdicts
         if verdict.needs == "no list" and "LIST" in kind.upper():
             return False
-        return not verdict.stops(same_definition=same)
+        return not verdict.must_stop(same_definition=same)
 
 
 def test_what_passes_keeps_its_rows(server: tuple[str, Any], connection: Any) -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from deploy.embedded.services import Kafka
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from tests.capture_kit import Unit, events, position, size, source, write_config
 from tests.waiting import until
@@ -125,7 +125,7 @@ class Copying:
             end.set()
             thread.join()
 
-    def ask(self, table: str, **more: Any) -> str:
+    def request_copy(self, table: str, **more: Any) -> str:
         request = CopyRequest(
             id=secrets.token_hex(4), db=self.db, table=table, by="operator", requested_ms=1, **more
         )
@@ -138,7 +138,7 @@ class Copying:
 
     # --- what is known
 
-    def events(self, table: str) -> list[Event]:
+    def events(self, table: str) -> list[EventEnvelope]:
         topic = f"{self.db}.s.{self.db}.{table}"
         return events(self.kafka.bootstrap, topic) if size(self.kafka.bootstrap, topic) else []
 
@@ -158,12 +158,12 @@ class Copying:
         found = position(self.kafka.bootstrap, self.db, "s")
         return {name.rpartition(".")[2]: stop.cause for name, stop in found.stops.items()}
 
-    def rows(self, table: str) -> dict[int, tuple[Any, ...]]:
+    def list_copies(self, table: str) -> dict[int, tuple[Any, ...]]:
         found = self.database.execute(f"SELECT id, version, v FROM {table}", database=self.db)
         return {row[0]: tuple(row) for row in found}
 
     def equal(self, table: str) -> bool:
-        return fold(self.events(table)) == self.rows(table)
+        return fold(self.events(table)) == self.list_copies(table)
 
 
 class Dying(Unit):
@@ -193,7 +193,7 @@ class Dying(Unit):
         return self
 
 
-def fold(found: list[Event]) -> dict[int, tuple[Any, ...]]:
+def fold(found: list[EventEnvelope]) -> dict[int, tuple[Any, ...]]:
     """Return what a reader of the topic holds: id → (id, version, v)."""
     rows: dict[int, tuple[Any, ...]] = {}
     living: dict[int, tuple[int, bool]] = {}
@@ -269,7 +269,7 @@ def test_every_cause_of_a_stop_is_healed_by_a_copy(copying: Copying) -> None:
             assert unit.stop() == 0, unit.says()
         with copying.running() as unit:
             for table in (*wanted, "live"):
-                copying.ask(table)
+                copying.request_copy(table)
             until(
                 lambda: all(done(copying, each) for each in (*wanted, "live")),
                 f"{unit.says()[-3000:]}",
@@ -319,7 +319,7 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
                     truncated = "ALTER TABLE a TRUNCATE PARTITION p0"
                     copying.change(truncated, f"INSERT INTO a VALUES (2, {300 + number}, 'again')")
                 if not stopped or not number:
-                    copying.ask("a")
+                    copying.request_copy("a")
             with copying.running(when) as unit:
                 assert unit.wait(PATIENCE) == -9, unit.says()[-3000:]
     with copying.running() as unit:
@@ -332,13 +332,13 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
 def test_a_copy_is_taken_back(copying: Copying) -> None:
     with copying.running() as unit:
         until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
-        copying.ask("live", max_rows_per_second=1)
+        copying.request_copy("live", max_rows_per_second=1)
         until(
             lambda: "live" in copying.states() and copying.states()["live"].phase == "running",
             "it runs",
             PATIENCE,
         )
-        copying.ask("live", cancel=True)
+        copying.request_copy("live", cancel=True)
         until(lambda: copying.states()["live"].phase == "cancelled", f"{unit.says()[-3000:]}", PATIENCE)
         copying.change("UPDATE live SET version = 77 WHERE id = 7")
         until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
@@ -359,12 +359,12 @@ def test_a_source_without_snapshots_copies_on_demand(copying: Copying) -> None:
             f"{unit.says()[-3000:]}",
             PATIENCE,
         )
-        copying.ask("live", where="v LIKE '%row 1%' AND (id < 100 OR id = 7)")
+        copying.request_copy("live", where="v LIKE '%row 1%' AND (id < 100 OR id = 7)")
         until(lambda: done(copying, "live"), f"{unit.says()[-3000:]}", PATIENCE)
         assert sorted(fold(copying.events("live"))) == [1, 10, 11]
-        copying.ask("live", where="no_such_column = 1")
+        copying.request_copy("live", where="no_such_column = 1")
         until(lambda: "no_such_column" in copying.states()["live"].reason, f"{unit.says()[-3000:]}", PATIENCE)
-        copying.ask("live")
+        copying.request_copy("live")
         until(lambda: copying.states()["live"].phase == "done", f"{unit.says()[-3000:]}", PATIENCE)
         until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
         assert unit.stop() == 0, unit.says()

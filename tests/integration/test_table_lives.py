@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.capture_kit import Replay, running, source_rows, topic_rows, watermarks
 from tests.capturing import ACCOUNT, Capturing
 from tests.waiting import until
@@ -46,7 +46,7 @@ LIVES_OF_TABLES: tuple[Life, ...] = (
 class Fold(Replay):
     """Begins anew where a copy begins."""
 
-    def _apply(self, event: Event) -> None:
+    def _apply(self, event: EventEnvelope) -> None:
         if event.copy is not None and event.definition is not None:
             self.tables.pop((event.source.db, event.source.table), None)
         super()._apply(event)

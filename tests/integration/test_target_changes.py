@@ -14,7 +14,7 @@ import pymysql
 import pytest
 from click.testing import CliRunner
 
-from consumer.units.decisions import AGAIN_S
+from consumer.units.decisions import STOPPED_RETRY_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
 from tests.running import Run, source_config, target_config, write_config
@@ -182,7 +182,7 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: System) -> None:
     until(lambda: log.read_text().count("cannot be looked at") >= 4, f"nothing can be seen: {log}", PATIENCE)
     system.pg.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}", database=user)
     system.my.execute(f"GRANT {RIGHTS} ON {user}.* TO {user}")
-    system.arrives("SELECT v FROM calm", [("three",)], seconds=AGAIN_S * 0.7)
+    system.arrives("SELECT v FROM calm", [("three",)], seconds=STOPPED_RETRY_S * 0.7)
 
 
 def a_java_process_that_is_killed_is_replaced(system: System) -> None:

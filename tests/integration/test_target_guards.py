@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from consumer.targets.checks.table_findings import findings_for_session, findings_for_table
-from consumer.targets.mysql.facts import uncovered
+from consumer.targets.checks.table_findings import check_session, check_table
+from consumer.targets.mysql.facts import find_partial_partitionings
 from tests.apply_kit import ROOT
 from tests.targets_kit import Lane, NetChange, Target, as_target, people
 from tests.targets_kit import target as target
@@ -191,8 +191,8 @@ POSTGRES = {
 
 def test_every_guard_sees_as_the_documented_user(target: Target, user: str) -> None:
     session = open_as(target, user)
-    assert [each for each in findings_for_session(session, "target") if each.level == "error"] == []
-    assert session.missing_rights([(target.schema, "people")], create=True) == []
+    assert [each for each in check_session(session, "target") if each.level == "error"] == []
+    assert session.find_missing_rights([(target.schema, "people")], create=True) == []
     cases = COMMON | (POSTGRES if target.kind == "postgres" else MYSQL)
     root = target.open()
     wanted = people(target.schema)
@@ -202,7 +202,7 @@ def test_every_guard_sees_as_the_documented_user(target: Target, user: str) -> N
             target.sql(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{user}"')
         for text in ddl:
             target.sql(text.format(t=target.name("people"), s=target.schema, u=f'"{user}"'))
-        found = findings_for_table(session, wanted)
+        found = check_table(session, wanted)
         told = [str(each) for each in found if "stricter" not in each.message]
         if expected:
             assert any(expected in each for each in told), f"{name}: {told}"
@@ -236,14 +236,12 @@ def test_a_guard_that_cannot_see_says_so_and_demands_the_right(target: Target, u
     target.sql(f"REVOKE {right} ON {where} FROM `{user}`")
     session = target.open(user=user, password=PASSWORD)
     target.open().create_table(people(target.schema))
-    (finding,) = [
-        each for each in findings_for_table(session, people(target.schema)) if each.level == "error"
-    ]
+    (finding,) = [each for each in check_table(session, people(target.schema)) if each.level == "error"]
     assert "this user cannot see" in finding.message
     assert finding.remedy.startswith(f"GRANT {right} ON ")
     target.sql(finding.remedy.rstrip(";"))
     again = target.open(user=user, password=PASSWORD)
-    assert findings_for_table(again, people(target.schema)) == []
+    assert check_table(again, people(target.schema)) == []
 
 
 def test_the_documented_user_applies(target: Target, user: str) -> None:
@@ -253,9 +251,9 @@ def test_the_documented_user_applies(target: Target, user: str) -> None:
     lane, wrapped = Lane.start(session), as_target(people(target.schema))
     for many in (3, 200):
         rows: list[Any] = [(each, None, None, None, "x") for each in range(many)]
-        lane.apply(NetChange(wrapped, updates=rows))
-        lane.apply(NetChange(wrapped, replaces=rows), displacing="{}")
-    assert findings_for_table(session, people(target.schema)) == []
+        lane.apply_net_change(NetChange(wrapped, updates=rows))
+        lane.apply_net_change(NetChange(wrapped, replaces=rows), displacing="{}")
+    assert check_table(session, people(target.schema)) == []
 
 
 @pytest.mark.parametrize(
@@ -273,4 +271,4 @@ def test_the_documented_user_applies(target: Target, user: str) -> None:
     ],
 )
 def test_which_partitions_take_every_row(partitions: list[tuple[str, str, str]], open_: bool) -> None:
-    assert bool(uncovered(partitions)) == open_
+    assert bool(find_partial_partitionings(partitions)) == open_

@@ -89,7 +89,7 @@ def test_a_target_table_that_does_not_fit_stops_its_own_unit(
     assert SEEN[change] in seen, "the cause in the target table, in the words of `check`"
     assert remedy.startswith(DO[change]), report.message
     assert "\n" not in report.message
-    assert real.session.read(bad.unit)[1].stopped == report.message  # type: ignore[union-attr]
+    assert real.session.read_topic(bad.unit)[1].stopped == report.message  # type: ignore[union-attr]
     assert good.apply(len(good.topic) - 2).state == "ok"
     assert good.rows() == rows_of(good.source)
     real.tables.clear()
@@ -128,7 +128,7 @@ def test_a_value_that_the_server_would_change_is_held(real: Real, short: int) ->
     unit.write([source.put(row), *map(source.put, odd)])
     report = unit.apply(len(unit.topic) - 1 - len(odd))
     assert (report.state, report.held) == ("ok", len(odd)), report.message
-    held = real.session.held(unit.unit)
+    held = real.session.read_quarantine(unit.unit)
     assert [entry.error.partition(" of ")[0] for entry in held] == [f"column {name}" for name in LOSSY]
     assert [each[0] for each in unit.rows()] == [1]
 

@@ -21,7 +21,7 @@ from consumer.targets.alterations import (
     DropTable,
     DropUnique,
     RenameColumn,
-    altered,
+    apply_alterations,
 )
 from schemas.table.model import ColumnType, Kind, Row, Table
 from tests.alter_kit import BIG, DECIMAL, INT, ROWS, Altered, column, shape, with_value
@@ -40,7 +40,7 @@ class Case:
 def change(
     table: Table, name: str, type_: ColumnType, *, lossless: bool = True, null: bool = True
 ) -> ChangeColumn:
-    return ChangeColumn(table.column(name), column(name, type_, null=null), lossless)
+    return ChangeColumn(table.get_column(name), column(name, type_, null=null), lossless)
 
 
 HOSTILE = '100% of "it"\'s `x`; --'
@@ -96,7 +96,7 @@ CASES: dict[str, Case] = {
     "rename, then change": Case(
         lambda t: [
             RenameColumn("passport", "p"),
-            ChangeColumn(replace(t.column("passport"), name="p"), column("p", BIG), lossless=True),
+            ChangeColumn(replace(t.get_column("passport"), name="p"), column("p", BIG), lossless=True),
         ],
         ROWS,
     ),
@@ -149,7 +149,7 @@ CASES: dict[str, Case] = {
             RenameColumn("mail", "address"),
             RenameColumn("land", "mail"),
             AddColumn(column("land", INT, null=False, default="4")),
-            ChangeColumn(t.column("passport"), column("passport", BIG), lossless=True),
+            ChangeColumn(t.get_column("passport"), column("passport", BIG), lossless=True),
             *(DropUnique(index(each.name, "mail", "passport")) for each in t.unique if each.columns == ("land", "passport")),
             AddUnique(index("pass", "passport", "land")),
             ChangeKey(t.key, index("PRIMARY", "id", "land")),
@@ -165,7 +165,7 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
     change = AlterTable(fixture.real, case.steps(fixture.real))
     fixture.run(change)
     # by its types in the neutral model of the source
-    wanted = altered(AlterTable(people(target.schema), case.steps(people(target.schema))))
+    wanted = apply_alterations(AlterTable(people(target.schema), case.steps(people(target.schema))))
     fixture.session.create_table(replace(wanted, name="made"))
     made = fixture.session.read_table(target.schema, "made")
     assert made is not None
@@ -175,8 +175,8 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
     if case.rows:
         assert rows == target.holds(wanted, case.rows)
     again: list[Row] = [(*row,) for row in rows]
-    fixture.lane.apply(NetChange(as_target(wanted), replaces=again))
-    fixture.lane.apply(NetChange(as_target(wanted), updates=again))
+    fixture.lane.apply_net_change(NetChange(as_target(wanted), replaces=again))
+    fixture.lane.apply_net_change(NetChange(as_target(wanted), updates=again))
     assert fixture.rows(wanted) == rows
 
 

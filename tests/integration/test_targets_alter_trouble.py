@@ -20,7 +20,7 @@ from consumer.targets.alterations import (
     ChangeColumn,
     DropColumn,
     DropTable,
-    altered,
+    apply_alterations,
 )
 from consumer.targets.session import SqlSession
 from schemas.table.model import Row, Table
@@ -84,7 +84,7 @@ def test_a_reader_is_named_and_the_change_is_made_once_it_is_done(target: Target
     assert settings(made.session) == waits
     assert made.rows(made.alter(AddColumn(column("n", INT)))) == with_value(None)
     assert settings(made.session) == waits
-    made.alter(ChangeColumn(made.real.column("n"), column("n", text_type(5)), lossless=False))
+    made.alter(ChangeColumn(made.real.get_column("n"), column("n", text_type(5)), lossless=False))
     assert settings(made.session) == waits
 
 
@@ -161,8 +161,8 @@ def widened(made: Altered) -> AlterTable:
     return AlterTable(
         real,
         [
-            ChangeColumn(real.column("note"), column("note", text_type(300)), lossless=True),
-            ChangeColumn(real.column("passport"), column("passport", BIG), lossless=True),
+            ChangeColumn(real.get_column("note"), column("note", text_type(300)), lossless=True),
+            ChangeColumn(real.get_column("passport"), column("passport", BIG), lossless=True),
             AddColumn(column("n", INT, null=False, default="4")),
         ],
     )
@@ -192,9 +192,9 @@ def at_work(target: Target, changing: Future[None], number: int) -> bool:
 
 def broken_off(made: Altered, change: AlterTable, blow: Callable[[int], None]) -> bool:
     """Carry a change out over the session, and strike while the server is at it; False: it was too fast."""
-    number = made.session.connection()
+    number = made.session.get_connection_id()
     with ThreadPoolExecutor(1) as pool:
-        changing = pool.submit(made.session.alter, change, connection=number)
+        changing = pool.submit(made.session.alter_table, change, connection=number)
         if not at_work(made.target, changing, number):
             changing.result()
             return False
@@ -204,7 +204,7 @@ def broken_off(made: Altered, change: AlterTable, blow: Callable[[int], None]) -
     with pytest.raises(
         TransientError
     ):  # never over another connection, for that one's work may be somebody else's by now
-        made.session.alter(change, connection=number)
+        made.session.alter_table(change, connection=number)
     return True
 
 
@@ -227,8 +227,11 @@ def test_a_change_that_is_broken_off_leaves_the_old_table_or_the_new_one(
     made: Altered, blow: Callable[[Altered, int], None]
 ) -> None:
     before, change = made.real, widened(made)
-    back = [ChangeColumn(c, before.column(c.name), lossless=True) for c in altered(change).columns[3:5]]
-    made.session.create_table(changed(altered(change), name="made"))
+    back = [
+        ChangeColumn(c, before.get_column(c.name), lossless=True)
+        for c in apply_alterations(change).columns[3:5]
+    ]
+    made.session.create_table(changed(apply_alterations(change), name="made"))
     after, most = made.session.read_table(made.target.schema, "made"), MANY
     assert after is not None
     filled(made, most)
@@ -248,8 +251,8 @@ def test_a_change_that_is_broken_off_leaves_the_old_table_or_the_new_one(
 def test_a_dead_worker_that_waits_for_the_table_is_ended(target: Target, made: Altered) -> None:
     change, before = AlterTable(made.real, [AddColumn(column("n", INT))]), made.real
     with reader(target), ThreadPoolExecutor(1) as pool:
-        number = made.session.connection()
-        changing = pool.submit(made.session.alter, change, connection=number)
+        number = made.session.get_connection_id()
+        changing = pool.submit(made.session.alter_table, change, connection=number)
         until(lambda: waiting(target), "the change waits for the table")
         ended_by_another(made, number)
         with pytest.raises(TransientError):
@@ -260,54 +263,54 @@ def test_a_dead_worker_that_waits_for_the_table_is_ended(target: Target, made: A
 @pytest.mark.parametrize("target", ["mariadb", "mysql"], indirect=True)
 def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target, made: Altered) -> None:
     change, before = AlterTable(made.real, [AddColumn(column("n", INT))]), made.real
-    number = made.session.connection()
+    number = made.session.get_connection_id()
     target.sql(f"KILL {number}")
     with pytest.raises(TransientError):
-        made.session.alter(change, connection=number)
-    assert made.session.connection() != number
+        made.session.alter_table(change, connection=number)
+    assert made.session.get_connection_id() != number
     with pytest.raises(TransientError, match="may have been ended by somebody who owns"):
-        made.session.alter(change, connection=number)
+        made.session.alter_table(change, connection=number)
     assert made.real == before
-    made.session.end_connection(made.session.connection())  # its own is none of an earlier attempt
-    made.session.alter(change, connection=made.session.connection())
-    assert made.rows(altered(change)) == with_value(None)
+    made.session.end_connection(made.session.get_connection_id())  # its own is none of an earlier attempt
+    made.session.alter_table(change, connection=made.session.get_connection_id())
+    assert made.rows(apply_alterations(change)) == with_value(None)
 
 
 @pytest.mark.parametrize("target", ["postgres"], indirect=True)
 def test_a_change_is_part_of_its_transaction(target: Target, made: Altered) -> None:
     change, before = AlterTable(made.real, [AddColumn(column("n", INT))]), made.real
     lane = made.lane
-    with pytest.raises(TransientError), made.session.transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
-        tx.alter(change)
-        tx.apply(NetChange(as_target(altered(change)), replaces=with_value(5)))
+    with pytest.raises(TransientError), made.session.begin_transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
+        tx.alter_table(change)
+        tx.apply_net_change(NetChange(as_target(apply_alterations(change)), replaces=with_value(5)))
         tx.write_progress([structs.replace(lane.row, offset=9)])
-        target.sql(f"SELECT pg_terminate_backend({made.session.connection()})")
+        target.sql(f"SELECT pg_terminate_backend({made.session.get_connection_id()})")
     assert made.real == before
     assert made.rows(before) == ROWS
-    with made.session.transaction(lane.unit, [lane.row]) as tx:
-        tx.apply(NetChange(as_target(before), updates=ROWS))
-        tx.alter(change)
-        tx.apply(NetChange(as_target(altered(change)), updates=with_value(6)))
+    with made.session.begin_transaction(lane.unit, [lane.row]) as tx:
+        tx.apply_net_change(NetChange(as_target(before), updates=ROWS))
+        tx.alter_table(change)
+        tx.apply_net_change(NetChange(as_target(apply_alterations(change)), updates=with_value(6)))
         tx.write_progress([structs.replace(lane.row, offset=9)])
-    assert made.rows(altered(change)) == with_value(6)
-    assert made.session.read(lane.unit)[0] == [structs.replace(lane.row, offset=9)]
+    assert made.rows(apply_alterations(change)) == with_value(6)
+    assert made.session.read_topic(lane.unit)[0] == [structs.replace(lane.row, offset=9)]
 
 
 def test_a_session_writes_the_table_in_its_new_form(target: Target, made: Altered) -> None:
     """What it had made for the old one is forgotten: many rows go another way than few."""
     many: list[Row] = [(number, f"m{number}", None, None, "old") for number in range(100, 200)]
     table = as_target(people(target.schema))
-    made.lane.apply(NetChange(table, replaces=many))
+    made.lane.apply_net_change(NetChange(table, replaces=many))
     real = made.real
-    made.run(AlterTable(real, [ChangeColumn(real.column("note"), column("note", INT), lossless=False)]))
+    made.run(AlterTable(real, [ChangeColumn(real.get_column("note"), column("note", INT), lossless=False)]))
     again: list[Row] = [(*row[:4], row[0]) for row in many]
-    wanted = altered(
+    wanted = apply_alterations(
         AlterTable(
             people(target.schema),
-            [ChangeColumn(table.table.column("note"), column("note", INT), lossless=False)],
+            [ChangeColumn(table.table.get_column("note"), column("note", INT), lossless=False)],
         )
     )
-    made.lane.apply(NetChange(as_target(wanted), replaces=again))
+    made.lane.apply_net_change(NetChange(as_target(wanted), replaces=again))
     assert made.rows(wanted)[len(ROWS) :] == again
 
 
@@ -327,8 +330,8 @@ def test_a_user_without_the_right_is_told_what_gives_it(target: Target) -> None:
         else:
             target.sql(f"REVOKE ALTER, DROP ON {target.quoted(target.database)}.* FROM {account}")
         made = Altered.made(target, user=user)
-        assert made.session.missing_rights([place], create=True) == []
-        lacks = made.session.missing_rights([place], create=True, alter=[place], drop=[place])
+        assert made.session.find_missing_rights([place], create=True) == []
+        lacks = made.session.find_missing_rights([place], create=True, alter=[place], drop=[place])
         said = set[str]()
         for change in (AlterTable(made.real, [AddColumn(column("n", INT))]), DropTable(made.real)):
             for _ in range(2):

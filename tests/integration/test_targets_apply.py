@@ -12,8 +12,8 @@ from msgspec.structs import replace as replace_struct
 
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.ordering.netchange import anew
-from consumer.targets.postgres.sql import postgres_plan
+from consumer.ordering.netchange import replace_snapshot_rows
+from consumer.targets.postgres.sql import build_postgres_plan
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
 from tests.targets_kit import target as target
@@ -38,16 +38,16 @@ def test_inserts_updates_and_deletes_repeat_to_the_same(target: Target, many: in
     lane, table = made(target, people(target.schema))
     old = [person(each, f"{each}@old", "DE", each, "x%s\\\t'\"\n%%ü") for each in range(many)]
     for _ in range(2):
-        lane.apply(NetChange(table, replaces=old))
+        lane.apply_net_change(NetChange(table, replaces=old))
         assert rows_of(lane.session, table) == old
     changed = [(*row[:4], "changed") for row in old]
     fresh = [person(each, None, None, each, "fresh") for each in range(many, 2 * many)]
     for _ in range(2):
-        lane.apply(NetChange(table, updates=changed + fresh))
+        lane.apply_net_change(NetChange(table, updates=changed + fresh))
         assert rows_of(lane.session, table) == changed + fresh
     gone: list[Key] = [(each,) for each in range(0, 2 * many, 2)]
     for _ in range(2):
-        lane.apply(NetChange(table, deletes=gone))
+        lane.apply_net_change(NetChange(table, deletes=gone))
         assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in gone]
 
 
@@ -56,8 +56,8 @@ def test_postgres_finds_the_rows_of_a_gather_by_their_key(target: Target) -> Non
     if target.kind != "postgres":
         pytest.skip("the other servers get lists of keys")
     lane, table = made(target, people(target.schema))
-    lane.apply(NetChange(table, replaces=[person(each) for each in range(5000)]))
-    plan, link = postgres_plan(table, 99), lane.session._link
+    lane.apply_net_change(NetChange(table, replaces=[person(each) for each in range(5000)]))
+    plan, link = build_postgres_plan(table, 99), lane.session._link
     link.execute(plan.create_temporary, [])
     steps = "\n".join(str(row[0]) for row in link.execute(f"EXPLAIN {plan.delete_copied}", []))
     assert "Index Scan" in steps
@@ -74,7 +74,7 @@ def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
     )  # fmt: skip
     lane, table = made(target, wanted)
     rows = [person(each, None, None, each // 3) for each in range(12)]
-    lane.apply(NetChange(table, replaces=rows))
+    lane.apply_net_change(NetChange(table, replaces=rows))
     keys: list[Key] = [tuple(row[at] for at in table.key_at) for row in rows]
     for low, high in ((2, 7), (0, 11), (3, 5), (5, 5)):
         found = lane.session.fetch_rows(table, keys[low], 100, upto=keys[high])
@@ -85,17 +85,17 @@ def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
 @pytest.mark.parametrize("many", [2, PEOPLE])
 def test_unique_values_go_round_in_one_net_change(target: Target, many: int) -> None:
     lane, table = made(target, people(target.schema))
-    lane.apply(NetChange(table, replaces=[person(each, str(each)) for each in range(many)]))
+    lane.apply_net_change(NetChange(table, replaces=[person(each, str(each)) for each in range(many)]))
     turned = [person(each, str((each + 1) % many)) for each in range(many)]
-    lane.apply(NetChange(table, replaces=turned))
+    lane.apply_net_change(NetChange(table, replaces=turned))
     assert rows_of(lane.session, table) == turned
     back = [person(each, str(each)) for each in range(many)]
     with pytest.raises(
         UniqueViolationError
     ):  # what a snapshot read meets what the target has, whatever that is
-        lane.apply(NetChange(table, snapshot=back))
+        lane.apply_net_change(NetChange(table, snapshot=back))
     assert rows_of(lane.session, table) == turned
-    assert lane.apply(NetChange(table, snapshot=back), displacing="{}") == many
+    assert lane.apply_net_change(NetChange(table, snapshot=back), displacing="{}") == many
     assert rows_of(lane.session, table) == back
 
 
@@ -106,13 +106,13 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
     lane, table = made(target, people(target.schema))
     before = [person(1, "a@x", "DE", 1, "theirs"), *([] if how.endswith("_missing") else [person(2, "b@x")])]
     others = [person(100 + each, f"{each}@y") for each in range(many)]
-    lane.apply(NetChange(table, replaces=before + others))
+    lane.apply_net_change(NetChange(table, replaces=before + others))
     row = person(2, "a@x", note="mine")
     wanted: dict[str, Any] = {how.removesuffix("_missing"): [row, *others]}
     with pytest.raises(UniqueViolationError):
-        lane.apply(NetChange(table, **wanted))
+        lane.apply_net_change(NetChange(table, **wanted))
     assert rows_of(lane.session, table) == before + others
-    assert lane.apply(NetChange(table, **wanted), displacing='{"offsets":[7,9]}') == 1
+    assert lane.apply_net_change(NetChange(table, **wanted), displacing='{"offsets":[7,9]}') == 1
     assert rows_of(lane.session, table) == [row, *others]
     [kept] = target.displaced()
     assert kept["row"]["note"] == "theirs"
@@ -124,24 +124,24 @@ def test_every_displaced_row_counts_once(target: Target) -> None:
     """A row that is in the way with two of its values is one row; one change may meet several."""
     lane, table = made(target, people(target.schema))
     others = [person(1, "a@x", "DE", 1), person(2, "b@x", "DE", 2), person(3, "c@x")]
-    assert lane.apply(NetChange(table, replaces=others)) == 0
+    assert lane.apply_net_change(NetChange(table, replaces=others)) == 0
     wanted = [person(7, "a@x", "DE", 1), person(8, "b@x"), person(9, "free", "DE", 2)]
-    assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 2
-    assert lane.apply(NetChange(table, replaces=wanted), displacing="{}") == 0
+    assert lane.apply_net_change(NetChange(table, replaces=wanted), displacing="{}") == 2
+    assert lane.apply_net_change(NetChange(table, replaces=wanted), displacing="{}") == 0
     assert rows_of(lane.session, table) == [others[2], *wanted]
     assert len(target.displaced()) == 2
-    assert lane.session.displaced(lane.unit.pipeline) == {lane.unit.topic: 2}
-    assert lane.session.displaced("another") == {}
+    assert lane.session.count_displaced_rows(lane.unit.pipeline) == {lane.unit.topic: 2}
+    assert lane.session.count_displaced_rows("another") == {}
 
 
 def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     target.sql(f"ALTER TABLE {target.name('people')} ADD COLUMN extra varchar(60) DEFAULT 'only here'")
-    lane.apply(NetChange(table, replaces=[person(1, "a@x")]))
-    lane.apply(NetChange(table, updates=[person(1, "a@x", note="in place")]))
+    lane.apply_net_change(NetChange(table, replaces=[person(1, "a@x")]))
+    lane.apply_net_change(NetChange(table, updates=[person(1, "a@x", note="in place")]))
     target.sql(f"UPDATE {target.name('people')} SET extra = 'kept by updates in place'")
-    lane.apply(NetChange(table, updates=[person(1, "a@x", note="again")]))
-    lane.apply(NetChange(table, replaces=[person(2, "a@x")]), displacing="{}")
+    lane.apply_net_change(NetChange(table, updates=[person(1, "a@x", note="again")]))
+    lane.apply_net_change(NetChange(table, replaces=[person(2, "a@x")]), displacing="{}")
     assert target.displaced()[0]["row"]["extra"] == "kept by updates in place"
 
 
@@ -151,14 +151,14 @@ def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: 
     lane, table = made(target, people(target.schema))
     old = [person(each, f"{each}@old", "DE", each) for each in range(many)]
     for _ in range(2):
-        lane.apply(NetChange(table, snapshot=old))
+        lane.apply_net_change(NetChange(table, snapshot=old))
         assert rows_of(lane.session, table) == old
     target.sql(f"ALTER TABLE {target.name('people')} ADD COLUMN extra varchar(60) DEFAULT 'of a new row'")
     target.sql(f"UPDATE {target.name('people')} SET extra = 'its own'")
     read = [person(each, f"{each}@new", "FR", each, "read") for each in range(many)]
     fresh = [person(each, f"{each}@new", None, each, "fresh") for each in range(many, 2 * many)]
     for _ in range(2):
-        lane.apply(NetChange(table, snapshot=read + fresh))
+        lane.apply_net_change(NetChange(table, snapshot=read + fresh))
         assert rows_of(lane.session, table) == read + fresh
     found = dict(target.sql(f"SELECT id, extra FROM {target.name('people')}"))
     assert found == {each: "its own" if each < many else "of a new row" for each in range(2 * many)}
@@ -170,9 +170,9 @@ def test_rows_of_a_snapshot_in_one_net_change_with_others(target: Target, many: 
     """Values that a deleted row or one that is replaced had are free for them, and what they give up is free for a new row."""
     lane, table = made(target, people(target.schema))
     have = [person(each, f"{each}") for each in range(3 * many)]
-    lane.apply(NetChange(table, replaces=have))
+    lane.apply_net_change(NetChange(table, replaces=have))
     deleted, replaced, read = range(many), range(many, 2 * many), range(2 * many, 3 * many)
-    lane.apply(
+    lane.apply_net_change(
         NetChange(
             table,
             deletes=[(each,) for each in deleted],
@@ -192,13 +192,13 @@ def test_rows_of_a_snapshot_that_pass_a_value_on_are_refused_in_place_and_taken_
 ) -> None:
     lane, table = made(target, people(target.schema))
     have = [person(each, f"{each}@x", "DE", each) for each in range(many)]
-    lane.apply(NetChange(table, replaces=have))
+    lane.apply_net_change(NetChange(table, replaces=have))
     around = [person(each, f"{(each + 1) % many}@x", "DE", (each + 1) % many) for each in range(many)]
     net = NetChange(table, snapshot=around)
     with pytest.raises(UniqueViolationError):
-        lane.apply(net)
+        lane.apply_net_change(net)
     assert rows_of(lane.session, table) == have
-    lane.apply(anew(net))
+    lane.apply_net_change(replace_snapshot_rows(net))
     assert rows_of(lane.session, table) == around
     assert target.displaced() == []
 
@@ -206,8 +206,8 @@ def test_rows_of_a_snapshot_that_pass_a_value_on_are_refused_in_place_and_taken_
 def test_nulls_never_collide_and_are_never_displaced(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     rows = [person(each, None, "DE", None) for each in range(5)]
-    lane.apply(NetChange(table, replaces=rows))
-    lane.apply(NetChange(table, replaces=[person(9, None, "DE", None)]), displacing="{}")
+    lane.apply_net_change(NetChange(table, replaces=rows))
+    lane.apply_net_change(NetChange(table, replaces=[person(9, None, "DE", None)]), displacing="{}")
     assert len(rows_of(lane.session, table)) == 6
     assert target.displaced() == []
 
@@ -225,10 +225,10 @@ def _letters(schema: str, collation: str) -> Table:
 def test_a_key_that_changes_its_case_only(target: Target) -> None:
     """Finding 10: 'A' → 'a' is a key move at the source; under a _ci key both are one row of the target."""
     lane, table = made(target, _letters(target.schema, "utf8mb4_general_ci"))
-    lane.apply(NetChange(table, replaces=[("A", 1), ("b", 1)]))
-    lane.apply(NetChange(table, deletes=[("A",)], replaces=[("a", 2)]))
+    lane.apply_net_change(NetChange(table, replaces=[("A", 1), ("b", 1)]))
+    lane.apply_net_change(NetChange(table, deletes=[("A",)], replaces=[("a", 2)]))
     assert sorted(rows_of(lane.session, table)) == [("a", 2), ("b", 1)]
-    lane.apply(NetChange(table, updates=[("a", 3)]))
+    lane.apply_net_change(NetChange(table, updates=[("a", 3)]))
     assert sorted(rows_of(lane.session, table)) == [("a", 3), ("b", 1)]
     assert lane.session.fetch_keys(table, [("a",), ("zz",)]) == [("a", 3)]
 
@@ -246,8 +246,8 @@ def test_a_snapshot_gives_a_key_the_form_that_was_read(target: Target, many: int
     lane, wrapped = made(target, table)
     if target.kind == "postgres":
         target.sql(f"ALTER TABLE {target.name('letters')} ALTER name TYPE numeric")
-    lane.apply(NetChange(wrapped, replaces=[(old, 1)]))
-    lane.apply(NetChange(wrapped, snapshot=[(new, 2), *others]))
+    lane.apply_net_change(NetChange(wrapped, replaces=[(old, 1)]))
+    lane.apply_net_change(NetChange(wrapped, snapshot=[(new, 2), *others]))
     found = target.sql(f"SELECT name, n FROM {target.name('letters')}")
     assert sorted((str(name), n) for name, n in found) == sorted([(new, 2), *others])
 
@@ -265,10 +265,10 @@ def test_rows_under_a_unique_prefix_are_found(target: Target) -> None:
         people(target.schema), UniqueIndex(name="m", parts=(IndexPart(column="mail", prefix=3),))
     )
     lane, wrapped = made(target, table)
-    lane.apply(NetChange(wrapped, replaces=[person(1, "abcdef"), person(2, "xyz")]))
+    lane.apply_net_change(NetChange(wrapped, replaces=[person(1, "abcdef"), person(2, "xyz")]))
     with pytest.raises(UniqueViolationError):
-        lane.apply(NetChange(wrapped, replaces=[person(3, "abcxyz")]))
-    lane.apply(NetChange(wrapped, replaces=[person(3, "abcxyz")]), displacing="{}")
+        lane.apply_net_change(NetChange(wrapped, replaces=[person(3, "abcxyz")]))
+    lane.apply_net_change(NetChange(wrapped, replaces=[person(3, "abcxyz")]), displacing="{}")
     assert [row[0] for row in rows_of(lane.session, wrapped)] == [2, 3]
 
 
@@ -296,25 +296,25 @@ def test_a_composite_key_with_an_added_column(target: Target) -> None:
         branch: [(f"{each}.50", part, branch, 0) for each in range(70) for part in ("a", "b")]
         for branch in ("b1", "b2")
     }
-    lane.apply(NetChange(table, replaces=rows["b1"] + rows["b2"]))
+    lane.apply_net_change(NetChange(table, replaces=rows["b1"] + rows["b2"]))
     assert rows_of(session, table) == rows["b1"] + rows["b2"]
-    lane.apply(NetChange(table, deletes=[("b1", row[0], row[1]) for row in rows["b1"][1::2]]))
+    lane.apply_net_change(NetChange(table, deletes=[("b1", row[0], row[1]) for row in rows["b1"][1::2]]))
     assert rows_of(session, table) == rows["b1"][::2] + rows["b2"]
     assert session.fetch_rows(table, ("b1", "69.50", "a"), 1) == [("0.50", "a", "b2", 0)]
     assert session.fetch_rows(table, None, 200, {"branch": "b2"}) == rows["b2"]
     keys = [("b2", "1.50", "b"), ("b1", "2.50", "a"), ("b1", "2.50", "b")]
     assert sorted(session.fetch_keys(table, keys)) == [("1.50", "b", "b2", 0), ("2.50", "a", "b1", 0)]
-    with session.transaction(lane.unit, [lane.row]) as tx:
-        tx.truncate(table, {"branch": "b1"})
+    with session.begin_transaction(lane.unit, [lane.row]) as tx:
+        tx.truncate_table(table, {"branch": "b1"})
     assert rows_of(session, table) == rows["b2"]
 
 
 def test_truncate_leaves_no_row(target: Target) -> None:
     lane, table = made(target, people(target.schema))
-    lane.apply(NetChange(table, replaces=[person(each) for each in range(20)]))
+    lane.apply_net_change(NetChange(table, replaces=[person(each) for each in range(20)]))
     assert len(rows_of(lane.session, table)) == 20
-    with lane.session.transaction(lane.unit, [lane.row]) as tx:
-        tx.truncate(table, None)
+    with lane.session.begin_transaction(lane.unit, [lane.row]) as tx:
+        tx.truncate_table(table, None)
     assert rows_of(lane.session, table) == []
 
 
@@ -324,10 +324,10 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_stays(target: Target) 
         for many in (0, PEOPLE):
             rows = [person(10 + each) for each in range(many)]
             with pytest.raises(RefusedError) as caught:
-                lane.apply(NetChange(table, replaces=[*rows, wrong]))
+                lane.apply_net_change(NetChange(table, replaces=[*rows, wrong]))
             assert not isinstance(caught.value, UniqueViolationError)
     assert rows_of(lane.session, table) == []
-    lane.apply(NetChange(table, replaces=[person(2)]))
+    lane.apply_net_change(NetChange(table, replaces=[person(2)]))
 
 
 def test_a_row_larger_than_the_target_takes_is_refused(target: Target) -> None:
@@ -343,9 +343,9 @@ def test_a_row_larger_than_the_target_takes_is_refused(target: Target) -> None:
     try:
         lane, wrapped = made(target, table)
         with pytest.raises(RefusedError, match="max_allowed_packet"):
-            lane.apply(NetChange(wrapped, replaces=[(1, "ü" * (limit // 2))]))
+            lane.apply_net_change(NetChange(wrapped, replaces=[(1, "ü" * (limit // 2))]))
         rows: list[Row] = [(each, "ü" * (limit // 8)) for each in range(9)]
-        lane.apply(NetChange(wrapped, replaces=rows))
+        lane.apply_net_change(NetChange(wrapped, replaces=rows))
         assert rows_of(lane.session, wrapped) == rows
     finally:
         target.sql(f"SET GLOBAL max_allowed_packet = {before}")
@@ -355,13 +355,13 @@ def test_a_lock_held_too_long_and_a_missing_table(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     gone = as_target(people(target.schema, "gone"))
     with pytest.raises(Exception, match=r"(?i)gone") as caught:
-        lane.apply(NetChange(gone, replaces=[person(1)]))
+        lane.apply_net_change(NetChange(gone, replaces=[person(1)]))
     assert not isinstance(caught.value, RefusedError | FencedError)
-    lane.apply(NetChange(table, replaces=[person(1)]))
+    lane.apply_net_change(NetChange(table, replaces=[person(1)]))
     target.shorten_waits(lane.session)
     with target.row_locked("people", 1), pytest.raises(TransientError):
-        lane.apply(NetChange(table, updates=[person(1, "mine")]))
-    lane.apply(NetChange(table, updates=[person(1, "mine")]))
+        lane.apply_net_change(NetChange(table, updates=[person(1, "mine")]))
+    lane.apply_net_change(NetChange(table, updates=[person(1, "mine")]))
 
 
 def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
@@ -371,7 +371,7 @@ def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     unit = ApplyUnit("pipe", "four")
     epoch, _, _ = lane.session.take_over(unit, "id", "{}", 4)
-    rows, _, _ = lane.session.begin(unit, epoch)
+    rows, _, _ = lane.session.begin_attempt(unit, epoch)
     failures: list[BaseException] = []
     retries = []
 
@@ -382,8 +382,8 @@ def test_deadlocks_are_transient_and_lanes_get_through(target: Target) -> None:
             for turn in range(6):
                 while True:
                     try:
-                        with session.transaction(unit, [row]) as tx:
-                            tx.apply(
+                        with session.begin_transaction(unit, [row]) as tx:
+                            tx.apply_net_change(
                                 NetChange(table, replaces=mine[turn::2], updates=mine[(turn + 1) % 2 :: 2])
                             )
                             after = structs.replace(row, offset=row.offset + 1)
@@ -442,14 +442,14 @@ def test_random_net_changes_equal_a_model(target: Target) -> None:
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps=STEPS)
     def run(steps: list[tuple[dict[int, tuple[str | None] | None], bool]]) -> None:
-        with lane.session.transaction(lane.unit, [lane.row]) as tx:
-            tx.truncate(table, None)
+        with lane.session.begin_transaction(lane.unit, [lane.row]) as tx:
+            tx.truncate_table(table, None)
         have: dict[int, Row] = {}
         for turn, (want, displacing) in enumerate(steps):
             net = _net(table, have, want, turn)
             if net is not None:
                 for _ in range(2):  # the second time it is a replay
-                    lane.apply(net, displacing="{}" if displacing else None)
+                    lane.apply_net_change(net, displacing="{}" if displacing else None)
             assert rows_of(lane.session, table) == [have[id_] for id_ in sorted(have)]
 
     run()

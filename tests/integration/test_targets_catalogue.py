@@ -9,12 +9,12 @@ from msgspec import structs
 from structlog.testing import capture_logs
 
 from consumer.errors import UnitStoppedError
-from consumer.tables.definition import prepare
-from consumer.tables.fitness import misfit
+from consumer.tables.definition import prepare_definition
+from consumer.tables.fitness import find_table_misfit
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import Stored
-from consumer.targets.checks.table_findings import findings_for_session, findings_for_table
-from consumer.targets.dialect import dialect_of
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.table_findings import check_session, check_table
+from consumer.targets.dialect import load_dialect
 from schemas.findings import Finding
 from schemas.table.model import Column, ColumnType, Kind, Table
 from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
@@ -28,7 +28,7 @@ def judged(target: Target, ddl: list[str], wanted: Table | None = None, **more: 
     session.create_table(people(target.schema))
     for text in ddl:
         target.sql(text.format(t=target.name("people"), schema=target.schema))
-    return findings_for_table(session, table, **more)
+    return check_table(session, table, **more)
 
 
 def messages(found: list[Finding], level: str = "error") -> str:
@@ -39,7 +39,7 @@ def test_a_table_that_rowlock_made_reads_back_and_has_no_findings(target: Target
     session = target.open()
     wanted = people(target.schema)
     assert session.read_table(target.schema, "people") is None
-    assert findings_for_table(session, wanted) == []
+    assert check_table(session, wanted) == []
     session.create_table(wanted)
     session.create_table(wanted)
     real = session.read_table(target.schema, "people")
@@ -48,7 +48,7 @@ def test_a_table_that_rowlock_made_reads_back_and_has_no_findings(target: Target
     assert real.key.columns == ("id",)
     assert sorted(each.columns for each in real.unique) == [("land", "passport"), ("mail",)]
     assert [column.nullable for column in real.columns] == [False, True, True, True, True]
-    assert findings_for_table(session, wanted) == []
+    assert check_table(session, wanted) == []
 
 
 def test_two_tables_may_have_unique_indexes_of_one_name(target: Target) -> None:
@@ -80,7 +80,7 @@ def test_a_unique_index_over_a_whole_text_is_left_out_and_said_where_there_is_no
         each.columns for each in table.unique if all(each.columns != one.columns for one in real.unique)
     ] == left_out
     assert [tuple(line["columns"]) for line in said if line["log_level"] == "warning"] == left_out
-    assert findings_for_table(session, table) == []
+    assert check_table(session, table) == []
 
 
 def test_a_schema_that_is_missing_is_made(target: Target) -> None:
@@ -111,11 +111,11 @@ def test_odd_names_work_everywhere(target: Target) -> None:
     lane, wrapped = Lane.start(session), as_target(table)
     for many in (3, 100):
         rows: list[Any] = [(each, f"%{each}") for each in range(many)]
-        lane.apply(NetChange(wrapped, replaces=rows))
-        lane.apply(NetChange(wrapped, updates=rows))
-        lane.apply(NetChange(wrapped, replaces=rows), displacing="{}")
+        lane.apply_net_change(NetChange(wrapped, replaces=rows))
+        lane.apply_net_change(NetChange(wrapped, updates=rows))
+        lane.apply_net_change(NetChange(wrapped, replaces=rows), displacing="{}")
         assert rows_of(session, wrapped) == rows
-        lane.apply(NetChange(wrapped, deletes=[(each,) for each in range(many)]))
+        lane.apply_net_change(NetChange(wrapped, deletes=[(each,) for each in range(many)]))
 
 
 @pytest.mark.parametrize("made", ["by rowlock", "by hand", "with a column of that spelling from the route"])
@@ -133,17 +133,21 @@ def test_a_column_in_another_spelling_is_the_same_where_the_server_says_so(targe
     if alike if twice else (made == "by hand" and not alike):
         refused = "gives the column note" if twice else "lacks the columns NOTE"
         with pytest.raises(UnitStoppedError, match=refused):
-            prepare(session, Stored(source), source_name="b1", routes=routes, create=True)
+            prepare_definition(
+                session, StoredDefinition(source), source_name="b1", routes=routes, create=True
+            )
         return
     if twice:
         return
-    found = prepare(session, Stored(source), source_name="b1", routes=routes, create=True)
+    found = prepare_definition(
+        session, StoredDefinition(source), source_name="b1", routes=routes, create=True
+    )
     kept = made == "by hand" or not session.column_names.keeps_spelling
     assert found.stored.names == ({"NOTE": "note"} if kept else {})
     rows: list[Any] = [(1, "a", "de", 1, "first"), (2, "b", "de", 2, None)]
-    Lane.start(session).apply(NetChange(found.target, replaces=rows))
+    Lane.start(session).apply_net_change(NetChange(found.target, replaces=rows))
     assert rows_of(session, found.target) == rows
-    assert misfit(session, source, "b1", routes, found.stored.names) is None
+    assert find_table_misfit(session, source, "b1", routes, found.stored.names) is None
 
 
 CASES: dict[str, tuple[list[str], str]] = {
@@ -228,15 +232,15 @@ def test_many_sources_need_an_added_column_in_every_unique_index(target: Target)
     )
     target.sql(f"DROP TABLE {target.name('people')}")
     target.open().create_table(keyed)
-    assert findings_for_table(target.open(), keyed, sources=2, added=("note",)) == []
+    assert check_table(target.open(), keyed, sources=2, added=("note",)) == []
 
 
 def test_every_target_has_a_dialect_of_its_own(target: Target) -> None:
-    assert dialect_of(target.config()).name == target.kind
+    assert load_dialect(target.config()).name == target.kind
 
 
 def test_a_user_who_cannot_see_lock_holders_is_told_the_grant(target: Target) -> None:
-    found = findings_for_session(target.open(), "target hq")
+    found = check_session(target.open(), "target hq")
     assert [each for each in found if each.level == "error"] == []
     if target.kind == "postgres":
         return  # no right is needed there
@@ -244,9 +248,9 @@ def test_a_user_who_cannot_see_lock_holders_is_told_the_grant(target: Target) ->
     target.sql(f"CREATE USER {user}@'%' IDENTIFIED BY 'pw'")
     try:
         target.sql(f"GRANT SELECT ON {target.database}.* TO {user}@'%'")
-        blind = findings_for_session(target.open(user=user, password="pw"), "target hq")
+        blind = check_session(target.open(user=user, password="pw"), "target hq")
         assert "see who holds a lock" in messages(blind)
         target.sql(next(each.remedy for each in blind if each.level == "error"))
-        assert messages(findings_for_session(target.open(user=user, password="pw"), "target hq")) == ""
+        assert messages(check_session(target.open(user=user, password="pw"), "target hq")) == ""
     finally:
         target.sql(f"DROP USER {user}@'%'")

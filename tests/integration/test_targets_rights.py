@@ -13,10 +13,10 @@ import pytest
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
 from consumer.ordering.model import NetChange
-from consumer.targets.checks.table_findings import findings_for_session
+from consumer.targets.checks.table_findings import check_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import MariaDB
-from rowlock.inspect.check import check
+from rowlock.inspect.check import list_findings
 from schemas.config.model import load_config
 from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.targets_kit import target as target
@@ -85,8 +85,8 @@ def lacks(user: User, tables: Sequence[tuple[str, str]]) -> list[str]:
         session = user.open()
     except MissingGrantError as error:
         return [error.statement]
-    found = [each.remedy for each in findings_for_session(session, "target") if each.level == "error"]
-    found += [each.statement for each in session.missing_rights(tables, create=True)]
+    found = [each.remedy for each in check_session(session, "target") if each.level == "error"]
+    found += [each.statement for each in session.find_missing_rights(tables, create=True)]
     session.close()
     return found
 
@@ -105,7 +105,7 @@ def all_given(user: User, tables: Sequence[tuple[str, str]]) -> list[str]:
 def refusal(user: User, change: NetChange) -> MissingGrantError | None:
     """Take the unit over and apply a change, as a worker does."""
     try:
-        Lane.start(user.open()).apply(change)
+        Lane.start(user.open()).apply_net_change(change)
     except MissingGrantError as error:
         return error
     return None
@@ -130,9 +130,9 @@ def test_what_check_prints_is_all_that_a_run_needs(target: Target, users: list[U
             session.create_table(people(place, name))
             wrapped = as_target(people(place, name))
             some: list[Any] = [(1, "a", None, None, None)]
-            lane.apply(NetChange(wrapped, replaces=some, deletes=[(2,)]))
-            lane.apply(NetChange(wrapped, replaces=[(2, "a", None, None, None)]), displacing="{}")
-            lane.apply(
+            lane.apply_net_change(NetChange(wrapped, replaces=some, deletes=[(2,)]))
+            lane.apply_net_change(NetChange(wrapped, replaces=[(2, "a", None, None, None)]), displacing="{}")
+            lane.apply_net_change(
                 NetChange(wrapped, updates=[(at, None, None, None, None) for at in range(10, 10 + MANY)])
             )
             assert len(rows_of(session, wrapped)) == 1 + MANY
@@ -184,7 +184,7 @@ def test_a_user_ends_its_own_connections_without_a_right(target: Target, users: 
     all_given(user, [])
     dead = user.open()
     lane = Lane.start(dead)
-    with pytest.raises(ConsumerError), dead.transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
+    with pytest.raises(ConsumerError), dead.begin_transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
         epoch, _, _ = user.open().take_over(lane.unit, "id", LAYOUT, 1)
         assert epoch == 2
         tx.write_progress([lane.row])
@@ -199,7 +199,7 @@ def test_a_connection_of_another_user_is_not_taken_for_one_that_ended(
     all_given(other, [])
     dead = other.open()
     lane = Lane.start(dead)
-    with pytest.raises(ConsumerError), dead.transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
+    with pytest.raises(ConsumerError), dead.begin_transaction(lane.unit, [lane.row]) as tx:  # noqa: PT012
         with pytest.raises(MissingGrantError, match="of another user") as refused:
             user.open().take_over(lane.unit, "id", LAYOUT, 1)
         right = {
@@ -219,7 +219,7 @@ def test_a_superuser_who_holds_the_rows_is_named(target: Target, users: list[Use
     user = users[0]
     all_given(user, [])
     lane = Lane.start(user.open())
-    with target.open().transaction(lane.unit, [lane.row]):
+    with target.open().begin_transaction(lane.unit, [lane.row]):
         with pytest.raises(TargetConfigError, match=r"SUPERUSER[\s\S]* of another user") as refused:
             user.open().take_over(lane.unit, "id", LAYOUT, 1)
     assert not isinstance(refused.value, MissingGrantError)
@@ -248,7 +248,7 @@ pipelines:
   p: {{sources: [b], target: hq, routes: [{{from: "*.*", to: "{schema}.{{table}}"}}]}}
   q: {{sources: [b], target: hq, routes: [{{from: "*.*", to: "{schema}.{{table}}"}}]}}
 """)
-    found = [each for each in check(load_config(config, {})) if "target hq" in each.place]
+    found = [each for each in list_findings(load_config(config, {})) if "target hq" in each.place]
     remedies = [each.remedy for each in found if each.remedy.startswith("GRANT")]
     if target.kind == "postgres":
         assert remedies == [
@@ -286,7 +286,7 @@ def test_who_may_not_be_ended_may_let_go(
     monkeypatch.setattr(type(mine._link.locks), "end_blockers_of", noticed)
     lane = Lane.start(dead)
     with ThreadPoolExecutor(1) as pool:
-        with dead.transaction(lane.unit, [lane.row]):
+        with dead.begin_transaction(lane.unit, [lane.row]):
             taking = pool.submit(mine.take_over, lane.unit, "id", LAYOUT, 1)
             assert refused.wait(10)
         assert taking.result()[0] == 2

@@ -88,9 +88,9 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
         process.send_signal(signal.SIGSTOP)
         epoch, rows, _ = session.take_over(unit, "id", LAYOUT, 1)
         assert (epoch, [row.offset for row in rows]) == (2, [-1, -1, -1])
-        rows, _, _ = session.begin(unit, epoch)
-        with session.transaction(unit, rows) as tx:
-            tx.apply(NetChange(table, updates=[(1, None, None, None, "heir")]))
+        rows, _, _ = session.begin_attempt(unit, epoch)
+        with session.begin_transaction(unit, rows) as tx:
+            tx.apply_net_change(NetChange(table, updates=[(1, None, None, None, "heir")]))
             wrote = [structs.replace(row, offset=5) for row in rows]
             tx.write_progress(wrote)
         process.send_signal(signal.SIGCONT)
@@ -101,7 +101,7 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
         assert words[-1] == FencedError.__name__
         assert "wrote" not in words
     assert rows_of(session, table) == [(1, None, None, None, "heir")]
-    assert session.read(unit)[0] == wrote
+    assert session.read_topic(unit)[0] == wrote
 
 
 def test_a_worker_that_ends_in_time_is_not_ended(target: Target) -> None:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import consumer.spark.task
-from consumer.attempt.spec import UnitSpec, initial_layout
+from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.ordering.model import ApplyUnit
-from consumer.spark.active_units import post
+from consumer.spark.active_units import write_active_units
 from consumer.spark.pipeline import TaskConfig
 from consumer.spark.task import run_task
 from consumer.tables.router import TableRoute
@@ -27,7 +27,7 @@ from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
 from schemas.config.model import TargetConfig, load_config
-from schemas.wire.records import Watermark, table_topic
+from schemas.wire.records import Watermark, format_former_table_topic
 from tests.capture_kit import messages, source, write_config
 from tests.gates.path import measure_way
 from tests.gates.ratchet import compare_values, load_baseline
@@ -117,7 +117,7 @@ def follow_rows(
     """Return what `ROWS` rows passed in capture, and in each of two tasks that applied half of them."""
     mariadb.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
     captured = captured_order(kafka, mariadb, db, folder)
-    topic = table_topic(db, "s", db, "acct")
+    topic = format_former_table_topic(db, "s", db, "acct")
     records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
     half = len(records) // 2
     first, second = applied_orders(postgres, target_db, topic, [records[:half], records[half:]], folder)
@@ -153,11 +153,11 @@ def applied_orders(
     unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
     session = open_session(target, name="test")
     session.ensure_bookkeeping()
-    epoch, _, _ = session.take_over(unit, "id", initial_layout(routes, 4).encode(), 4)
+    epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, 4).encode(), 4)
     session.close()
     spec = UnitSpec(unit=unit, source="s", epoch=epoch, topic_id="id", routes=routes, lanes=4)
     board = folder / "board"
-    post(board, {topic: epoch})
+    write_active_units(board, {topic: epoch})
     config = TaskConfig(
         run="way", query="q", pipeline="way", target=target, bootstrap="", kafka_options={}, units={topic: spec},
         board=str(board), attempts=str(folder / "attempts"), report_port=1, report_token="",

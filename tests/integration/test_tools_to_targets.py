@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from consumer.tables.router import Policy
+from consumer.tables.router import SchemaChangePolicy
 from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_tools import tools as tools
 from tests.played_changes import Play, PlayedUnit, begun, differs
@@ -20,7 +20,7 @@ from tests.schema_tools_kit import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, perc
 from tests.targets_kit import Target
 from tests.waiting import until
 
-POLICIES: tuple[Policy, ...] = ("lenient", "evolve")
+POLICIES: tuple[SchemaChangePolicy, ...] = ("lenient", "evolve")
 SHADOW = "/* gh-ost */ {} INTO `_t_gho` (id, v, version)"
 ONE_SIDE = ("RENAME TABLE t TO kept, _t_gho TO t",)
 
@@ -140,7 +140,7 @@ def test_where_values_change_a_copy_brings_them(
         units = [PlayedUnit(real, play, "t", policy) for real in targets for policy in POLICIES]
         after = max(stopped(each) for each in units)
         assert play.copies() == 0, "nothing but a copy that is asked for heals it"
-        play.ask("t", after)
+        play.request_copy("t", after)
         tools.change(
             "INSERT INTO t (id, v, version) VALUES (300, 'meanwhile', 8)", "DELETE FROM t WHERE id = 13"
         )

@@ -27,7 +27,7 @@ from coordinator.transport.client import ClientTiming
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, frame, unframe_down
-from schemas.units import Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase
 from tests.proxy import TcpProxy
 from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
 
@@ -249,7 +249,7 @@ def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: Server) -> None:
 
 
 def _dispatch(op_seq: int, unit: str = "u") -> Dispatch:
-    return Dispatch(Header(5, 1, 8, op_seq), unit, Op.PREPARE)
+    return Dispatch(Header(5, 1, 8, op_seq), unit, UnitOperation.PREPARE)
 
 
 def test_dispatches_and_their_answers_are_counted() -> None:

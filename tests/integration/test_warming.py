@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from consumer.spark.query import DAEMON_ENV
-from schemas.wire.records import watermark_topic
+from schemas.wire.records import format_watermark_topic
 from tests.apply_kit import until, write_config
 from tests.assigned_kit import assigned_apply, daemons_of
 
@@ -25,7 +25,7 @@ def test_a_process_without_units_warms_up_and_touches_no_target(
     """Nobody listens where its target should be, and nothing that it reads is a watermark. `daemon`: of its Python workers."""
     if daemon != "consumer.spark.daemon":
         monkeypatch.setenv(DAEMON_ENV, daemon)
-    topic = watermark_topic(unique, "branch1")
+    topic = format_watermark_topic(unique, "branch1")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})

@@ -11,7 +11,7 @@ import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from producer.checks.preflight import check_source
-from rowlock.inspect.check import check
+from rowlock.inspect.check import list_findings
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.io.mysql_connection import connect_mysql
@@ -62,7 +62,7 @@ def whole(folder: Path, kafka: str, mariadb: MariaDB, target: dict[str, Any]) ->
             }
         )
     )
-    return [each.message for each in check(load_config(file, {})) if each.level == "error"]
+    return [each.message for each in list_findings(load_config(file, {})) if each.level == "error"]
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql"])

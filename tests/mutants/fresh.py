@@ -54,11 +54,11 @@ class Change(NamedTuple):
     line: int
     start: int
     end: int
-    text: str
+    format_problem: str
 
     def made(self, source: str) -> str:
         """Return the source after the change."""
-        return source[: self.start] + self.text + source[self.end :]
+        return source[: self.start] + self.format_problem + source[self.end :]
 
 
 class _Places(ast.NodeVisitor):
@@ -188,7 +188,7 @@ def _mutant(root: Path, change: Change) -> Mutant:
         start, end = source.rfind("\n", 0, start) + 1, source.find("\n", end)
         old = source[start:end]
         if source.count(old) == 1:
-            new = source[start : change.start] + change.text + source[change.end : end]
+            new = source[start : change.start] + change.format_problem + source[change.end : end]
             return Mutant(change.file, old, new, _nearest_first(root, change.file))
         start, end = max(start - 1, 0), min(end + 1, len(source) - 1)
 

@@ -45,7 +45,10 @@ MUTANTS = [
     ),
     *_of(
         "consumer/tables/stored.py",
-        ('    lost: bool = msgspec.field(name="lost"', '    lost: bool = msgspec.field(name="rows_missing"'),
+        (
+            '    rows_missing: bool = msgspec.field(name="lost"',
+            '    rows_missing: bool = msgspec.field(name="rows_missing"',
+        ),
     ),
     *_of(
         "consumer/targets/bookkeeping/quarantine.py",

@@ -54,7 +54,7 @@ MUTANTS = [
         ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
         ("tuple(row.get(name, given) for", "tuple(row.get(name) for"),
         ("options.tombstones, topic.added\n", "options.tombstones\n"),
-        ("        given = self._shaping.shown(", "        given = tuple("),
+        ("        given = self._shaping.mask_row(", "        given = tuple("),
         (
             "            if count >= CLEARED or size >= CLEARED_BYTES:",
             "            if size >= CLEARED_BYTES:",
@@ -77,8 +77,8 @@ MUTANTS = [
         "consumer/targets/kafka/records.py",
         _COPIES,
         (
-            "        images = self._shaping.change(change.before, change.after)\n",
-            "        images = self._shaping.change(change.before, change.after) or (change.after and (self._shaping.shown(change.after), None))\n",
+            "        images = self._shaping.reshape_change(change.before, change.after)\n",
+            "        images = self._shaping.reshape_change(reshape_change.before, reshape_change.after) or (reshape_change.after and (self._shaping.mask_row(reshape_change.after), None))\n",
         ),
     ),
     *_of(
@@ -100,7 +100,10 @@ MUTANTS = [
         ),
         (" or origin[1] not in sources:", ":"),
         (" or origin[0] != own[0] or", " or"),
-        ("if stored.emptied is not None and offset < stored.emptied:", "if stored.emptied is not None:"),
+        (
+            "if stored.emptied_at is not None and offset < stored.emptied_at:",
+            "if stored.emptied_at is not None:",
+        ),
     ),
     *_of(
         "consumer/targets/kafka/store/state.py",
@@ -119,7 +122,7 @@ MUTANTS = [
     *_of(
         "rowlock/inspect/checks/flows.py",
         ("tests/unit/test_shared_topics.py",),
-        ("        yield from _mixed_topic(config, feeding)", "        pass"),
+        ("        yield from _yield_mixed_topic_findings(config, feeding)", "        pass"),
     ),
     *_of(
         f"{_FORMATS}debezium_columns.py",
@@ -189,7 +192,10 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/target.py",
         _FORMS,
-        ("now is not None and (changed := was.reshaped(now)):", "now is not None and (changed := []):"),
+        (
+            "now is not None and (changed := was.list_reshaped_options(now)):",
+            "now is not None and (changed := []):",
+        ),
     ),
     *_of(
         "consumer/targets/kafka/ways.py",
@@ -226,14 +232,14 @@ MUTANTS = [
         "consumer/targets/kafka/target.py",
         _TARGET,
         (
-            "topic_of(table), anew=anew)\n            if why is not None:\n",
-            "topic_of(table), anew=anew)\n            if not written:\n",
+            "get_target_topic(table), anew=anew)\n            if why is not None:\n",
+            "get_target_topic(table), anew=anew)\n            if not written:\n",
         ),
         (
-            "            values = aged(self._known(unit).written, records.written, ends).values or ()\n",
+            "            values = add_form_ages(self._get_known_unit(unit).written, records.written, ends).values or ()\n",
             "            values = records.written.values or ()\n",
         ),
-        ("        now = aged(was, now, partial(", "        aged(was, now, partial("),
+        ("        now = add_form_ages(was, now, partial(", "        add_form_ages(was, now, partial("),
     ),
     *_of(
         "consumer/attempt/spec.py",
@@ -251,19 +257,19 @@ MUTANTS = [
     *_of(
         "consumer/attempt/evolution/machine.py",
         ("tests/unit/test_evolving.py",),
-        ("    elif in_force.stored.emptied != at[0]:\n", "    elif in_force.stored.emptied is None:\n"),
-        ("    elif in_force.stored.emptied != at[0]:\n", "    else:\n"),
+        ("    elif in_force.stored.emptied_at != at[0]:\n", "    elif in_force.stored.emptied_at is None:\n"),
+        ("    elif in_force.stored.emptied_at != at[0]:\n", "    else:\n"),
         (
-            "emptied = replace(in_force.stored, emptied=at[0])",
-            "emptied = replace(in_force.stored, emptied=None)",
+            "emptied = replace(in_force.stored, emptied_at=at[0])",
+            "emptied_at = replace(in_force.stored, emptied_at=None)",
         ),
     ),
     *_of(
         "consumer/attempt/transactions.py",
         ("tests/unit/test_evolving.py",),
         (
-            "self._transact(Transact(0, rows, operations), None))",
-            "self._transact(Transact(0, rows, operations), rows))",
+            "self._run_transaction(Transact(0, rows, operations), None))",
+            "self._run_transaction(Transact(0, rows, operations), rows))",
         ),
     ),
     *_of(
@@ -315,7 +321,10 @@ MUTANTS = [
         "consumer/targets/kafka/ways.py",
         _FORMS,
         ("was is None else [was, *ways]", "was else ways"),
-        ("        if changes := before.changes(now):", "        if changes := before.changes(before):"),
+        (
+            "        if changes := before.list_incompatibilities(now):",
+            "        if list_incompatibilities := before.list_incompatibilities(before):",
+        ),
     ),
     *_of(
         f"{_FORMATS}keyed.py",
@@ -394,13 +403,16 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/verifying/reading.py",
         _VERIFY,
-        ("_key_value(column) if column.name in keys else _known", "_known"),
-        ("except CONVERSION:\n            return UNKNOWN", "except CONVERSION:\n            return None"),
+        ("_make_key_reader(column) if column.name in keys else _make_lenient_reader", "_make_lenient_reader"),
+        (
+            "except CONVERSION_ERRORS:\n            return UNREADABLE_VALUE",
+            "except CONVERSION_ERRORS:\n            return None",
+        ),
     ),
     *_of(
         "consumer/targets/kafka/verifying/topic_reading.py",
         _VERIFY,
-        ("return _UNKNOWN if value is UNKNOWN else", "return b'' if value is UNKNOWN else"),
+        ("return _UNKNOWN if value is UNREADABLE_VALUE else", "return b'' if value is UNREADABLE_VALUE else"),
     ),
     *_of(
         f"{_FORMATS}canal_json_columns.py",
@@ -426,7 +438,10 @@ MUTANTS = [
             "        return None if old is None and new is None else",
             "        return None if old is None or new is None else",
         ),
-        ("        return self.shown(row) if self._inside(row) else None", "        return self.shown(row)"),
+        (
+            "        return self.mask_row(row) if self._inside(row) else None",
+            "        return self.mask_row(row)",
+        ),
         ("hashlib.sha256(salt.encode())", "hashlib.sha256()"),
         ("lambda value: None if value is None else mask", "lambda value: mask"),
         (
@@ -440,7 +455,7 @@ MUTANTS = [
         "consumer/targets/kafka/store/progress.py",
         _TARGET,
         (
-            "            writer.known = self._progress.refresh().unit(unit)\n",
+            "            writer.known = self._progress.read_new_records().get_unit(unit)\n",
             "            writer.known = known\n",
         ),
         ("any(row.epoch > epoch for row in known.lanes)", "any(row.epoch < 0 for row in known.lanes)"),
@@ -455,7 +470,7 @@ MUTANTS = [
         _TARGET,
         ("had is not None and had.batch <= batch and", "had is not None and"),
         (
-            "            if guards(known.lanes) != guards(progress.guards):\n",
+            "            if list_guards(known.lanes) != list_guards(progress.guards):\n",
             "            if not known.lanes:\n",
         ),
         (
@@ -481,22 +496,25 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/records.py",
         _TARGET,
-        ("[] if self._facts.compacted else self.format.cleared", "self.format.cleared"),
-        ("for row in rows().rows(gone):", "for row in rows().all({}):"),
+        (
+            "[] if self._facts.compacted else self.format.build_clear_records",
+            "self.format.build_clear_records",
+        ),
+        ("for row in rows().yield_rows(gone):", "for row in yield_rows().yield_all_rows({}):"),
     ),
     *_of(
         "consumer/targets/kafka/records.py",
         _TARGET,
         (
-            "shaped, had = self._shaping.row(whole), there",
-            "shaped, had = self._shaping.shown(whole), there",
+            "shaped, had = self._shaping.reshape_row(whole), there",
+            "shaped, had = self._shaping.mask_row(whole), there",
         ),
     ),
     *_of(
         "consumer/targets/kafka/clients.py",
         _WRITER,
-        ("min(LONGEST_S, lease_s * 0.95)", "LONGEST_S"),
-        ('int(limits.call_s * 1000),\n        "socket', 'int(CALL_S * 1000),\n        "socket'),
+        ("min(MAX_TRANSACTION_S, lease_s * 0.95)", "MAX_TRANSACTION_S"),
+        ('int(limits.call_s * 1000),\n        "socket', 'int(ADMIN_CALL_TIMEOUT_S * 1000),\n        "socket'),
     ),
     *_of(
         "schemas/config/load.py",
@@ -532,7 +550,7 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/records.py",
         _TARGET,
-        ("            if size_of(record) > self._facts.limit:\n", "            if not entry.event:\n"),
+        ("            if measure_record(record) > self._facts.limit:\n", "            if not entry.event:\n"),
     ),
     *_of(
         "consumer/targets/kafka/ways.py",
@@ -544,14 +562,17 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/target.py",
         _RESHAPED,
-        ("        there = None if _emptied(changes, progress) else was\n", "        there = was\n"),
+        ("        there = None if _was_emptied(changes, progress) else was\n", "        there = was\n"),
         ("now, progress.guards[0].offset, copied", "now, progress.rows[0].offset, copied"),
         ("copied=progress.copied)", "copied=None)"),
     ),
     *_of(
         "consumer/targets/kafka/routed_topics.py",
         _RESHAPED,
-        ("for name, _ in written.outdated}.union(written.reshaped(now))", "for name, _ in written.outdated}"),
+        (
+            "for name, _ in written.outdated}.union(written.list_reshaped_options(now))",
+            "for name, _ in written.outdated}",
+        ),
         ("sorted({name for name, _ in written.outdated}.union(", "sorted(set().union("),
     ),
     *_of(
@@ -603,8 +624,8 @@ MUTANTS = [
         "consumer/targets/kafka/verifying/topic_reading.py",
         _VERIFY,
         (
-            'right = self._partition(key or b"", self._partitions) == partition and same_key(',
-            "right = same_key(",
+            'right = self._partition(key or b"", self._partitions) == partition and is_key_of_row(',
+            "right = is_key_of_row(",
         ),
         ("_WRONG if key in found else value[:1]", "value[:1]"),
         (
@@ -623,7 +644,7 @@ MUTANTS = [
             "            return State(key, origin=whose)",
         ),
         (
-            "            return State(key, origin=whose, gone=_image(event.before))",
+            "            return State(key, origin=whose, gone=_decode_image(event.before))",
             "            return State(key, origin=whose)",
         ),
     ),
@@ -640,26 +661,26 @@ MUTANTS = [
         _VERIFY,
         ("    if topic is None or topic.names_origin:\n", "    if topic is None:\n"),
         ("theirs.get(name, value) == value", "theirs.get(name) == value"),
-        ("        self._reading.follow()\n        return dict", "        return dict"),
+        ("        self._reading.follow_topic()\n        return dict", "        return dict"),
     ),
     *_of(
         "schemas/table/equality.py",
         ("tests/unit/test_schemas_typemap.py",),
         ('f"-{short}" if sign else short', "short"),
         ("exponent + len(text) - len(short)", "exponent"),
-        ("        return _bits(value).encode()\n", "        return _sorted(value)\n"),
+        ("        return _encode_float_bits(value).encode()\n", "        return _sorted(value)\n"),
     ),
     *_of(
         "schemas/table/filters.py",
         ("tests/unit/test_shaping.py",),
-        ("lambda row: all(text_of(row[i])", "lambda row: any(text_of(row[i])"),
+        ("lambda row: all(format_wire_value(row[i])", "lambda row: any(format_wire_value(row[i])"),
     ),
     *_of(
         "consumer/attempt/copies/sweep.py",
         _COPIES,
         (
-            "note_changes(taken.changes, key_of, keys.note, inside)",
-            "note_changes(taken.changes, key_of, keys.note)",
+            "note_changes(taken.changes, key_of, keys.note_key, inside)",
+            "note_changes(taken.changes, key_of, keys.note_key)",
         ),
     ),
     *_of(

@@ -27,7 +27,7 @@ MUTANTS = [
         "schemas/wire/debezium_values.py",
         ("        if chosen[0] > empty:\n", "        if False:\n"),
         ("        if chosen[0] > empty:\n", "        if chosen[0] >= empty:\n"),
-        ("        number(_str(value))\n", ""),
+        ("        number(_require_text(value))\n", ""),
     ),
     *_of(
         "schemas/values/converter.py",

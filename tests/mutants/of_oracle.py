@@ -53,12 +53,12 @@ MUTANTS = [
         "producer/sources/oracle/catalogue.py",
         (" and before.unlogged == now.unlogged", ""),
         ("    if policies:\n", "    if False:\n"),
-        ("and _values(before) == _values(now)", "and bool(before)"),
+        ('and _list_value_columns(before) == _list_value_columns(now)', "and bool(before)"),
         tests=(*_CATALOGUE, "tests/unit/test_oracle_check.py"),
     ),
     *_of(
         "producer/oracle/look.py",
-        ("    if altered or not followable(before, logged):", "    if not followable(before, logged):"),
+        ('    if altered or not is_followable(before, logged):', '    if not is_followable(before, logged):'),
         ("        if altered or defined is None or", "        if defined is None or"),
         tests=_LOOK,
     ),
@@ -103,7 +103,7 @@ MUTANTS = [
     ),
     *_of(
         "producer/oracle/purge.py",
-        ("bool(self._session.rows(*sql.log_places(logs[name].log, 1)))", "True"),
+        ('bool(self._session.fetch_rows(*sql.select_log_places(logs[name].log, 1)))', "True"),
         tests=("tests/unit/test_oracle_purge.py",),
     ),
     *_of(
@@ -132,7 +132,7 @@ MUTANTS = [
     *_of(
         "producer/sources/oracle/mlog.py",
         ("before=after if change.before is None else change.before", "before=change.before"),
-        ("    for row in sorted(rows, key=_order):\n        by_key", "    for row in rows:\n        by_key"),
+        ('    for row in sorted(rows, key=_build_sort_key):\n        by_key', "    for row in rows:\n        by_key"),
         ("now[i] if i in unlogged else value", "now[i]"),
         tests=_RULES,
     ),
@@ -192,7 +192,7 @@ MUTANTS = [
     # keys that a statement hands on
     *_of(
         "producer/sources/oracle/mlog.py",
-        ("row for row in sorted(rows, key=_order)}\n", "row for row in rows}\n"),
+        ('row for row in sorted(rows, key=_build_sort_key)}\n', "row for row in rows}\n"),
         ('row in last.items() if row.dml == "D"]', 'row in last.items() if row.dml == "I"]'),
         ("    for change in reversed(changes):\n", "    for change in changes:\n"),
         ('else change._replace(op="u", after=now))', "else change)"),
@@ -201,9 +201,9 @@ MUTANTS = [
     ),
     *_of(
         "producer/oracle/poll.py",
-        ("        gone = [] if logged.keys_only else deleted_last(rows, key)\n", "        gone: list[Key] = []\n"),
+        ('        gone = [] if logged.keys_only else list_finally_deleted_keys(rows, key)\n', "        gone: list[Key] = []\n"),
         ("                if LogPlace(row.rowid, row.sequence) not in read_:\n", "                if False:\n"),
-        ("    return with_kept(changes, part.kept, key_of(logged))\n", "    return changes\n"),
+        ('    return with_kept(changes, part.kept, make_key_extractor(logged))\n', "    return changes\n"),
         tests=("tests/unit/test_oracle_poll.py", "tests/integration/test_oracle_stand.py::test_keys_that_one_statement_hands_on"),
     ),
     *_of(
@@ -216,13 +216,13 @@ MUTANTS = [
         "producer/oracle/checks.py",
         ("((logged.table.db, logged.table.name), logged.log)", "((logged.table.db, logged.table.name),)"),
         ("else user.upper())", "else user)"),
-        ("        if hidden := _hidden(catalog, place, user):\n", "        if hidden := []:\n"),
-        ("    if number < OLDEST:\n", "    if not number:\n"),
+        ('        if hidden := _find_hidden_views(catalog, place, user):\n', "        if hidden := []:\n"),
+        ('    if number < MIN_ORACLE_VERSION:\n', "    if not number:\n"),
         tests=("tests/unit/test_oracle_check.py",),
     ),
     *_of(
         "consumer/targets/oracle/connection.py",
-        ("[:2]) < OLDEST:\n", "[:2]) < (12, 1):\n"),
+        ('[:2]) < MIN_SERVER_VERSION:\n', "[:2]) < (12, 1):\n"),
         tests=("tests/unit/test_oracle_check.py",),
     ),
     # NaN and the infinities
@@ -233,7 +233,7 @@ MUTANTS = [
     ),
     *_of(
         "schemas/values/postgres_rows.py",
-        ("    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _always(wire_float)),\n", ""),
+        ('    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), _make_constant_reader(encode_wire_float)),\n', ""),
         tests=("tests/unit/test_any_scale.py",),
     ),
 ]  # fmt: skip

@@ -63,7 +63,10 @@ MUTANTS = [
     *_of(
         "rowlock/agent/configuration.py",
         ("        if self.digest == wanted:\n", "        if False:\n"),
-        ("        return digest(found), planned.refused", "        return digest(found), ()"),
+        (
+            "        return compute_config_digest(found), planned.refused",
+            "        return compute_config_digest(found), ()",
+        ),
         tests=_CHANGES,
     ),
     *_of(

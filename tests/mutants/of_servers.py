@@ -15,7 +15,7 @@ MUTANTS = [
     *_of(
         "schemas/io/server_errors/versions.py",
         ("    shown = version.removeprefix(_DISGUISE)\n", "    shown = version\n"),
-        ('MARIADB if "mariadb" in shown.lower() else MYSQL', "MYSQL"),
+        ('OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL', 'OLDEST_MYSQL'),
         ("oldest.numbers[: len(numbers)]", "oldest.numbers"),
         ('version.partition("-")[0]', "version"),
     ),
@@ -23,8 +23,8 @@ MUTANTS = [
         "schemas/io/mysql_connection.py",
         ("    _require_supported(opened)\n", ""),
         ("        connection.close()\n        raise Unsupported", "        raise Unsupported"),
-        ("    if mysql_family_refusal(str(connection.get_server_info())) is None:", "    if False:"),
-        ("mysql_family_refusal(str(version))", "mysql_family_refusal(str(connection.get_server_info()))"),
+        ('    if explain_mysql_version_refusal(str(connection.get_server_info())) is None:', "    if False:"),
+        ('explain_mysql_version_refusal(str(version))', 'explain_mysql_version_refusal(str(connection.get_server_info()))'),
     ),
     *_of(
         "schemas/io/server_errors/catalog_reads.py",
@@ -35,12 +35,12 @@ MUTANTS = [
     *_of(
         "producer/sources/source_errors.py",
         ("(TransientSourceError if error.transient else SourceRefusedError)", "TransientSourceError"),
-        ("{text}: {remedy_of(error)}", "{text}"),
+        ('{text}: {choose_mysql_remedy(error)}', "{text}"),
     ),
     *_of(
         "producer/checks/binlog_server.py",
-        ("SourceCheck([*findings, _unread(", "SourceCheck([_unread("),
-        ("    elif (refused := mysql_family_refusal(version)) is not None:", "    elif (refused := None) is not None:"),
+        ('SourceCheckResult([*findings, _build_unread_finding(', 'SourceCheckResult([_build_unread_finding('),
+        ('    elif (refused := explain_mysql_version_refusal(version)) is not None:', "    elif (refused := None) is not None:"),
     ),
     *_of(
         "consumer/targets/shared/inspection.py",
@@ -65,7 +65,7 @@ MUTANTS = [
         "consumer/targets/mysql/connection.py",
         ("        except ConsumerError:\n            self.close()\n            raise\n", "        except ConsumerError:\n            raise\n"),
     ),
-    *_of("consumer/targets/mysql/errors.py", ("    if read and code in UNKNOWN:", "    if False:")),
+    *_of("consumer/targets/mysql/errors.py", ('    if read and code in UNKNOWN_OBJECT_CODES:', "    if False:")),
     *_of("consumer/targets/postgres/errors.py", ("    if read and state in _UNKNOWN:", "    if False:")),
-    *_of("consumer/targets/oracle/errors.py", ("    if code == UNKNOWN and ", "    if False and ")),
+    *_of("consumer/targets/oracle/errors.py", ('    if code == UNKNOWN_COLUMN_CODE and ', "    if False and ")),
 ]  # fmt: skip

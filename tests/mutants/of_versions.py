@@ -49,6 +49,9 @@ MUTANTS = [
     Mutant("rowlock/processes/child.py", "    if parent in (None, mine):\n", "    if True:\n", _CHILDREN),
     Mutant("rowlock/processes/child_process.py", " | {PARENT_VERSION: __version__}", "", _CHILDREN),
     Mutant(
-        "rowlock/agent/apply.py", 'self._gone(self._error or f"the apply', 'self._gone(f"the apply', _CHILDREN
+        "rowlock/agent/apply.py",
+        'self._end_lost_units(self._error or f"the apply',
+        'self._end_lost_units(f"the apply',
+        _CHILDREN,
     ),
 ]

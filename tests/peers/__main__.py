@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploy.embedded.services import stack
+from deploy.embedded.services import combine_services
 from tests.peers.cases import Case, read
 from tests.peers.facts import Found, found, unnoticed
 from tests.peers.judge import BAD, Judged, Verdict
@@ -185,7 +185,7 @@ def main() -> int:
     report = Report()
     servers = Servers.of(given.sources.split(","), given.targets.split(","))
     folder = Path(tempfile.mkdtemp(prefix="peers"))
-    with stack(*servers.all):
+    with combine_services(*servers.all):
         for at in range(0, len(cases), given.batch):
             started, prefix = time.monotonic(), f"p{secrets.token_hex(3)}"
             with batch(servers, prefix, folder / prefix, options) as made:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from rowlock.inspect.pairs import Pair, pairs
-from rowlock.inspect.quarantine import held_events
+from rowlock.inspect.pairs import TablePair, list_table_pairs
+from rowlock.inspect.quarantine import list_quarantined_events
 from rowlock.inspect.status import Status, StatusReader
-from rowlock.inspect.verify import Result, VerifyLimits, compare_pair
+from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView, source_session, target_session
 from schemas.config.model import Config
-from schemas.wire.records import table_topic
+from schemas.wire.records import format_former_table_topic
 from tests.peers.judge import Facts, Judged, Place, Verdict, judged
 
 SETTLE_S = 10.0
@@ -30,13 +30,13 @@ class Found:
     gone: tuple[tuple[str, str], ...]
     sources_ill: dict[str, str]
     problems: tuple[str, ...]
-    pairs: dict[Place, Pair]
+    pairs: dict[Place, TablePair]
 
 
 def status_of(config: Config) -> Status:
     reader = StatusReader(config)
     try:
-        return reader.read()
+        return reader.read_status()
     finally:
         reader.close()
 
@@ -45,7 +45,7 @@ def found(config: Config) -> Found:
     """Judge every table at every target. Raises CommandError when a server does not answer."""
     status = status_of(config)
     held: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for entry in held_events(config):
+    for entry in list_quarantined_events(config):
         held[entry.pipeline, entry.topic].add(entry.held.key)
     places = {_place(pair): pair for pair in _all_pairs(config)}
     said = _said(config, status, places)
@@ -66,24 +66,24 @@ def found(config: Config) -> Found:
     return Found(tuple(out), tuple(gone), ill, status.problems, places)
 
 
-def _place(pair: Pair) -> Place:
+def _place(pair: TablePair) -> Place:
     return Place(pair.pipeline, pair.source, pair.table.db, pair.table.name)
 
 
 def _topic(config: Config, place: Place) -> str:
-    return table_topic(config.kafka.prefix, place.source, place.db, place.table)
+    return format_former_table_topic(config.kafka.prefix, place.source, place.db, place.table)
 
 
-def _all_pairs(config: Config) -> Iterator[Pair]:
+def _all_pairs(config: Config) -> Iterator[TablePair]:
     """Every pipeline has the same sources and routes, so the sources are read once."""
     first, *others = config.pipelines
-    for pair in pairs(config, [first]):
+    for pair in list_table_pairs(config, [first]):
         yield pair
         for name in others:
             yield replace(pair, pipeline=name, target=config.pipelines[name].target)
 
 
-def _said(config: Config, status: Status, places: dict[Place, Pair]) -> dict[Place, Facts]:
+def _said(config: Config, status: Status, places: dict[Place, TablePair]) -> dict[Place, Facts]:
     """Return what status says of each place: of its table at the source first, then of its unit."""
     tables = {(each.name, table.table): table for each in status.sources for table in each.tables}
     units = {(each.pipeline, each.topic): each for each in status.units}
@@ -115,16 +115,16 @@ class Comparer:
             self._left[1].close()
         self._rights, self._left = {}, None
 
-    def result(self, pair: Pair) -> Result:
+    def result(self, pair: TablePair) -> PairResult:
         if pair.problem:
-            return Result(pair, problem=pair.problem)
+            return PairResult(pair, problem=pair.problem)
         try:
-            return compare_pair(pair, self._source(pair), self._target(pair), VerifyLimits(SETTLE_S))
+            return compare_pair(pair, self._read_source(pair), self._target(pair), VerifyLimits(SETTLE_S))
         except Exception as error:  # noqa: BLE001 - whatever keeps a table from being compared is its verdict
             self.close()
-            return Result(pair, problem=f"verify: {type(error).__name__}: {error}")
+            return PairResult(pair, problem=f"verify: {type(error).__name__}: {error}")
 
-    def _source(self, pair: Pair) -> TargetView:
+    def _read_source(self, pair: TablePair) -> TargetView:
         place = (pair.source, pair.table.db)
         if self._left is None or self._left[0] != place:
             if self._left is not None:
@@ -134,7 +134,7 @@ class Comparer:
             self._left = (place, stack, stack.enter_context(source_session(source, *place, "verify")))
         return self._left[2]
 
-    def _target(self, pair: Pair) -> TargetView:
+    def _target(self, pair: TablePair) -> TargetView:
         if pair.target not in self._rights:
             stack = ExitStack()
             target = self._config.targets[pair.target]
@@ -145,7 +145,7 @@ class Comparer:
         return self._rights[pair.target][1]
 
 
-def compared(comparer: Comparer, pair: Pair, facts: Facts) -> Facts:
+def compared(comparer: Comparer, pair: TablePair, facts: Facts) -> Facts:
     result = comparer.result(pair)
     keys = [msgspec.json.encode(each.key).decode() for each in result.findings]
     problem = result.problem or facts.problem

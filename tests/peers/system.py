@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.errors import CommandError
-from rowlock.inspect.caught_up import CaughtUp
+from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config, load_config
 from schemas.values.mysql import quote_name
 from schemas.values.postgres import quote_pg
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from tests.peers.delayed_log import DelayedLog
 from tests.peers.judge import Place
 from tests.peers.rounds import Ends
@@ -98,17 +98,17 @@ class Batch:
             until(lambda name=name, end=end: self._captured(name) >= end, seen, self.options.patience_s)  # type: ignore[misc]
 
     def _captured(self, name: str) -> tuple[int, int]:
-        found = self.view.watermark(name)
+        found = self.view.read_watermark(name)
         if found is None:
             return (0, 0)
         mark = found[1]
-        return binlog_file_number(mark.file), mark.position[2]
+        return parse_binlog_file_number(mark.file), mark.position[2]
 
     def caught_up(self) -> str:
         """Await that all that can arrive has. Returns what rowlock says has not; "": everything has arrived."""
         for delay in self.delays.values():
             delay.hold(None)
-        goal = CaughtUp(self.config)
+        goal = CaughtUpGoal(self.config)
         deadline = time.monotonic() + self.options.patience_s
         while time.monotonic() < deadline:
             try:
@@ -194,7 +194,7 @@ def _delayed(server: MySQL | MariaDB) -> DelayedLog:
 def end_of_log(server: MySQL | MariaDB) -> tuple[int, int]:
     statement = "SHOW BINARY LOG STATUS" if isinstance(server, MySQL) else "SHOW MASTER STATUS"
     (file, position, *_), *_ = server.execute(statement)
-    return binlog_file_number(str(file)), int(position)
+    return parse_binlog_file_number(str(file)), int(position)
 
 
 def _forget(servers: Servers, prefix: str) -> None:

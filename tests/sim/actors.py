@@ -6,7 +6,7 @@ import random
 from collections.abc import Generator
 from typing import Any
 
-from consumer.attempt.effects import Effect, Machine
+from consumer.attempt.effects import AttemptEffect, Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.errors import ConsumerError
 from tests.sim.target import Steps
@@ -24,7 +24,7 @@ class AttemptActors:
         """Drive the attempt's own machine to its end."""
         raise NotImplementedError
 
-    def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
+    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
         """Return what the effect of a lane (None: the attempt's own) came to."""
         raise NotImplementedError
 
@@ -60,9 +60,9 @@ class AttemptActors:
 
     def _lane(self, group: LaneGroup, number: int) -> Steps:
         try:
-            yield from self.drive(group.lane(number), number)
+            yield from self.drive(group.run_lane(number), number)
         except Wrong:
             raise
         except Exception as error:  # noqa: BLE001  # as the product's driver does it
-            group.failed(error)
+            group.record_lane_error(error)
         self._lanes -= 1

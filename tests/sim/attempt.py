@@ -19,10 +19,16 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
-from consumer.attempt.effects import Effect
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.effects import AttemptEffect
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, initial_layout, prepared
+from consumer.attempt.spec import (
+    DefinitionCache,
+    UnitSpec,
+    build_initial_layout,
+    load_active_definition,
+    resolve_definition,
+)
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from schemas.table.model import Table
@@ -54,7 +60,7 @@ class Woken:
     def __init__(self) -> None:
         self.lanes: set[int | None] = set()
 
-    def wake(self, lane: int | None) -> None:
+    def wake_lane(self, lane: int | None) -> None:
         self.lanes.add(lane)
 
 
@@ -70,7 +76,7 @@ class Attempt(AttemptActors):
         self.finished = False
         self.failed = False
         self._at = begin
-        self._reads: dict[type, tuple[int, Iterator[Slice]]] = {}
+        self._reads: dict[type, tuple[int, Iterator[RecordSlice]]] = {}
         self._woken = Woken()
         super().__init__()
 
@@ -115,7 +121,7 @@ class Attempt(AttemptActors):
 
     # --- effects
 
-    def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
+    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
         match effect:
             case fx.Transact():
                 yield from self.target.transact(self, self.query.unit, effect)
@@ -136,7 +142,7 @@ class Attempt(AttemptActors):
             case fx.ListKeys():
                 yield
                 return self.target.list_keys(effect)
-            case fx.LookUp():
+            case fx.LookUpKeys():
                 yield
                 return self.target.look_up(effect.keys)
             case fx.StartLanes():
@@ -158,25 +164,25 @@ class Attempt(AttemptActors):
                         f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: what it awaits is there"
                     )
 
-    def _ask(self, effect: Effect) -> Generator[None, None, Any]:
+    def _ask(self, effect: AttemptEffect) -> Generator[None, None, Any]:
         unit = self.query.unit
         match effect:
-            case fx.Begin():
+            case fx.BeginAttempt():
                 return (yield from self.target.begin(self, unit, self.spec.epoch))
             case fx.ReadProgress():
                 yield
                 return self.target.lanes(unit)
-            case fx.ReadHeld():
+            case fx.ReadQuarantine():
                 yield
                 return [held for of, held in self.target.held if of == unit]
             case fx.StopUnit():
                 yield
                 self.target.stop_unit(unit, self.spec.epoch, effect.why)
-            case fx.Restore():
-                found = definition_in_force(self.spec, NOBODY, effect.text, self.query.tables)
+            case fx.RestoreDefinition():
+                found = load_active_definition(self.spec, NOBODY, effect.text, self.query.tables)
                 return replace(found, ordered=found.ordered or self.target.alike)
-            case fx.Prepare():
-                made = prepared(self.spec, NOBODY, effect.stored, first=effect.first)
+            case fx.PrepareDefinition():
+                made = resolve_definition(self.spec, NOBODY, effect.stored, first=effect.first)
                 return replace(made, ordered=made.ordered or self.target.alike)
             case fx.ReadSharers():
                 return []  # what another unit writes of the table never changes its form
@@ -184,17 +190,17 @@ class Attempt(AttemptActors):
                 return None
             case fx.ReadTable():
                 return table_there(self.query.branch)
-            case fx.Explain() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
+            case fx.ExplainMisfit() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
                 yield
             case _:
                 raise NotImplementedError(f"the simulation carries out no {effect}")
         return None
 
-    def _next_slice(self) -> Slice | None:
+    def _next_slice(self) -> RecordSlice | None:
         begin, self._at = self._at, min(self._at + SLICE, self.end)
         return self.query.topic.slice(begin, self._at) if begin < self._at else None
 
-    def _next_read(self, effect: fx.ReadMissing | fx.ReadPassed) -> Slice | None:
+    def _next_read(self, effect: fx.ReadMissing | fx.ReadPassed) -> RecordSlice | None:
         start, rest = self._reads.pop(type(effect), (-1, iter(())))
         if start != effect.start:
             rest = iter(self._slices(effect.start, effect.upto))
@@ -203,7 +209,7 @@ class Attempt(AttemptActors):
             self._reads[type(effect)] = effect.start, rest
         return records
 
-    def _slices(self, start: int, upto: int) -> list[Slice]:
+    def _slices(self, start: int, upto: int) -> list[RecordSlice]:
         return [self.query.topic.slice(at, min(at + SLICE, upto)) for at in range(start, upto, SLICE)]
 
     def _find_begin(self, effect: fx.FindBegin) -> tuple[int, bytes] | None:
@@ -217,7 +223,7 @@ class Query:
     def __init__(self, world: World, topic: Topic, unit: str, branch: str) -> None:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
         self.real = real_table(branch)
-        self.tables: Tables = {}
+        self.tables: DefinitionCache = {}
         self.epoch = 0
         self.lanes = 1
         self.checkpoint = 0  # next offset of the next batch
@@ -243,7 +249,7 @@ class Query:
         """(Re)start: a higher epoch; the checkpoint from the progress rows (rule 11), or the one that is there."""
         self.epoch += 1
         self.lanes = self.world.rng.randint(1, self.world.max_lanes)
-        layout = initial_layout(routes(self.branch), self.lanes).encode()
+        layout = build_initial_layout(routes(self.branch), self.lanes).encode()
         rows = yield from self.world.target.take_over(self, self.unit, self.epoch, layout, self.lanes)
         self.stopped = self.ended = False
         if self.world.rules.resumes_from_progress:

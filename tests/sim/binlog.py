@@ -16,9 +16,9 @@ from zlib import crc32
 import pymysql
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from schemas.table.model import Table
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 from tests.log_kit import OTHER, Log
 from tests.row_images import DELETE, UPDATE, WRITE, bitmap, lenenc, sized
 
@@ -45,7 +45,7 @@ def file_name(number: int) -> str:
 
 def has_checksums(file: str) -> bool:
     """Every second file has them: SET GLOBAL binlog_checksum begins another file."""
-    return binlog_file_number(file) % 2 == 0
+    return parse_binlog_file_number(file) % 2 == 0
 
 
 class RowPlace(NamedTuple):
@@ -72,18 +72,18 @@ class Binlog:
         self._open_file()
 
     @property
-    def events(self) -> list[LogEvent]:
+    def events(self) -> list[BinlogEvent]:
         return self._log.events
 
     @property
     def end(self) -> LogPoint:
-        return binlog_file_number(self._log.file), self._log.pos
+        return parse_binlog_file_number(self._log.file), self._log.pos
 
     @property
     def files(self) -> list[tuple[str, int]]:
         """Name and size of each file that is there, the oldest first."""
         sizes = {event.file: event.end for event in self.events}
-        return [(name, size) for name, size in sizes.items() if binlog_file_number(name) >= self.purged]
+        return [(name, size) for name, size in sizes.items() if parse_binlog_file_number(name) >= self.purged]
 
     def rotate(self, *, crashed: bool = False) -> None:
         """Begin another file. `crashed`: the server is started again, and has not closed the one before."""
@@ -189,7 +189,7 @@ class Dump:
         self._asked: tuple[str, int] | None = (file, pos)
         self._next = 0
 
-    def read(self, _timeout: float) -> list[bytes]:
+    def read_topic(self, _timeout: float) -> list[bytes]:
         """Return up to `size` packets. Raises pymysql's errors."""
         if self._life != self._binlog.life:
             raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
@@ -216,7 +216,7 @@ class Dump:
     def _begin(self, file: str, pos: int) -> list[bytes]:
         events = self._binlog.events
         own = [number for number, event in enumerate(events) if event.file == file]
-        if not own or binlog_file_number(file) < self._binlog.purged:
+        if not own or parse_binlog_file_number(file) < self._binlog.purged:
             raise pymysql.err.OperationalError(
                 1236, "Could not find first log file name in binary log index file"
             )
@@ -234,16 +234,16 @@ class Dump:
         if self._rng.random() < 0.5:
             return []
         last = self._binlog.events[-1]
-        return [_packet(LogEvent(log.HEARTBEAT, 0, 1, 0, last.file, 0, last.end, last.file.encode()))]
+        return [_packet(BinlogEvent(log.HEARTBEAT, 0, 1, 0, last.file, 0, last.end, last.file.encode()))]
 
 
 def _rotation(file: str, pos: int, *, checksum: bool) -> bytes:
     """An event that tells which file follows, and stands in none."""
     body = pos.to_bytes(8, "little") + file.encode()
-    return _packet(LogEvent(log.ROTATE, 0, 1, _ARTIFICIAL, file, 0, 0, body), checksum=checksum)
+    return _packet(BinlogEvent(log.ROTATE, 0, 1, _ARTIFICIAL, file, 0, 0, body), checksum=checksum)
 
 
-def _packet(event: LogEvent, *, checksum: bool | None = None) -> bytes:
+def _packet(event: BinlogEvent, *, checksum: bool | None = None) -> bytes:
     """Return an event as it is sent. `checksum` None: as its file has them."""
     has = has_checksums(event.file) if checksum is None else checksum
     size = _HEADER.size + len(event.body) + 4 * has

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from consumer.attempt.copies import sweep
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.decoders import generate
-from producer.decoders.source import compiled
+from producer.decoders.source import compile_function
 from producer.definitions import visible
 from producer.definitions.index import StatementIndex
-from producer.definitions.proof import Definitions
-from producer.definitions.reaches import Reaches
+from producer.definitions.proof import DefinitionReader
+from producer.definitions.reaches import ImpactAnalyzer
 from producer.definitions.scan import StatementScan
 from producer.errors import DeliveryError, SourceRefusedError, TransientSourceError
 from producer.flavours.mariadb import MariaDBVisibility
@@ -32,18 +32,18 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Starter
+from producer.resume.startup import CaptureStarter
 from producer.snapshot.reader import ChunkReader
-from producer.sources.binlog.assembly import LIMIT, Assembly
+from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
-from producer.tables import Captured
+from producer.tables import CapturedTables
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_copy_request
 from schemas.wire.copies import CopyRequest, copy_topic
 from schemas.wire.position import LogPoint
-from schemas.wire.records import Watermark, position_topic, table_topic
+from schemas.wire.records import Watermark, format_former_table_topic, format_position_topic
 from tests.sim.binlog import Dump
 from tests.sim.kafka import Broker, Client, KilledError, Topic
 from tests.sim.server import Log, Server
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 PREFIX = "m"
-TOPICS = {table: table_topic(PREFIX, SOURCE, DB, table) for table in TABLES}
+TOPICS = {table: format_former_table_topic(PREFIX, SOURCE, DB, table) for table in TABLES}
 EVENTS = TOPICS["t"]
-POSITIONS = position_topic(PREFIX, SOURCE)
+POSITIONS = format_position_topic(PREFIX, SOURCE)
 REQUESTS = copy_topic(PREFIX, SOURCE)
 
 _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -66,7 +66,7 @@ def compiled_once(arguments: str, lines: Sequence[str], names: dict[str, Any]) -
     """Stands in for producer.decoders.source.compiled: the model has one table, whose decoders are made once for all seeds."""
     made = (arguments, tuple(lines))
     if made not in _COMPILED:
-        _COMPILED[made] = compiled(arguments, list(lines), names)
+        _COMPILED[made] = compile_function(arguments, list(lines), names)
     return _COMPILED[made]
 
 
@@ -75,12 +75,12 @@ def in_small() -> Iterator[None]:
     """Let capture's sizes and times be such that a history of a few transactions meets them."""
     with ExitStack() as stack:
         for module, name, value in (
-            (generate, "compiled", compiled_once),
-            (writer, "BATCH", 3000),
+            (generate, "compile_function", compiled_once),
+            (writer, "MAX_BATCH_BYTES", 3000),
             (writer, "IN_FLIGHT", 6000),
             (visible, "_POLL", 0.0),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
-            (sweep, "HERE", 5),
+            (sweep, "MAX_QUICK_SWEEP_KEYS", 5),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         yield
@@ -108,13 +108,13 @@ class Reader:
     def submit(self, request: ReadChunk) -> None:
         self._asked.append(request)
 
-    def poll(self) -> ChunkRead | ChunkFailed | None:
+    def poll_answer(self) -> ChunkRead | ChunkFailed | None:
         if not self._asked or self._rng.random() < 0.5:
             return None
         request = self._asked.popleft()
         if self._rng.random() < 0.05:
             return ChunkFailed(request.request, "the connection was lost")
-        return self._reader.read(request)
+        return self._reader.read_topic(request)
 
     def close(self) -> None: ...
 
@@ -125,7 +125,7 @@ class Requests:
     def __init__(self, broker: Broker, start: int) -> None:
         self._broker, self._next = broker, start
 
-    def poll(self) -> list[tuple[int, CopyRequest | None]]:
+    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         records = self._broker.topics[REQUESTS].records[self._next :]
         self._next += len(records)
         return [(each.offset(), decode_copy_request(each.value() or b"")) for each in records]
@@ -136,17 +136,17 @@ class Kept:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._events: list[LogEvent] = []
+        self._events: list[BinlogEvent] = []
 
-    def append(self, event: LogEvent) -> None:
+    def append(self, event: BinlogEvent) -> None:
         if self._rng.random() < 0.02:
             raise OSError(28, "No space left on device")
         self._events.append(event)
 
-    def __iter__(self) -> Iterator[LogEvent]:
+    def __iter__(self) -> Iterator[BinlogEvent]:
         yield from self._events
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         self._events.clear()
 
 
@@ -199,14 +199,14 @@ class Capture:
 
     def _farewell(self) -> None:
         assert self.loop is not None
-        self.loop.farewell("asked to", restarts=False)
+        self.loop.shut_down("asked to", restarts=False)
         self.loop.close()
 
     def _go_on(self) -> None:
         if self.loop is None:
             self.loop = self._start()
         else:
-            self.loop.step()
+            self.loop.step_capture()
 
     def _run(self, what: Callable[[], None]) -> None:
         self.busy = True
@@ -244,24 +244,24 @@ class Capture:
         scan = StatementScan(
             lambda file, pos: Dump(binlog, file, pos, self.rng), StatementIndex(), lambda: self.now
         )
-        scan.index.compare(EXACT.same)
-        server.definitions = definitions = Definitions(config, lambda: port, scan, self.source.show)
-        parts: Any = self.broker, PositionStore(POSITIONS), Captured(PREFIX, SOURCE), self._log
+        scan.index.set_name_comparison(EXACT.normalize_table)
+        server.definitions = definitions = DefinitionReader(config, lambda: port, scan, self.source.show)
+        parts: Any = self.broker, PositionStore(POSITIONS), CapturedTables(PREFIX, SOURCE), self._log
         broker, store, captured, opened = parts
         broker.ensure([POSITIONS, REQUESTS], {})
-        started = Starter(
+        started = CaptureStarter(
             port, config, self._writer, broker, broker, store, captured, CaptureAssignment()
-        ).start(new_snapshot=False)
+        ).start_capture(new_snapshot=False)
         self.gen = started.record.gen
         return CaptureLoop(config, started, Ports(
             writer=self._writer, store=store, topics=broker,
             open_log=lambda record, is_captured: BinlogLog(
                 server.flavour, record, is_captured, opened.open,
-                Assembly(is_captured, limit=600 if self.rng.random() < world.large else LIMIT, spill=self._spill),
+                TransactionBuffer(is_captured, limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill),
             ),
             open_reader=lambda at: Reader(self.source, self.rng, at),
             server=lambda: server, names=EXACT, definitions=definitions,
-            reaches=lambda changed: Reaches(definitions, lambda: port, changed),
+            reaches=lambda changed: ImpactAnalyzer(definitions, lambda: port, changed),
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
             reader=broker, requests=Requests(broker, started.record.copy_requests), on_watermark=self._heard, chunk_rows=2,
         ))  # fmt: skip

@@ -20,26 +20,33 @@ from msgspec.structs import replace as altered_struct
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.batches import one_at_a_time
-from consumer.attempt.effects import Effect
+from consumer.attempt.drivers.batches import make_single_thread_signals
+from consumer.attempt.effects import AttemptEffect
 from consumer.attempt.evolution import in_target
 from consumer.attempt.evolution.in_target import (
     drop_target,
-    follow,
+    follow_definition,
+    list_sharing_topics,
     lose_others,
-    not_lost,
-    routed_place,
-    routed_table,
-    sharing,
+    require_rows_present,
+    resolve_target,
+    resolve_target_place,
 )
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitSpec, definition_in_force, initial_layout, prepared
+from consumer.attempt.spec import UnitSpec, build_initial_layout, load_active_definition, resolve_definition
 from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
 from consumer.ordering.lanes.limits import LaneLimits
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, NetChange, TargetTable, UnitState
-from consumer.tables.fitness import explained
-from consumer.tables.router import Policy, TableRoute, wanted_table
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    TargetTable,
+    UnitState,
+)
+from consumer.tables.fitness import explain_changed_table
+from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.alterations import (
     AddColumn,
@@ -48,14 +55,14 @@ from consumer.targets.alterations import (
     ChangeColumn,
     DropTable,
     RenameColumn,
-    altered,
+    apply_alterations,
 )
-from consumer.targets.checks.column_fit import fits
+from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.table_facts import TableFacts
-from consumer.targets.shared.column_values import implicit_value
+from consumer.targets.shared.column_values import get_implicit_value
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.table.names import EXACT
-from schemas.wire.codec import encode_event
+from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
@@ -100,7 +107,7 @@ class State:
     rows: dict[tuple[Value, ...], Values] = field(default_factory=dict)
     lanes: dict[str, dict[int, LaneProgress]] = field(default_factory=dict)
     units: dict[str, UnitState] = field(default_factory=dict)
-    held: list[Held] = field(default_factory=list)
+    held: list[QuarantineEntry] = field(default_factory=list)
     displaced: int = 0
 
 
@@ -129,7 +136,7 @@ class Database:
     def read_table(self, schema: str, name: str) -> Table | None:
         return self.state.tables.get(f"{schema}.{name}")
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         """The modelled server knows no defaults: whoever writes a row gives it every column that takes no NULL."""
         table = self.read_table(schema, name)
         required = () if table is None else tuple(each.name for each in table.columns if not each.nullable)
@@ -148,7 +155,9 @@ class Database:
         self.state.units[topic] = structs.replace(unit, stopped=None)
         return epoch
 
-    def begin(self, topic: str, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin_attempt(
+        self, topic: str, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         rows = self.state.lanes[topic]
         if any(row.epoch != epoch for row in rows.values()):
             raise FencedError("epoch")
@@ -180,16 +189,16 @@ class Database:
         topic, session = spec.unit.topic, Transaction(self, spec.unit.topic)
         match operation:
             case ops.FollowDefinition():
-                follow(spec, self, session, operation)
+                follow_definition(spec, self, session, operation)
             case ops.DropTarget():
                 drop_target(spec, self, session, operation)
-            case ops.LoseOthers():
+            case ops.MarkSharersIncomplete():
                 lose_others(spec, self, session, operation)
-            case ops.NotLost():
-                not_lost(spec, session)
-            case ops.StillAsRead():
-                in_target.still_as_read(spec, self, session, operation)
-            case ops.Write():
+            case ops.RequireRowsPresent():
+                require_rows_present(spec, session)
+            case ops.RequireTableUnchanged():
+                in_target.require_table_unchanged(spec, self, session, operation)
+            case ops.WriteChanges():
                 before = self.state.displaced
                 self._write(operation.net, operation.displacing)
                 displaced.append(self.state.displaced - before)
@@ -197,12 +206,12 @@ class Database:
                 self.state.units[topic] = operation.state
             case ops.WriteProgress():
                 self.state.lanes[topic] |= {row.lane: row for row in operation.rows}
-            case ops.Relayout():
+            case ops.ReplaceLaneRows():
                 self.state.lanes[topic] = {row.lane: row for row in operation.rows}
-            case ops.Hold():
+            case ops.QuarantineEvents():
                 self.state.held += operation.entries
-            case ops.Truncate():
-                session.truncate(operation.table, operation.where)
+            case ops.TruncateTarget():
+                session.truncate_table(operation.table, operation.where)
             case _:
                 pass  # entries of the quarantine: there are none
 
@@ -233,7 +242,7 @@ class Database:
                     self.state.displaced += 1
             rows[key] = full
 
-    def alter(self, change: AlterTable | DropTable) -> None:
+    def alter_table(self, change: AlterTable | DropTable) -> None:
         """Change the table and its rows, all steps or none."""
         assert isinstance(change, AlterTable)
         if self.state.tables[PLACE] != change.table:
@@ -256,7 +265,7 @@ class Database:
     def run(self, sent: Sent) -> None:
         """The server carries out a statement."""
         try:
-            self.alter(sent.change)
+            self.alter_table(sent.change)
         except ConsumerError as error:
             sent.outcome = error
         sent.done = True
@@ -276,11 +285,11 @@ class Transaction:
     def lock_units(self) -> dict[str, UnitState]:
         return dict(self._database.state.units)
 
-    def alter(self, change: AlterTable | DropTable) -> None:
+    def alter_table(self, change: AlterTable | DropTable) -> None:
         assert self._database.transactional
-        self._database.alter(change)
+        self._database.alter_table(change)
 
-    def truncate(self, table: TargetTable, where: dict[str, str] | None) -> None:
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         rows = self._database.state.rows
         for key, row in list(rows.items()):
             if all(row[name] == value for name, value in (where or {}).items()):
@@ -307,7 +316,7 @@ def check(column: Column, value: Value) -> None:
 
 
 def step_of(state: State, step: Alteration) -> None:
-    after = altered(AlterTable(state.tables[PLACE], (step,)))
+    after = apply_alterations(AlterTable(state.tables[PLACE], (step,)))
     names = {step.new: step.old} if isinstance(step, RenameColumn) else {}
     rows = {}
     for old in state.rows.values():
@@ -327,7 +336,7 @@ def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) ->
         return step.fill  # type: ignore[return-value]
     value = row[names.get(column, column)]
     if isinstance(step, ChangeColumn) and column == step.wanted.name and not step.lossless:
-        return None if step.wanted.nullable else implicit_value(step.wanted.type)
+        return None if step.wanted.nullable else get_implicit_value(step.wanted.type)
     return value
 
 
@@ -390,7 +399,7 @@ def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
         name = rng.choice([each for each in names if each != "u"])
         return Change(ColumnChanges(dropped=(name,)))
     name = rng.choice(names)
-    column = table.column(name)
+    column = table.get_column(name)
     if luck < 0.65:
         type_ = (
             text(column.type.length + 2)
@@ -424,7 +433,7 @@ def _passed_over(table: Table, change: Change) -> bool:
     """Tell whether rows behind a statement fit into a target table that does not follow it; others are held, and who is held is not simulated here."""
     columns = change.columns
     return not columns.modified and all(
-        table.column(name).nullable for name in (*columns.dropped, *columns.renamed)
+        table.get_column(name).nullable for name in (*columns.dropped, *columns.renamed)
     )
 
 
@@ -435,7 +444,7 @@ class Branch:
         self.rng, self.changes, self.often = rng, list(changes), often
         self.source = FakeSource(table=TABLE, name=name)
         self.rows: dict[int, Values] = {}
-        self.topic: list[bytes] = [encode_event(self.source.definition())]
+        self.topic: list[bytes] = [encode_event_value(self.source.definition())]
 
     def step(self) -> None:
         if self.changes and self.rng.random() < self.often:
@@ -464,7 +473,7 @@ class Branch:
         return self.rng.choice(["x", "y", "z" * type_.length])
 
     def _write(self, op: Any, before: Values | None, after: Values | None, **more: Any) -> None:
-        self.topic.append(encode_event(self.source.event(op, before, after, **more)))
+        self.topic.append(encode_event_value(self.source.event(op, before, after, **more)))
 
     def _change(self, change: Change) -> None:
         new, renamed = change.of(self.source.table), change.columns.renamed
@@ -510,17 +519,17 @@ class Run(AttemptActors):
         self.spec, self.number = unit.spec, world.connection()
         self.report: Report | None = None
         self._at = unit.begin
-        self._missing: Iterator[Slice] | None = None
+        self._missing: Iterator[RecordSlice] | None = None
         super().__init__()
 
     def task(self) -> Steps:
-        self.report = yield from self.drive(Attempt(self.spec, one_at_a_time).run())
+        self.report = yield from self.drive(Attempt(self.spec, make_single_thread_signals).run())
         self.actors = []
 
-    def carry_out(self, effect: Effect, lane: int | None) -> Generator[None, None, Any]:
+    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
         database, topic = self.world.database, self.unit.topic
         if isinstance(effect, fx.Transact) and all(
-            isinstance(each, ops.LoseOthers) for each in effect.operations
+            isinstance(each, ops.MarkSharersIncomplete) for each in effect.operations
         ):
             # It takes no step: the rules' seeds are histories that are known to need them.
             return database.transact(self.spec, effect)
@@ -534,11 +543,11 @@ class Run(AttemptActors):
                     raise TransientError("deadlock")
                 database.transact(self.spec, effect)
                 yield
-            case fx.Begin():
-                return database.begin(topic, self.spec.epoch)
+            case fx.BeginAttempt():
+                return database.begin_attempt(topic, self.spec.epoch)
             case fx.ReadProgress():
                 return list(database.state.lanes[topic].values())
-            case fx.Alter():
+            case fx.AlterTarget():
                 return (yield from self._alter(effect))
             case fx.EndConnection():
                 database.end(effect.connection)
@@ -559,7 +568,7 @@ class Run(AttemptActors):
                 return self._ask(effect)
         return None
 
-    def _alter(self, effect: fx.Alter) -> Steps:
+    def _alter(self, effect: fx.AlterTarget) -> Steps:
         """Send a statement, and wait for it; who is killed meanwhile leaves it at the server."""
         database = self.world.database
         if effect.connection != self.number or self.number in database.ended:
@@ -573,20 +582,20 @@ class Run(AttemptActors):
         if sent.outcome is not None:
             raise sent.outcome
 
-    def _ask(self, effect: Effect) -> Any:
+    def _ask(self, effect: AttemptEffect) -> Any:
         database, spec = self.world.database, self.spec
         match effect:
-            case fx.Restore():
-                return definition_in_force(spec, database, effect.text, {})
-            case fx.Prepare():
-                return prepared(spec, database, effect.stored, first=effect.first)
-            case fx.Explain():
+            case fx.RestoreDefinition():
+                return load_active_definition(spec, database, effect.text, {})
+            case fx.PrepareDefinition():
+                return resolve_definition(spec, database, effect.stored, first=effect.first)
+            case fx.ExplainMisfit():
                 stored = effect.stored
-                return explained(database, stored.table, spec.source, spec.routes, stored.names)
+                return explain_changed_table(database, stored.table, spec.source, spec.routes, stored.names)
             case fx.ReadTable():
-                return database.read_table(*routed_place(spec, effect.source))
+                return database.read_table(*resolve_target_place(spec, effect.source))
             case fx.ReadSharers():
-                return sharing(spec, database.state.units, effect.source)
+                return list_sharing_topics(spec, database.state.units, effect.source)
             case fx.NextSlice():
                 begin, self._at = self._at, min(self._at + 3, self.end)
                 return self.unit.slice(begin, self._at) if begin < self._at else None
@@ -632,10 +641,10 @@ class Unit:
         if self.live is not None and self.live.actors:
             self.zombies.append(self.live)
         self.live = None
-        layout = initial_layout(self.world.routes, self.world.lanes).encode()
+        layout = build_initial_layout(self.world.routes, self.world.lanes).encode()
         self.epoch = self.world.database.take_over(self.topic, layout, self.world.lanes)
 
-    def slice(self, start: int, upto: int) -> Slice:
+    def slice(self, start: int, upto: int) -> RecordSlice:
         return list(enumerate(self.branch.topic))[start:upto]
 
     @property
@@ -674,10 +683,15 @@ class World:
     """
 
     def __init__(
-        self, seed: int, often: float | None = None, policy: Policy | None = None, *, wide: bool = False
+        self,
+        seed: int,
+        often: float | None = None,
+        policy: SchemaChangePolicy | None = None,
+        *,
+        wide: bool = False,
     ) -> None:
         self.rng = rng = random.Random(seed)
-        drawn: Policy = rng.choice(["lenient", "evolve"])
+        drawn: SchemaChangePolicy = rng.choice(["lenient", "evolve"])
         self.policy = policy or drawn
         self.database = Database(transactional=rng.random() < 0.3)
         self.lanes, self.gather, self.small = rng.randint(1, 3), rng.choice([1, 3, 100]), rng.choice([0, 4])
@@ -731,9 +745,9 @@ class World:
         real = self.database.state.tables[PLACE]
         columns = [each for each in unit.branch.source.table.columns if each.name in real.column_names]
         others = [each for each in self.units if each is not unit]
-        return all(fits(each.type, real.column(each.name).type) for each in columns) or all(
-            each.applied and not each.branch.changes for each in others
-        )
+        return all(
+            can_hold_all_values(each.type, real.get_column(each.name).type) for each in columns
+        ) or all(each.applied and not each.branch.changes for each in others)
 
     def _by_hand(self, unit: Unit) -> bool:
         """A person makes the target table fit the source's of now. Ends with whether there was something to do: then the table is copied.
@@ -743,7 +757,7 @@ class World:
         source, state = unit.branch.source.table, self.database.state
         real = state.tables[PLACE]
         there = set(real.column_names)
-        wanted = wanted_table(source, routed_table(unit.spec, source))
+        wanted = build_desired_table(source, resolve_target(unit.spec, source))
         columns = [each for each in wanted.columns if self.policy == "stop" or each.name in there]
         if self.policy == "ignore":
             gone = [each for each in real.columns if each.name not in wanted.column_names]
@@ -820,9 +834,9 @@ class World:
             written = [
                 name
                 for name in branch.source.table.column_names
-                if self.policy != "ignore" or stored.target_name(name) in state.tables[PLACE].column_names
+                if self.policy != "ignore" or stored.get_target_name(name) in state.tables[PLACE].column_names
             ]
-            found = {row["id"]: {name: row[stored.target_name(name)] for name in written} for row in mine}
+            found = {row["id"]: {name: row[stored.get_target_name(name)] for name in written} for row in mine}
             if found != {key: {name: row[name] for name in written} for key, row in branch.rows.items()}:
                 raise Wrong(f"{unit.topic}: source {branch.rows}, target {found}")
         if self.policy in ("evolve", "stop"):

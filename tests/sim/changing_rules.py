@@ -12,18 +12,18 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt_state import AttemptState
 from consumer.attempt.evolution import in_target, machine
 from consumer.attempt.evolution.machine import TableChanges
-from consumer.attempt.evolution.next_definition import NextDefinition
+from consumer.attempt.evolution.next_definition import DefinitionSwitch
 from consumer.tables import router
 from consumer.tables.evolution import decisions, plans, steps
 from consumer.tables.evolution.plans import TableChange
 from tests.sim.changing import Run
 
-_drain, _define, _carry = AttemptState.drain, NextDefinition.define, Run.carry_out
+_drain, _define, _carry = AttemptState.drain, DefinitionSwitch.apply_table_event, Run.carry_out
 
 
 @contextmanager
 def _marks_are_written() -> Iterator[None]:
-    with mock.patch.object(in_target, "_mark", return_value=None):
+    with mock.patch.object(in_target, "_mark_change", return_value=None):
         yield
 
 
@@ -44,7 +44,7 @@ def _statements_keep_their_connection() -> Iterator[None]:
     """A worker that was taken over sends its statement over whatever connection it has by then."""
 
     def carry(self: Run, effect: Any, lane: Any) -> Any:
-        if isinstance(effect, fx.Alter):
+        if isinstance(effect, fx.AlterTarget):
             self.number = self.world.connection()
             effect = replace(effect, connection=self.number)
         return (yield from _carry(self, effect, lane))
@@ -57,7 +57,7 @@ def _statements_keep_their_connection() -> Iterator[None]:
 def _lanes_are_drained_first() -> Iterator[None]:
     defining: set[int] = set()
 
-    def define(self: NextDefinition, event: Any, mark: Any) -> Any:
+    def define(self: DefinitionSwitch, event: Any, mark: Any) -> Any:
         defining.add(id(self._attempt))
         yield from _define(self, event, mark)
         defining.discard(id(self._attempt))
@@ -66,13 +66,16 @@ def _lanes_are_drained_first() -> Iterator[None]:
         if id(self) not in defining:
             yield from _drain(self)
 
-    with mock.patch.object(NextDefinition, "define", define), mock.patch.object(AttemptState, "drain", drain):
+    with (
+        mock.patch.object(DefinitionSwitch, "apply_table_event", define),
+        mock.patch.object(AttemptState, "drain", drain),
+    ):
         yield
 
 
 @contextmanager
 def _others_are_asked() -> Iterator[None]:
-    with mock.patch.object(in_target, "_others", return_value={}):
+    with mock.patch.object(in_target, "_lock_sharers", return_value={}):
         yield
 
 
@@ -82,9 +85,9 @@ def _others_are_waited_for() -> Iterator[None]:
         if not routed.added:
             return {}
         place = (routed.schema, routed.table)
-        return in_target.sharers(transaction.lock_units(), spec.unit.topic, spec.routes, place)
+        return in_target.find_sharers(transaction.lock_units(), spec.unit.topic, spec.routes, place)
 
-    with mock.patch.object(in_target, "_others", others):
+    with mock.patch.object(in_target, "_lock_sharers", others):
         yield
 
 
@@ -93,7 +96,7 @@ def _rows_get_the_default() -> Iterator[None]:
     def added(column: Any, wish: Any) -> Any:
         return steps.AddColumn(steps.Column(name=column.name, type=column.type))
 
-    with mock.patch.object(steps, "_added", added):
+    with mock.patch.object(steps, "_plan_added_column", added):
         yield
 
 
@@ -101,7 +104,7 @@ def _rows_get_the_default() -> Iterator[None]:
 def _old_values_are_refused() -> Iterator[None]:
     with (
         mock.patch.object(plans, "_refuse_old_values", return_value=None),
-        mock.patch.object(decisions, "_added", side_effect=lambda *_: iter(())),
+        mock.patch.object(decisions, "_yield_added_reasons", side_effect=lambda *_: iter(())),
     ):
         yield
 
@@ -109,20 +112,20 @@ def _old_values_are_refused() -> Iterator[None]:
 @contextmanager
 def _lost_indexes_go() -> Iterator[None]:
     with (
-        mock.patch.object(steps, "dropped_indexes", side_effect=lambda *_: iter(())),
-        mock.patch.object(machine.TableChanges, "adopt", _adopt_unexplained),
+        mock.patch.object(steps, "plan_dropped_indexes", side_effect=lambda *_: iter(())),
+        mock.patch.object(machine.TableChanges, "adopt_definition", _adopt_unexplained),
     ):
         yield
 
 
 def _adopt_unexplained(self: TableChanges, before: Any, table: Any, verdict: Any, at: Any) -> Any:
-    policy = machine.routed_table(self._spec, table).policy
-    yield from self.follow(TableChange(before, table, policy, verdict.columns, verdict.rewrite), at)
+    policy = machine.resolve_target(self._spec, table).policy
+    yield from self.follow_change(TableChange(before, table, policy, verdict.columns, verdict.rewrite), at)
 
 
 @contextmanager
 def _coming_indexes_are_locked() -> Iterator[None]:
-    with mock.patch.object(router, "_coming", return_value=()):
+    with mock.patch.object(router, "_list_missing_indexes", return_value=()):
         yield
 
 

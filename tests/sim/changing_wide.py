@@ -88,7 +88,7 @@ class Wide:
         name = self.some()
         if name is None:
             return
-        column = self.table.column(name)
+        column = self.table.get_column(name)
         type_ = column.type
         wide = (
             replace(type_, length=type_.length + 2)
@@ -103,7 +103,7 @@ class Wide:
         name = self.some()
         if name is None or self.many:
             return
-        other = Kind.INT if self.table.column(name).type.kind is Kind.VARCHAR else Kind.VARCHAR
+        other = Kind.INT if self.table.get_column(name).type.kind is Kind.VARCHAR else Kind.VARCHAR
         type_ = self.type()
         while type_.kind is not other:
             type_ = self.type()

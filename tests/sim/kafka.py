@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producer.kafka.opened import Opened
-from schemas.wire.topic_names import normalised
+from producer.kafka.opened import TopicOpenings
+from schemas.wire.topic_names import normalize_topic
 
 Callback = Callable[[Any, Any], None]
 MORE = 0.7
@@ -69,34 +69,34 @@ class Broker:
         self.topics.update({name: Topic() for name in created})
         return created
 
-    def open(self, names: Iterable[str]) -> Opened:
+    def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         """Make the topics of tables; like Kafka, none that differs from another one only in `.` and `_`."""
-        opened = Opened(set(), {}, set())
+        opened = TopicOpenings(set(), {}, set())
         for name in sorted(names):
-            if any(normalised(name) == normalised(other) for other in self.topics if other != name):
+            if any(normalize_topic(name) == normalize_topic(other) for other in self.topics if other != name):
                 opened.taken.add(name)
                 opened.refused[name] = f"topic {name} collides: choose another"
             else:
                 opened.created.update(self.ensure([name], {}))
         return opened
 
-    def partitions(self) -> dict[str, int]:
+    def count_partitions(self) -> dict[str, int]:
         return dict.fromkeys(self.topics, 1)
 
-    def bounds(self, topic: str) -> tuple[int, int]:
+    def get_bounds(self, topic: str) -> tuple[int, int]:
         return self.topics[topic].low, len(self.topics[topic].records)
 
     def expire(self, topic: str) -> None:
         """Let the retention take all that a topic has."""
         self.topics[topic].low = len(self.topics[topic].records)
 
-    def read(self, topic: str, start: int, end: int) -> Iterator[Message]:
+    def read_range(self, topic: str, start: int, end: int) -> Iterator[Message]:
         yield from self.topics[topic].records[max(start, self.topics[topic].low) : end]
 
     def read_all(self, stretches: Mapping[str, Sequence[tuple[int, int]]]) -> Iterator[tuple[str, Message]]:
         for topic, parts in stretches.items():
             for start, end in parts:
-                for message in self.read(topic, start, end):
+                for message in self.read_range(topic, start, end):
                     yield topic, message
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> int:

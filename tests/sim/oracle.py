@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-from producer.oracle.session import Driver
+from producer.oracle.session import OracleDriver
 from tests.oracle_stand import OWNER, KilledError
 
 Kind = Literal["whole", "keys", "lob", "scn"]
@@ -50,12 +50,12 @@ class Session:
     """An application's open transaction: what it changed, its rows of the log, and the keys that it holds locked."""
 
     xid: int
-    changes: list[tuple[int, int | None]] = field(default_factory=list)
-    logged: list[Logged] = field(default_factory=list)
+    build_changes: list[tuple[int, int | None]] = field(default_factory=list)
+    read_logs: list[Logged] = field(default_factory=list)
 
     @property
     def locked(self) -> set[int]:
-        return {id_ for id_, _ in self.changes}
+        return {id_ for id_, _ in self.build_changes}
 
 
 class ModelOracle:
@@ -74,8 +74,8 @@ class ModelOracle:
         self.old: set[int] = set()
         self._free: list[str] = []
 
-    def driver(self) -> Driver:
-        return Driver(lambda: Connection(self), ModelError)
+    def driver(self) -> OracleDriver:
+        return OracleDriver(lambda: Connection(self), ModelError)
 
     # --- applications
 
@@ -100,32 +100,32 @@ class ModelOracle:
         if len(free) < 2:
             return
         one, other = self.rng.sample(free, 2)
-        seen = self.rows | dict[int, Any](session.changes)
+        seen = self.rows | dict[int, Any](session.build_changes)
         now, there = seen.get(one), seen.get(other)
         self.version += 1
         if now is None:
             self._log(session, "I", "N", one, self.version)
-            session.changes.append((one, self.version))
+            session.build_changes.append((one, self.version))
         elif self.rng.random() < 0.5:
             self._log(session, "U", "U", one, now)
             if self.kind != "keys":
                 self._log(session, "U", "N", one, self.version)
-            session.changes.append((one, self.version))
+            session.build_changes.append((one, self.version))
         else:
             self._log(session, "D", "O", one, now)
-            session.changes.append((one, None))
+            session.build_changes.append((one, None))
             if there is None and self.rng.random() < 0.5:  # its key moves
                 self._log(session, "I", "N", other, self.version)
-                session.changes.append((other, self.version))
+                session.build_changes.append((other, self.version))
 
     def commit(self, session: Session) -> None:
-        for id_, version in session.changes:
+        for id_, version in session.build_changes:
             if version is None:
                 self.rows.pop(id_, None)
             else:
                 self.rows[id_] = version
         self.scn += 1
-        for row in session.logged:
+        for row in session.read_logs:
             self.log[self._rowid()] = row._replace(scn=self.scn) if self.kind == "scn" else row
             self.committed.add(row.sequence)
 
@@ -138,7 +138,7 @@ class ModelOracle:
         self.numbers += self.rng.randint(1, 3)
         known = None if self.kind == "keys" else version
         of_instance = _SECOND if self.kind == "scn" and session.xid % 2 else 0
-        session.logged.append(Logged(self.numbers + of_instance, dml, old_new, session.xid, id_, known))
+        session.read_logs.append(Logged(self.numbers + of_instance, dml, old_new, session.xid, id_, known))
 
     def _rowid(self) -> str:
         if self._free and self.rng.random() < 0.8:
@@ -243,7 +243,7 @@ class Connection:
         self._deleted.clear()
         self._oracle.told("COMMITTED")
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         self._deleted.clear()
 
     def close(self) -> None:

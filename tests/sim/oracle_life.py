@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from producer.errors import CaptureError
 from producer.loop.loop import CaptureLoop
-from producer.oracle.chunks import OracleChunks
+from producer.oracle.chunks import OracleChunkReader
 from producer.oracle.log import PollPace
 from producer.oracle.source import OracleSource
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event
-from schemas.wire.records import Watermark, table_topic
+from schemas.wire.records import Watermark, format_former_table_topic
 from tests.capture_kit import replay, row_that_goes_back
 from tests.oracle_site import PREFIX, Asked, OracleSite
 from tests.oracle_stand import OWNER, KilledError
@@ -29,7 +29,7 @@ _POLL_ROWS = 5
 class Reader:
     """`ChunkQueue`: a chunk is read when it is asked for or a while later, and answered later still; no thread."""
 
-    def __init__(self, chunks: OracleChunks, rng: random.Random) -> None:
+    def __init__(self, chunks: OracleChunkReader, rng: random.Random) -> None:
         self._chunks, self._rng = chunks, rng
         self._asked: list[ReadChunk] = []
         self._answers: list[ChunkRead | ChunkFailed | ChunkRefused] = []
@@ -38,7 +38,7 @@ class Reader:
         self._asked.append(request)
         self._maybe_read()
 
-    def poll(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
+    def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
         self._maybe_read()
         return self._answers.pop(0) if self._answers and self._rng.random() < 0.5 else None
 
@@ -46,13 +46,13 @@ class Reader:
 
     def _maybe_read(self) -> None:
         if self._asked and self._rng.random() < 0.5:
-            self._answers.append(self._chunks.read(self._asked.pop(0)))
+            self._answers.append(self._chunks.read_topic(self._asked.pop(0)))
 
 
 class Source(OracleSource):
     rng: random.Random
 
-    def background(self, chunks: OracleChunks) -> Reader:
+    def make_chunk_queue(self, chunks: OracleChunkReader) -> Reader:
         return Reader(chunks, self.rng)
 
 
@@ -80,7 +80,7 @@ class Process:
         except CaptureError:
             with suppress(CaptureError, *_KILLED):
                 if self._loop is not None:
-                    self._loop.farewell("an error", restarts=True)
+                    self._loop.shut_down("an error", restarts=True)
             self._end()
         finally:
             life.oracle.told = lambda _sql: None
@@ -89,7 +89,7 @@ class Process:
         """Stop as one that was asked to."""
         if not self.dead and self._loop is not None:
             with suppress(CaptureError):
-                self._loop.farewell("asked to", restarts=False)
+                self._loop.shut_down("asked to", restarts=False)
         self._end()
 
     def _end(self) -> None:
@@ -164,7 +164,7 @@ class Life(OracleSite):
 
     def wrong(self) -> str:
         """Return what is wrong; "": nothing."""
-        topic = self.broker.topics.get(table_topic(PREFIX, "s", OWNER, TABLE))
+        topic = self.broker.topics.get(format_former_table_topic(PREFIX, "s", OWNER, TABLE))
         found = [(each.key(), decode_event(each.value() or b"")) for each in topic.records] if topic else []
         if (back := row_that_goes_back(found)) is not None:
             return back

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from producer.decoders.context import SourceContext
-from producer.definitions.proof import Definitions
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL, MySQLVisibility
-from producer.resume.proven_log import ProvenLog, log_beginning, require_same
+from producer.definitions.proof import DefinitionReader
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR, MySQLVisibility
+from producer.resume.proven_log import ProvenLog, log_beginning, resume_proven_log
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.changes import LogFile, LogStart
-from producer.sources.server_state import Answering
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.server_state import AnsweringServer
+from producer.sources.survey import MISSING, ExaminedTable
 from producer.tables import TableName
 from schemas.table.model import Table
 from schemas.table.names import EXACT
@@ -30,18 +30,18 @@ class Server:
 
     names = EXACT
 
-    definitions: Definitions
+    definitions: DefinitionReader
 
     def __init__(self, source: Source, rng: random.Random, log: ProvenLog) -> None:
         self._source, self._rng, self._log = source, rng, log
         self.tables = self.server = self.session = self
         self.flavour = (
-            replace(MYSQL, visibility=lambda _settings: MySQLVisibility(source.first_outside))
+            replace(MYSQL_FLAVOUR, visibility=lambda _settings: MySQLVisibility(source.first_outside))
             if source.mysql
-            else MARIADB
+            else MARIADB_FLAVOUR
         )
 
-    def table_names(self, _patterns: Sequence[str]) -> list[TableName]:
+    def list_table_names(self, _patterns: Sequence[str]) -> list[TableName]:
         self._others()
         return sorted((DB, table) for table in self._tables)
 
@@ -51,7 +51,7 @@ class Server:
 
     def resumed(self, stored: StoredPosition) -> LogStart:
         port: Any = self
-        return require_same(port, self._log, stored)
+        return resume_proven_log(port, self._log, stored)
 
     def context(self, name: str, epoch: int, gen: int) -> SourceContext:
         kind = self.flavour
@@ -70,10 +70,10 @@ class Server:
     def log_files(self) -> list[LogFile]:
         return [LogFile(*each) for each in self._source.binlog.files]
 
-    def survey(self, names: Collection[TableName]) -> dict[TableName, Surveyed]:
+    def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
         self._others()
         return {
-            name: Surveyed(self._tables[name[1]], None) if name[1] in self._tables else MISSING
+            name: ExaminedTable(self._tables[name[1]], None) if name[1] in self._tables else MISSING
             for name in names
         }
 
@@ -103,10 +103,10 @@ class Server:
             return []
         raise NotImplementedError(sql)
 
-    def without_transactions(self, _name: TableName) -> str | None:
+    def find_nontransactional_engine(self, _name: TableName) -> str | None:
         return None
 
-    def rows_about(self, name: TableName) -> int | None:
+    def estimate_rows(self, name: TableName) -> int | None:
         self._others()
         rows = self._source.seen.get(name[1])
         return None if rows is None else len(rows)
@@ -120,8 +120,8 @@ class Server:
     def variables(self) -> dict[str, str]:
         return {"gtid_mode": "ON"}
 
-    def answering(self) -> Answering:
-        return Answering("h:1", 1)
+    def answering(self) -> AnsweringServer:
+        return AnsweringServer("h:1", 1)
 
     @property
     def connection(self) -> Session:
@@ -145,5 +145,5 @@ class Log(ProvenLog):
         super().__init__({})
         self._source, self._rng, self._clock = source, rng, clock
 
-    def _opened(self, file: str, pos: int) -> LogStream:
+    def _open_stream(self, file: str, pos: int) -> LogStream:
         return LogStream(Dump(self._source.binlog, file, pos, self._rng), file, pos, self._clock)

@@ -15,65 +15,75 @@ from consumer.attempt.applier import Applier
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
-from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.sweep import Sweep
 from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact
 from consumer.attempt.evolution import next_definition
-from consumer.attempt.operations import Operation, Write
+from consumer.attempt.operations import Operation, WriteChanges
 from consumer.attempt.readers.reader import EnvelopeReader
-from consumer.attempt.transactions import Progress
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import CommitUnknownError, ConsumerError, FencedError, RefusedError
 from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, segments
-from consumer.ordering.lanes.batches import Batch, Segment, moves_key
+from consumer.ordering.lanes.batches import LaneBatch, Segment, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
-from consumer.ordering.progress import Mark, ResumePlan, plan
+from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
 from consumer.tables import definition
-from consumer.tables.definition import InForce
-from producer.binlog_format.log_event import LogEvent
-from producer.copies.book import CopyBook, Effect, StopAgain
+from consumer.tables.definition import ActiveDefinition
+from producer.binlog_format.log_event import BinlogEvent
+from producer.copies.book import CopyBook, CopyEffect, RestoreStop
 from producer.definitions import proof
-from producer.definitions.places import Proof, Proven, Unproven
+from producer.definitions.places import Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import SourceRefusedError
 from producer.flavours.mariadb import MariaDBVisibility
 from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
-from producer.loop.copy_begins import CopyBegins
+from producer.loop.copy_begins import CopyStarter
 from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
 from producer.resume import former_stops, proven_log
-from producer.resume.positions import Records
-from producer.resume.startup import Starter
-from producer.resume.topic_recovery import Tail, TopicTails
+from producer.resume.positions import PositionRecords
+from producer.resume.startup import CaptureStarter
+from producer.resume.topic_recovery import TableTail, TopicFindings
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
-from producer.snapshot.scheduler import Snapshots
+from producer.snapshot.scheduler import SnapshotScheduler
 from producer.snapshot.snapshot_tables import SnapshotTables
 from producer.sources.binlog import assembly
-from producer.sources.binlog.assembly import Assembly, ReadAgain
+from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.binlog.prepared_xa import PreparedXa
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.binlog.transactions import TransactionAssembler
-from producer.sources.chunk_data import EmitChunk, LogMark, Low
-from producer.sources.survey import Surveyed
+from producer.sources.chunk_data import EmitChunk, LogMark, LowWatermark
+from producer.sources.survey import ExaminedTable
 from producer.statements.judgement import StatementVerdict
-from producer.stops import Stopped
-from producer.tables import Captured, TableName, TableState
+from producer.stops import StoppedTable
+from producer.tables import CapturedTables, TableName, TableState
 from schemas.table.model import Key, Row, Table
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 from schemas.wire.records import LogProof, StoredPosition, TableStop
 
-_add, _emit, _record, _stop = TopicTails.add, ChunkSender.send, Starter._record, Captured.stop
-_copy, _begins, _give_up, _mark = CopyBegins.begin, Tail.begins, CopyBook._give_up, SnapshotJob.mark
-_assembler, _end = TransactionAssembler.__init__, Assembly._end
-_before, _refused_next = begin.before_begin, segments._refused_next
+_add, _emit, _record, _stop = (
+    TopicFindings.add_event,
+    ChunkSender.send_chunk,
+    CaptureStarter._choose_record,
+    CapturedTables.stop_table,
+)
+_copy, _begins, _give_up, _mark = (
+    CopyStarter.begin_copy,
+    TableTail.begin_copy,
+    CopyBook._give_up,
+    SnapshotJob.build_copy_mark,
+)
+_assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
+_before, _refused_next = begin.find_mark_before_copy, segments._choose_refused_parts
 _judge, _init, _begin, _commit = (
-    Deduplicator.judge, Deduplicator.__init__, EnvelopeReader.begin, Applier._commit,
+    Deduplicator.judge_record, Deduplicator.__init__, EnvelopeReader.begin_reading, Applier._commit_batch,
 )  # fmt: skip
 
 
@@ -95,7 +105,7 @@ def _from_highest_lane(self: Deduplicator, lanes: Sequence[LaneProgress]) -> Non
 
 def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
     """Another layout at once, though the lanes stand apart."""
-    found = plan(rows, wanted)
+    found = plan_resume(rows, wanted)
     return found if found.finish is None else ResumePlan(found.start, wanted, switch_now=True)
 
 
@@ -111,27 +121,29 @@ def _moves_whole(self: Dispatcher, of: TablePlan, change: RowChange, old: bytes)
         key = of.fold_key(after)
         lane = of.lane_of(key)
         if change.id[0] > self._passed[lane]:
-            waits = self._waits(of, (change.id, lane), change.before, after)
+            waits = self._register_tickets(of, (change.id, lane), change.before, after)
             self._queues[lane].append((change, of, key, waits))
 
 
 def _exact_key(table: Table) -> Callable[[Row], bytes]:
-    at = table.indexes_of(table.key.columns)
+    at = table.find_ordinals(table.key.columns)
     return lambda row: repr([row[i] for i in at]).encode()
 
 
 def _take_the_batch(self: Attempt) -> Machine[None]:
     """The batch's own range is believed."""
     while (records := (yield NextSlice())) is not None:
-        yield from self._take(records)
+        yield from self._take_slice(records)
 
 
-def _begin_anywhere(self: EnvelopeReader, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
+def _begin_anywhere(
+    self: EnvelopeReader, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None
+) -> None:
     _begin(self, rows, in_force)
     self._dedup.offset = -1
 
 
-def _net_halves(self: Applier, lane: int, batch: Batch) -> Machine[None]:
+def _net_halves(self: Applier, lane: int, batch: LaneBatch) -> Machine[None]:
     """After an error half of the net (its deletes) in a transaction of its own, before the rest is tried again."""
     try:
         yield from _commit(self, lane, batch)
@@ -142,19 +154,19 @@ def _net_halves(self: Applier, lane: int, batch: Batch) -> Machine[None]:
             keys = [tuple(row[i] for i in net.table.key_at) for row in net.replaces]
             half = NetChange(net.table, net.deletes + keys, [], [])
             with suppress(ConsumerError):
-                yield Transact(lane, [self._progress.rows[lane]], [Write(half)])
+                yield Transact(lane, [self._progress.rows[lane]], [WriteChanges(half)])
         raise
 
 
-def _low_of_the_log(self: MariaDBVisibility, cursor: Any) -> Low:
+def _low_of_the_log(self: MariaDBVisibility, cursor: Any) -> LowWatermark:
     """LOW is the log's end, also of what no SELECT sees yet."""
     cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    return Low(self.log_end(cursor), None)
+    return LowWatermark(self.log_end(cursor), None)
 
 
-def _gtids_of_the_log(_self: MySQLVisibility, cursor: Any) -> Low:
+def _gtids_of_the_log(_self: MySQLVisibility, cursor: Any) -> LowWatermark:
     cursor.execute("START TRANSACTION READ ONLY")
-    return Low(None, GtidSet.parse(cursor.source.executed(len(cursor.source.log))))
+    return LowWatermark(None, GtidSet.parse(cursor.source.executed(len(cursor.source.log))))
 
 
 def _from_the_first_row(self: ChunkSender, job: SnapshotJob, chunk: EmitChunk, file: str) -> None:
@@ -168,20 +180,20 @@ def _abandon_without_purge(self: KafkaWriter) -> None:
     self._producer = None
 
 
-def _of_any_gen(self: TopicTails, offset: int, value: bytes, *, always: bool = False) -> None:
+def _of_any_gen(self: TopicFindings, offset: int, value: bytes, *, always: bool = False) -> None:
     highest, self.gen = self.gen, 0
     _add(self, offset, value, always=always)
     self.gen = max(highest, self.gen)
 
 
 def _on_at_the_end(
-    self: Starter, records: Records, found: dict[str, TopicTails], *, new_snapshot: bool
+    self: CaptureStarter, records: PositionRecords, found: dict[str, TopicFindings], *, new_snapshot: bool
 ) -> StoredPosition:
     """A log that is not there any more is followed from its end on."""
     try:
         return _record(self, records, found, new_snapshot=new_snapshot)
     except SourceRefusedError:
-        stored, here = records.newest, self.source.beginning()
+        stored, here = records.newest, self.source.find_log_end()
         assert stored is not None
         return msgspec.structs.replace(
             stored, gen=stored.gen + 1, file=here.file, pos=here.pos, proof=here.proof
@@ -193,7 +205,7 @@ def _stops_nothing(_self: StatementVerdict, *, same_definition: bool) -> bool:
     return False
 
 
-def _no_stops(_self: Captured) -> dict[str, TableStop]:
+def _no_stops(_self: CapturedTables) -> dict[str, TableStop]:
     return {}
 
 
@@ -206,7 +218,7 @@ def _forgets(_record: object, _topic: object) -> dict[str, TableStop]:
     return {}
 
 
-def _goes_on_encoding(self: Captured, name: TableName, stopped: Stopped) -> None:
+def _goes_on_encoding(self: CapturedTables, name: TableName, stopped: StoppedTable) -> None:
     _stop(self, name, stopped)
     if (state := self.tables.get(name)) is not None:
         state.ignored = None
@@ -215,18 +227,18 @@ def _goes_on_encoding(self: Captured, name: TableName, stopped: Stopped) -> None
 def _keeps(_self: SnapshotTables, _name: TableName) -> None: ...
 
 
-def _nothing_refuted(*_: object) -> list[tuple[TableName, Unproven]]:
+def _nothing_refuted(*_: object) -> list[tuple[TableName, UnprovenDefinition]]:
     return []
 
 
 def _all_proven(
-    _index: object, _at: object, _end: object, found: dict[TableName, Surveyed]
+    _index: object, _at: object, _end: object, found: dict[TableName, ExaminedTable]
 ) -> dict[TableName, Proof]:
-    return {name: Proven(*surveyed) for name, surveyed in found.items()}
+    return {name: ProvenDefinition(*surveyed) for name, surveyed in found.items()}
 
 
-def _xa_stops_nothing(self: PreparedXa, xid: str, _captured: object) -> None:
-    self.rollback(xid)
+def _xa_stops_nothing(self: PreparedXaTransactions, xid: str, _captured: object) -> None:
+    self.roll_back_prepared(xid)
 
 
 def _prepares_anew(
@@ -237,8 +249,8 @@ def _prepares_anew(
 
 
 def _all_ends_commit(
-    self: Assembly, group: assembly._Group, event: LogEvent, *, nothing: bool = False
-) -> Iterable[LogEvent] | ReadAgain:
+    self: TransactionBuffer, group: assembly._Group, event: BinlogEvent, *, nothing: bool = False
+) -> Iterable[BinlogEvent] | RereadRequest:
     del nothing
     return _end(self, group, event)
 
@@ -256,7 +268,7 @@ def _any_proof(proofs: Sequence[LogProof], _oldest: str) -> list[LogProof]:
 
 def _anywhere(self: CaptureLoop) -> None:
     """Where the log was read up to, capture resumes."""
-    self._position.moved(*self._log.point)
+    self._position.record_log_position(*self._log.point)
 
 
 def _at_once(_self: KafkaWriter, action: Callable[[], None]) -> None:
@@ -267,30 +279,32 @@ def _not_under_way(_self: SnapshotTables, _name: TableName) -> bool:
     return False
 
 
-def _reaches_anything(_self: Low, _at: LogPoint, _delivered: GtidSet | None) -> bool:
+def _reaches_anything(_self: LowWatermark, _at: LogPoint, _delivered: GtidSet | None) -> bool:
     return True
 
 
-def _unchanged(_self: Snapshots, _state: TableState, _mark: LogMark) -> None: ...
+def _unchanged(_self: SnapshotScheduler, _state: TableState, _mark: LogMark) -> None: ...
 
 
 def _goes_on_first(
-    self: CopyBegins, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
+    self: CopyStarter, name: TableName, table: Table, mark: CopyMark, file: str, pos: int
 ) -> None:
     self._captured.go_on(name)
-    self._position.store()
+    self._position.store_position()
     _copy(self, name, table, mark, file, pos)
 
 
-def _keeps_markers(self: Tail, mark: CopyMark, position: Position, offset: int) -> None:
+def _keeps_markers(self: TableTail, mark: CopyMark, position: Position, offset: int) -> None:
     markers, last = list(self.markers), self.marker_offset
     _begins(self, mark, position, offset)
     self.markers, self.marker_offset = markers, last
 
 
-def _stops_nothing_again(self: CopyBook, state: CopyState, phase: Any, reason: str, now: int) -> list[Effect]:
+def _stops_nothing_again(
+    self: CopyBook, state: CopyState, phase: Any, reason: str, now: int
+) -> list[CopyEffect]:
     effects = _give_up(self, state, phase, reason, now)
-    return [effect for effect in effects if not isinstance(effect, StopAgain)]
+    return [effect for effect in effects if not isinstance(effect, RestoreStop)]
 
 
 def _too_late(self: SnapshotJob) -> CopyMark | None:
@@ -306,20 +320,20 @@ def _ranges_everywhere(*_: object) -> bool:
     return True
 
 
-def _by_their_looks(self: Sweep, keys: KeyCheck, after: Key | None, upto: Key | None) -> Machine[int]:
+def _by_their_looks(self: Sweep, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
     """What the target shows is what counts."""
     while page := (yield ListKeys(self._table, after, upto, self._in_force.routed.where)):
-        keys.compare(page)
+        keys.compare_keys(page)
         after = page[-1]
-    return (yield from self._deleted(keys))
+    return (yield from self._delete_doubted_rows(keys))
 
 
-def _each_alone(_progress: Progress, _mark: Mark, _operations: object) -> Machine[None]:
+def _each_alone(_progress: AttemptProgress, _mark: LaneMark, _operations: object) -> Machine[None]:
     """Lanes pass a marker with whatever they apply next."""
     yield from ()
 
 
-def _unguarded(_self: Progress, operations: Sequence[Operation]) -> Machine[None]:
+def _unguarded(_self: AttemptProgress, operations: Sequence[Operation]) -> Machine[None]:
     yield Transact(0, (), operations)
 
 
@@ -334,7 +348,7 @@ def _queues(_part: RowChange, _plan: TablePlan) -> bool:
     return False
 
 
-def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> Mark | None:
+def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> LaneMark | None:
     """A unit that goes on at a begin keeps the position that it had."""
     mark = _before(rows, after, offset, raw)
     if mark is None:
@@ -345,54 +359,60 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
 #: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other findings' rules
 #: stand in the model's target (tests.sim.rules).
 SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
-    "1": ((MariaDBVisibility, "begin", _low_of_the_log), (MySQLVisibility, "begin", _gtids_of_the_log)),
-    "2": ((ChunkSender, "send", _from_the_first_row),),
-    "3": ((KafkaWriter, "abandon", _abandon_without_purge), (Deduplicator, "judge", _judge_without_prev)),
+    "1": (
+        (MariaDBVisibility, "begin_snapshot", _low_of_the_log),
+        (MySQLVisibility, "begin_snapshot", _gtids_of_the_log),
+    ),
+    "2": ((ChunkSender, "send_chunk", _from_the_first_row),),
+    "3": (
+        (KafkaWriter, "abandon_unacknowledged", _abandon_without_purge),
+        (Deduplicator, "judge_record", _judge_without_prev),
+    ),
     "4": ((Deduplicator, "__init__", _from_highest_lane),),
     "5": (
-        (attempt_state, "plan", _hasty_plan),
-        (attempt_state, "relaid", _hasty_rows),
-        (next_definition, "relaid", _hasty_rows),
+        (attempt_state, "plan_resume", _hasty_plan),
+        (attempt_state, "relay_rows", _hasty_rows),
+        (next_definition, "relay_rows", _hasty_rows),
     ),
-    "7": ((Dispatcher, "_move", _moves_whole),),
-    "10": ((dispatch_module, "key_fold", _exact_key),),
+    "7": ((Dispatcher, "_queue_key_move", _moves_whole),),
+    "10": ((dispatch_module, "make_key_fold", _exact_key),),
     "11": (
         (Attempt, "_take_all", _take_the_batch),
-        (EnvelopeReader, "begin", _begin_anywhere),
-        (Deduplicator, "judge", _judge_without_prev),
+        (EnvelopeReader, "begin_reading", _begin_anywhere),
+        (Deduplicator, "judge_record", _judge_without_prev),
     ),
-    "14": ((TopicTails, "add", _of_any_gen), (Deduplicator, "judge", _judge_without_gen)),
-    "17": ((Applier, "_commit", _net_halves),),
-    "acknowledged": ((KafkaWriter, "mark", _at_once),),
-    "window": ((SnapshotTables, "under_way", _not_under_way),),
-    "begin": ((Low, "reaches", _reaches_anything),),
-    "emptied": ((Snapshots, "table_changed", _unchanged),),
-    "purged": ((Starter, "_record", _on_at_the_end),),
-    "proofs": ((proven_log, "still_there", _any_proof),),
-    "between": ((CaptureLoop, "_between", _anywhere),),
-    "judged": ((StatementVerdict, "stops", _stops_nothing),),
-    "stored": ((Captured, "stops", _no_stops),),
-    "said": ((TableStops, "say", _says_nothing),),
-    "remembered": ((former_stops, "merged", _forgets),),
-    "silent": ((Captured, "stop", _goes_on_encoding),),
-    "snapshot": ((SnapshotTables, "forget", _keeps),),
-    "proven": ((proof, "refuted", _nothing_refuted), (proof, "judged", _all_proven)),
-    "xa": ((PreparedXa, "commit", _xa_stops_nothing),),
+    "14": ((TopicFindings, "add_event", _of_any_gen), (Deduplicator, "judge_record", _judge_without_gen)),
+    "17": ((Applier, "_commit_batch", _net_halves),),
+    "acknowledged": ((KafkaWriter, "call_when_acknowledged", _at_once),),
+    "window": ((SnapshotTables, "is_under_way", _not_under_way),),
+    "begin": ((LowWatermark, "has_seen_all_before", _reaches_anything),),
+    "emptied": ((SnapshotScheduler, "handle_table_change", _unchanged),),
+    "purged": ((CaptureStarter, "_choose_record", _on_at_the_end),),
+    "proofs": ((proven_log, "select_remaining_proofs", _any_proof),),
+    "between": ((CaptureLoop, "_advance_between_transactions", _anywhere),),
+    "judged": ((StatementVerdict, "must_stop", _stops_nothing),),
+    "stored": ((CapturedTables, "list_stops", _no_stops),),
+    "said": ((TableStops, "send_pending_stops", _says_nothing),),
+    "remembered": ((former_stops, "merge_table_stops", _forgets),),
+    "silent": ((CapturedTables, "stop_table", _goes_on_encoding),),
+    "snapshot": ((SnapshotTables, "forget_table", _keeps),),
+    "proven": ((proof, "yield_refuted_tables", _nothing_refuted), (proof, "judge_definitions", _all_proven)),
+    "xa": ((PreparedXaTransactions, "commit_prepared", _xa_stops_nothing),),
     "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
-    "ends": ((Assembly, "_end", _all_ends_commit),),
-    "savepoint": ((assembly, "_roll_back", _takes_nothing_back),),
-    "again": ((assembly._Known, "is_undone", _knows_nothing),),
-    "copy": ((CopyBegins, "begin", _goes_on_first),),
-    "markers": ((Tail, "begins", _keeps_markers),),
+    "ends": ((TransactionBuffer, "_end_group", _all_ends_commit),),
+    "savepoint": ((assembly, "_roll_back_to", _takes_nothing_back),),
+    "again": ((assembly._KnownGroup, "is_undone", _knows_nothing),),
+    "copy": ((CopyStarter, "begin_copy", _goes_on_first),),
+    "markers": ((TableTail, "begin_copy", _keeps_markers),),
     "given up": ((CopyBook, "_give_up", _stops_nothing_again),),
-    "since": ((SnapshotJob, "mark", _too_late),),
-    "ranges": ((definition, "ranges_alike", _ranges_everywhere),),
-    "shown": ((Sweep, "_compared", _by_their_looks),),
+    "since": ((SnapshotJob, "build_copy_mark", _too_late),),
+    "ranges": ((definition, "are_ranges_alike", _ranges_everywhere),),
+    "shown": ((Sweep, "_compare_target_keys", _by_their_looks),),
     "together": ((copies_module, "pass_together", _each_alone),),
-    "sweeps": ((Progress, "guarded", _unguarded),),
-    "jump": ((begin, "before_begin", _stays),),
+    "sweeps": ((AttemptProgress, "commit_guarded", _unguarded),),
+    "jump": ((begin, "find_mark_before_copy", _stays),),
     "tickets": ((LockTable, "register", _no_wait),),
-    "refused half": ((segments, "_refused_next", _both_halves),),
+    "refused half": ((segments, "_choose_refused_parts", _both_halves),),
     "settled": ((batches, "_settles_key", _queues),),
 }
 

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
-from consumer.attempt.evolution.in_target import follow, still_as_read
+from consumer.attempt.evolution.in_target import follow_definition, require_table_unchanged
 from consumer.errors import (
     CommitUnknownError,
     FencedError,
@@ -26,7 +26,7 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.ordering.model import Held, LaneProgress, NetChange, UnitState
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, UnitState
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.sim.rules import Rules
@@ -65,7 +65,7 @@ class Txn:
     progress: dict[tuple[str, int], LaneProgress] = field(default_factory=dict)
     relaid: tuple[str, list[LaneProgress]] | None = None
     states: dict[str, UnitState] = field(default_factory=dict)
-    held: list[tuple[str, Held]] = field(default_factory=list)
+    held: list[tuple[str, QuarantineEntry]] = field(default_factory=list)
     released: set[str] = field(default_factory=set)
     closed_before: tuple[str, int] | None = None
     displaced: list[Row] = field(default_factory=list)
@@ -88,10 +88,10 @@ class Definition:
     def write_unit(self, state: UnitState) -> None:
         self._txn.states[self._unit] = state
 
-    def alter(self, change: object) -> None:
+    def alter_table(self, change: object) -> None:
         raise NotImplementedError(change)
 
-    def truncate(self, table: object, where: object) -> None:
+    def truncate_table(self, table: object, where: object) -> None:
         raise NotImplementedError(table, where)
 
 
@@ -104,7 +104,7 @@ class Target:
         self.committed: dict[RowKey, Row] = {}
         self.progress: dict[str, dict[int, LaneProgress]] = {}
         self.states: dict[str, UnitState] = {}
-        self.held: list[tuple[str, Held]] = []
+        self.held: list[tuple[str, QuarantineEntry]] = []
         self.displaced: list[Row] = []
         self.emptied: list[Row] = []  # by a TRUNCATE
         self.poison: set[int] = set()  # versions that it refuses
@@ -162,7 +162,7 @@ class Target:
             if self.rng.random() < self.revoked:
                 raise TargetConfigError(PLANTED)
             txn.sweeps = not any(
-                isinstance(each, ops.WriteProgress | ops.Relayout) for each in effect.operations
+                isinstance(each, ops.WriteProgress | ops.ReplaceLaneRows) for each in effect.operations
             )
             for operation in effect.operations:
                 yield from self._operation(txn, unit, operation, effect.displaced)
@@ -173,17 +173,17 @@ class Target:
 
     def _operation(self, txn: Txn, unit: str, operation: ops.Operation, displaced: list[int]) -> Steps:
         match operation:
-            case ops.Write():
+            case ops.WriteChanges():
                 before = len(txn.displaced)
                 yield from self.apply(txn, operation.net, operation.displacing)
                 displaced.append(len(txn.displaced) - before)
-            case ops.Hold():
+            case ops.QuarantineEvents():
                 txn.held = [(unit, entry) for entry in operation.entries]
-            case ops.Truncate():
+            case ops.TruncateTarget():
                 yield from self._truncate(txn, operation.where)
-            case ops.CloseHeld():
+            case ops.CloseQuarantine():
                 txn.unit, txn.ids = unit, set(operation.ids)
-            case ops.CloseHeldBefore():
+            case ops.CloseQuarantineBefore():
                 txn.closed_before = (unit, operation.offset)
             case ops.SupersedeDisplaced():
                 pass  # a mark on rows that made room: nothing follows from it
@@ -192,12 +192,12 @@ class Target:
             case ops.WriteUnit():
                 txn.states[unit] = operation.state
             case ops.FollowDefinition():
-                follow(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
-            case ops.Relayout():
+                follow_definition(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
+            case ops.ReplaceLaneRows():
                 txn.relaid = (unit, list(operation.rows))
-            case ops.StillAsRead():
-                still_as_read(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
-            case ops.LoseOthers() | ops.NotLost():
+            case ops.RequireTableUnchanged():
+                require_table_unchanged(txn.owner.spec, txn.owner, Definition(self, txn, unit), operation)
+            case ops.MarkSharersIncomplete() | ops.RequireRowsPresent():
                 pass  # nobody drops a table here
             case _:
                 assert_never(operation)
@@ -405,7 +405,7 @@ class Target:
             self._restore(key, row)
 
 
-def _leaves(txn: Txn, unit: str, entry: Held, *, new: bool) -> bool:
+def _leaves(txn: Txn, unit: str, entry: QuarantineEntry, *, new: bool) -> bool:
     """Whether a transaction takes the entry out of the quarantine; `new`: it has put it in."""
     if unit == txn.unit and (entry.offset, entry.part) in txn.ids:
         return True

@@ -8,7 +8,7 @@ import pytest
 
 from consumer.attempt.evolution import in_target
 from consumer.tables.evolution import plans
-from consumer.tables.router import Policy
+from consumer.tables.router import SchemaChangePolicy
 from tests.sim.changing import World
 from tests.sim.changing_rules import RULES
 from tests.sim.truth import Wrong
@@ -30,7 +30,7 @@ def test_every_history_ends_as_its_sources(part: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["ignore", "stop"])
-def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: Policy) -> None:
+def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: SchemaChangePolicy) -> None:
     """Under `stop` the seeds 20, 29 and 40 asked the target without end: what an attempt was given ended in front of the copy at which it goes on."""
     worlds = [World(seed, policy=policy) for seed in range(SEEDS)]
     for world in worlds:
@@ -68,7 +68,10 @@ def test_a_statement_of_several_actions_that_went_wrong_once_ends_as_its_source(
 def test_a_branch_that_joins_looks_at_the_table_under_the_locks_of_all() -> None:
     """Another one's statement takes a column away between its look and the storing of what it needs."""
     World(388, OFTEN_AT_ONCE, wide=True).run()
-    with mock.patch.object(in_target, "still_as_read"), pytest.raises(Wrong, match="lacks the columns"):
+    with (
+        mock.patch.object(in_target, "require_table_unchanged"),
+        pytest.raises(Wrong, match="lacks the columns"),
+    ):
         World(388, OFTEN_AT_ONCE, wide=True).run()
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from producer.loop.position import CapturePosition
 from producer.oracle import log as log_module
-from producer.oracle.chunks import ChunksBehindTheLog
+from producer.oracle.chunks import OracleChunkQueue
 from producer.oracle.poll import LogReader
-from producer.oracle.purge import Purger
+from producer.oracle.purge import LogPurger
 from producer.resume.positions import PositionStore
 from producer.sources.oracle import mlog, sql
-from producer.sources.oracle.following import Following
+from producer.sources.oracle.following import FollowedTables
 from producer.sources.oracle.mlog import LogPlace, LogRow
 from producer.tables import TableName
 from tests.sim.oracle import KEYS, Kind
@@ -51,7 +51,7 @@ def test_many_lives_end_well(kind: Kind) -> None:
 def _nothing(*_: object) -> None: ...
 
 
-_milestone = CapturePosition.milestone
+_milestone = CapturePosition.make_milestone
 
 
 def _passing(self: CapturePosition, *, held: bool) -> Any:
@@ -65,13 +65,14 @@ def _undrained(self: CapturePosition, log: Any) -> Iterator[Any]:
     yield from log.purge()
 
 
-def _present(self: Purger, log: TableName) -> dict[str, int]:
+def _present(self: LogPurger, log: TableName) -> dict[str, int]:
     return {
-        rowid: sequence for rowid, sequence, *_ in self._session.rows(*sql.log_rows(log, [], (), 1 << 20))
+        rowid: sequence
+        for rowid, sequence, *_ in self._session.fetch_rows(*sql.select_log_rows(log, [], (), 1 << 20))
     }
 
 
-def _by_watermark(self: Purger, log: TableName, places: Collection[LogPlace]) -> int:
+def _by_watermark(self: LogPurger, log: TableName, places: Collection[LogPlace]) -> int:
     """Everything up to the highest number is deleted."""
     highest = max((place.sequence for place in places), default=0)
     rows = _present(self, log)
@@ -80,10 +81,10 @@ def _by_watermark(self: Purger, log: TableName, places: Collection[LogPlace]) ->
     return len(places)
 
 
-_delete = Purger._delete
+_delete = LogPurger._delete_rows
 
 
-def _by_rowid(self: Purger, log: TableName, places: Collection[LogPlace]) -> int:
+def _by_rowid(self: LogPurger, log: TableName, places: Collection[LogPlace]) -> int:
     """Whoever has the ROWID now is deleted."""
     rows = _present(self, log)
     return _delete(self, log, [LogPlace(each.rowid, rows.get(each.rowid, 0)) for each in places])
@@ -92,21 +93,23 @@ def _by_rowid(self: Purger, log: TableName, places: Collection[LogPlace]) -> int
 def _before_the_log(self: LogReader) -> Any:
     """Rows of the table are read in front of its log."""
     seen = {
-        name: dict(self._current(logged, _every_key(logged))) for name, logged in self._following.known() if logged.unlogged
+        name: dict(self._read_current_rows(logged, _every_key(logged))) for name, logged in self._following.list_readable_tables() if logged.unlogged
     }  # fmt: skip
     with mock.patch.object(
-        LogReader, "_current", lambda _self, logged, _rows: seen.get((logged.table.db, logged.table.name), {})
+        LogReader,
+        "_read_current_rows",
+        lambda _self, logged, _rows: seen.get((logged.table.db, logged.table.name), {}),
     ):
         return _logged(self)
 
 
-_logged = LogReader.logged
+_logged = LogReader.read_logs
 
 
-_take_up = Following.take_up
+_take_up = FollowedTables.take_up
 
 
-def _read_at_once(self: Following, name: TableName, *more: Any) -> None:
+def _read_at_once(self: FollowedTables, name: TableName, *more: Any) -> None:
     """A log is read, though no record names its table."""
     _take_up(self, name, *more)
     self.tables[name].recorded = True
@@ -127,18 +130,18 @@ def _every_key(logged: Any) -> list[Any]:
 
 Switch = Callable[[], AbstractContextManager[Any]]
 SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
-    "a start deletes what topics have": ("whole", lambda: mock.patch.object(Purger, "published", _nothing)),
-    "a record never passes what is not deleted": ("whole", lambda: mock.patch.object(CapturePosition, "milestone", _passing)),
+    "a start deletes what topics have": ("whole", lambda: mock.patch.object(LogPurger, "purge_published", _nothing)),
+    "a record never passes what is not deleted": ("whole", lambda: mock.patch.object(CapturePosition, "make_milestone", _passing)),
     "deleted is what Kafka has": ("whole", lambda: mock.patch.object(CapturePosition, "use_up", _undrained)),
-    "a process that was replaced deletes nothing": ("whole", lambda: mock.patch.object(PositionStore, "superseded", return_value=False)),
-    "never by a watermark": ("whole", lambda: mock.patch.object(Purger, "_delete", _by_watermark)),
-    "by ROWID and number": ("whole", lambda: mock.patch.object(Purger, "_delete", _by_rowid)),
-    "a poll's number is above all": ("whole", lambda: mock.patch.object(log_module, "next_number", lambda stored, *_, **__: stored)),
-    "a chunk waits for the whole log": ("whole", lambda: mock.patch.object(ChunksBehindTheLog, "_waits", return_value=False)),
+    "a process that was replaced deletes nothing": ("whole", lambda: mock.patch.object(PositionStore, "is_superseded", return_value=False)),
+    "never by a watermark": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_watermark)),
+    "by ROWID and number": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_rowid)),
+    "a poll's number is above all": ("whole", lambda: mock.patch.object(log_module, "compute_next_poll", lambda stored, *_, **__: stored)),
+    "a chunk waits for the whole log": ("whole", lambda: mock.patch.object(OracleChunkQueue, "_must_wait", return_value=False)),
     "commits put rows in order": ("scn", _by_number),
-    "a log is read once the record names its table": ("lob", lambda: mock.patch.object(Following, "take_up", _read_at_once)),
-    "rows are read behind the log (keys)": ("keys", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),
-    "rows are read behind the log (LOBs)": ("lob", lambda: mock.patch.object(LogReader, "logged", _before_the_log)),
+    "a log is read once the record names its table": ("lob", lambda: mock.patch.object(FollowedTables, "take_up", _read_at_once)),
+    "rows are read behind the log (keys)": ("keys", lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
+    "rows are read behind the log (LOBs)": ("lob", lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from producer.sources.oracle import shared
-from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, judge
+from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.mlog import LogBrokenError
 from producer.sources.oracle.types import OracleColumn
 from tests.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
@@ -26,13 +26,13 @@ _NEVER = "4000-01-01 00:00:00"
 _KEYS = 5
 
 
-def logged() -> Logged:
+def logged() -> LoggedTable:
     """Return what the catalogue says of the table: a key and a number."""
     name, log = (OWNER, "a"), "MLOG$_a"
     columns = [OracleColumn(each, "NUMBER", 22, 0, 18, 0, True, False, False) for each in ("id", "version")]
     own = [columns[0]._replace(name=each) for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
     options = MlogOptions(name, log, True, True, True, False, False)
-    _, found = judge(
+    _, found = judge_oracle_table(
         name, {name: columns, (OWNER, log): [*columns, *own]}, [Constraint("PK", "P", ("id",))], options
     )
     assert found is not None
@@ -130,7 +130,7 @@ class SharedLog:
 
     def rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         self._meanwhile()
-        if sql == shared.NOW:
+        if sql == shared.SELECT_SERVER_TIME:
             return [(self.now,)]
         if "ALL_BASE_TABLE_MVIEWS" in sql:
             return [(name, self.views[name]) for name in OWN]

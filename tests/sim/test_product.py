@@ -76,32 +76,32 @@ CAPTURE: tuple[ModuleType, ...] = (
 SEEDS = 150
 #: Functions that one seed in hundreds calls → a seed that does; others are tried where it no longer does. And a function whose failure the first
 #: seed that calls it survives, because the unit is assigned anew at that moment.
-SELDOM = {"held._key": 334, "applier.Applier._alarm": 19}
+SELDOM = {"held._decode_quarantined_key": 334, "applier.Applier._log_drift": 19}
 MOST_SEEDS = 2000
 NOT_SIMULATED = {
-    "attempt.Attempt.define": "Debezium's topics alone",
+    "attempt.Attempt.define_initially": "Debezium's topics alone",
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
-    "transactions.Progress.once": "on_drop: empty (tests/unit/test_evolving.py)",
-    "attempt_state.recreated": "a topic that was made again",
-    "producer.proof.Definitions.converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
+    "transactions.AttemptProgress.commit_once": "on_drop: empty (tests/unit/test_evolving.py)",
+    "attempt_state.describe_recreated_topic": "a topic that was made again",
+    "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
-    "producer.positions.PositionStore.superseded": "a log that is used up (tests/sim/test_oracle.py)",
-    "sweep.lost": "Kafka loses nothing here",
-    "sweep.Sweep.behind_refused": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
-    "dispatch._theirs": "a target that compares exactly what the source does not",
-    "netchange._mixed": "keys of several types",
+    "producer.positions.PositionStore.is_superseded": "a log that is used up (tests/sim/test_oracle.py)",
+    "sweep.build_reread_error": "Kafka loses nothing here",
+    "sweep.Sweep.sweep_refused_ranges": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",
+    "dispatch._get_source_collation": "a target that compares exactly what the source does not",
+    "netchange._build_mixed_sort_key": "keys of several types",
     "progress.start_refusal": "asked at a takeover",
-    "reader.EnvelopeReader._marked": "values that the source cannot decode",
-    "reader.EnvelopeReader._no_definition": "a topic without its beginning",
-    "reader.undefined": "a topic without its beginning",
-    "dedup.Deduplicator._gap": "a gap, which no rule of capture leaves",
+    "reader.EnvelopeReader._collect_undecodable": "values that the source cannot decode",
+    "reader.EnvelopeReader._refuse_undefined": "a topic without its beginning",
+    "reader.build_undefined_error": "a topic without its beginning",
+    "dedup.Deduplicator._build_gap_error": "a gap, which no rule of capture leaves",
     "locks.LockTable.__len__": "tests ask it",
-    "netchange.net_change": "tests ask it",
+    "netchange.compute_net_change": "tests ask it",
     "netchange.EveryChangeReducer.__init__": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "netchange.EveryChangeReducer.reduce": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "locks.LockTable.kept": "tests ask it",
-    "producer.new_tables._taken_up_twice": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
-    "producer.mariadb_gtids.gtids_contained": "the description of MariaDB holds it: breaking its name breaks nothing",
+    "producer.new_tables._build_taken_up_twice_stop": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
+    "producer.mariadb_gtids.has_reached_gtids": "the description of MariaDB holds it: breaking its name breaks nothing",
     "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
 }
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"
@@ -114,20 +114,20 @@ _SAID = "text for people and tests"
 NOT_SIMULATED |= {
     f"producer.{name}": why
     for why, names in {
-        _THREADS: """writer.kafka_client loop.CaptureLoop.beat ticker.CaptureTicker.beat
-            reader.BackgroundReader.__init__ reader.BackgroundReader._run reader.BackgroundReader.close
-            reader.BackgroundReader.poll reader.BackgroundReader.submit reader.ChunkReader.close
-            reader.chunk_connections mysql_gtids.GtidSet.encode scan.statement_scan log_stream.open_stream proven_log.ProvenLog._opened""",
-        _STATEMENTS: """barriers.Barriers._lost startup.Starter._leave_out visible._await_statements""",
-        _ASKED: """limits.unbalanced""",
+        _THREADS: """writer.make_client_factory loop.CaptureLoop.write_heartbeat ticker.CaptureTicker.write_heartbeat
+            reader.BackgroundChunkReader.__init__ reader.BackgroundChunkReader._run_reads reader.BackgroundChunkReader.close
+            reader.BackgroundChunkReader.poll_answer reader.BackgroundChunkReader.submit reader.ChunkReader.close
+            reader.make_connection_opener mysql_gtids.GtidSet.encode scan.make_statement_scan log_stream.open_stream proven_log.ProvenLog._open_stream""",
+        _STATEMENTS: """barriers.BarrierHandler._build_unfit_stop startup.CaptureStarter._leave_out visible._await_statements""",
+        _ASKED: """limits.explain_unbalanced_condition""",
         _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
-        _STOPS: """transactions.TransactionAssembler.uncaptured transactions.CapturedRows.forget binlog_log.BinlogLog.uncaptured
-            transactions._partial transactions._stopped transactions._unknown
-            writer._too_large writer._refused""",
-        _PROOF: """log_proof.another_history
-            assembly._reads_differently assembly.Assembly._outside mysql_gtids._merged""",
-        _SAID: """mysql_gtids.GtidSet.__eq__ mysql_gtids.GtidSet.__repr__ tables.Captured.in_schema
-            assembly._any_of""",
+        _STOPS: """transactions.TransactionAssembler.skip_uncaptured transactions.CapturedRows.withdraw_rows binlog_log.BinlogLog.skip_uncaptured
+            transactions._build_partial_rows_stop transactions._build_stream_stop transactions._build_unknown_event_stop
+            writer._build_too_large_error writer._explain_refused_messages""",
+        _PROOF: """log_proof.build_other_history_error
+            assembly._reads_differently assembly.TransactionBuffer._handle_ungrouped mysql_gtids._merge_intervals""",
+        _SAID: """mysql_gtids.GtidSet.__eq__ mysql_gtids.GtidSet.__repr__ tables.CapturedTables.list_tables_in_schema
+            assembly._build_byte_class""",
     }.items()
     for name in names.split()
 }

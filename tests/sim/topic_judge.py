@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.wire.codec import decode_stored_position
-from schemas.wire.event import Chunk, Event
-from schemas.wire.position import LogPoint, Position, binlog_file_number
+from schemas.wire.event import Chunk, EventEnvelope
+from schemas.wire.position import LogPoint, Position, parse_binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
 from tests.sim.binlog import SourceRow
 from tests.sim.kafka import Message, Topic
 from tests.sim.truth import Cause, Rows, TableHistory, Where, Wrong
 from tests.sim.wire import COLUMNS
 
-_decode = msgspec.json.Decoder(Event).decode
+_decode = msgspec.json.Decoder(EventEnvelope).decode
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Found:
             return True
         return self.last is not None and self.last[1:3] >= cause
 
-    def take(self, event: Event, offset: int) -> None:
+    def take(self, event: EventEnvelope, offset: int) -> None:
         where = event.source
         if where.gen < self._gen or (self._highest is not None and where.position <= self._highest):
             self._gen = max(self._gen, where.gen)
@@ -94,7 +94,7 @@ class Found:
         self.copied = True
         self.living.clear()
 
-    def _chunk(self, event: Event) -> None:
+    def _chunk(self, event: EventEnvelope) -> None:
         assert event.chunk is not None
         if event.chunk.repeated != (event.copy is not None):
             raise Wrong(f"{self.table}: {event} repeats a snapshot outside of a copy, or the other way round")
@@ -124,7 +124,7 @@ class Found:
             ):
                 del self.rows[key]
 
-    def _row(self, event: Event, offset: int) -> None:
+    def _row(self, event: EventEnvelope, offset: int) -> None:
         before, after = _row_of(event.before), _row_of(event.after)
         if event.op != "r":
             at = event.source.position[1:]
@@ -149,7 +149,7 @@ class Found:
         self._newest[row[0].lower()] = (row[3], True)
 
 
-def _anew(event: Event) -> bool:
+def _anew(event: EventEnvelope) -> bool:
     """Whether a table is taken up by who knows of nothing in its topic: where there is something, a stop has to follow (`Found.twice`)."""
     return event.definition is not None and event.source.prev is None
 
@@ -197,7 +197,7 @@ class TopicJudge:
         elif (table := self._table_of.get(topic)) is not None:
             self._event(table, _decode(value))
 
-    def _event(self, table: str, event: Event) -> None:
+    def _event(self, table: str, event: EventEnvelope) -> None:
         epoch, number, pos, row = event.source.position
         if event.source.gen < self._gens.get(table, 0):
             if event.op in "cud":
@@ -234,7 +234,7 @@ class TopicJudge:
     # --- position records
 
     def _record(self, record: StoredPosition) -> None:
-        point = (binlog_file_number(record.file), record.pos)
+        point = (parse_binlog_file_number(record.file), record.pos)
         self.start = self.start or point
         if self.stored is None or record.gen >= self.stored.gen:
             self.stored = record
@@ -316,7 +316,7 @@ class TopicJudge:
         assert self.stored is not None
         if found.defined is not None:
             stored, stop = self.stored, self.stored.stops.get(f"d.{found.table}")
-            point = (binlog_file_number(stored.file), stored.pos)
+            point = (parse_binlog_file_number(stored.file), stored.pos)
             self._all_until(found, point if stop is None else min(point, stop.at[1:3]))
             if found.taken and stop is None:
                 self._all_until(found, found.history.published[max(found.taken)].at)

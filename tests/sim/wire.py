@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from consumer.attempt.spec import known_table
-from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.attempt.spec import encode_known_table
+from consumer.tables.router import TableRoute, build_desired_table, resolve_route
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 CI = "utf8mb4_general_ci"
@@ -50,11 +50,11 @@ def routes(branch: str) -> tuple[TableRoute, ...]:
 
 def table_there(branch: str) -> Table:
     """Return the target table as it is in the target."""
-    routed = resolve(routes(branch), SOURCE, TABLE.db, TABLE.name)
+    routed = resolve_route(routes(branch), SOURCE, TABLE.db, TABLE.name)
     assert routed is not None
-    return wanted_table(TABLE, routed)
+    return build_desired_table(TABLE, routed)
 
 
 def real_table(branch: str) -> bytes:
     """Return it as JSON, known of any definition."""
-    return known_table(None, table_there(branch))
+    return encode_known_table(None, table_there(branch))

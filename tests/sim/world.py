@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import ConsumerError, UniqueViolationError
-from consumer.ordering.model import Held, NetChange
+from consumer.ordering.model import NetChange, QuarantineEntry
 from schemas.table.model import Row
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, RepairLimits
-from schemas.wire.position import LogPoint, binlog_file_number
+from schemas.wire.position import LogPoint, parse_binlog_file_number
 from tests.sim.attempt import Query
 from tests.sim.binlog import Change, SourceRow
 from tests.sim.capture import EVENTS, POSITIONS, REQUESTS, TOPICS, Capture, in_small
@@ -246,8 +246,8 @@ class World:
             return
         # One proof that is left is enough: without any the start is refused, as it should be.
         needed = max(
-            (binlog_file_number(proof.file) for proof in stored.proof),
-            default=binlog_file_number(stored.file),
+            (parse_binlog_file_number(proof.file) for proof in stored.proof),
+            default=parse_binlog_file_number(stored.file),
         )
         if self.purges and self.rng.random() < 0.3:
             needed = source.binlog.end[0]
@@ -265,7 +265,7 @@ class World:
         if task is not self.captures[n][-1] or (stored is not None and 0 < task.gen < stored.gen):
             return  # a zombie, or one that a process assigned earlier and started later has replaced: what is stored is ahead of it
         places = [] if stored is None else [stored.file, max(proof.file for proof in stored.proof)]
-        if all(binlog_file_number(file) >= source.binlog.purged for file in places):
+        if all(parse_binlog_file_number(file) >= source.binlog.purged for file in places):
             raise Wrong(f"capture of {source.name} ends: {why}")
 
     # --- the judge ----------------------------------------------------------------------------------------------------
@@ -497,7 +497,7 @@ class World:
                     else self._replay(query, held)
                 )
 
-    def _final_images(self, query: Query, held: list[Held]) -> Steps:
+    def _final_images(self, query: Query, held: list[QuarantineEntry]) -> Steps:
         """The final image of every held key, at the unit's present position."""
         last: dict[str, Row | None] = {}
         keys = {tuple(msgspec.json.decode(entry.key)) for entry in held}
@@ -506,7 +506,7 @@ class World:
         net = NetChange(_TABLE, sorted(keys), [row for row in last.values() if row is not None])
         yield from self._transact(query, net, None, {entry.folded for entry in held})
 
-    def _replay(self, query: Query, held: list[Held]) -> Steps:
+    def _replay(self, query: Query, held: list[QuarantineEntry]) -> Steps:
         """Rule 16 off: the queued events, one after the other."""
         for entry in held:
             row = _image(entry, query.branch)
@@ -532,7 +532,7 @@ class World:
             print(text)
 
 
-def _image(entry: Held, branch: str) -> Row | None:
+def _image(entry: QuarantineEntry, branch: str) -> Row | None:
     """What a held entry leaves of its key: an event's after image, but nothing for the first half of a key move."""
     event = msgspec.json.decode(entry.event)
     before, after = event.get("before"), event.get("after")

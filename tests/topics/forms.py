@@ -47,15 +47,15 @@ class RowlockForm:
     def said(self, value: bytes | None) -> Said:
         if value is None:
             return Said("-")
-        event = self._event(json.loads(value))
+        event = self._encode_event(json.loads(value))
         columns = frozenset(each["name"] for each in (event.get("definition") or {}).get("columns", ()))
         return Said(event["op"], event["before"], event["after"], event["source"]["name"], columns)
 
-    def key(self, raw: bytes) -> Image:
-        found: Image = self._event(json.loads(raw))
+    def encode_key(self, raw: bytes) -> Image:
+        found: Image = self._encode_event(json.loads(raw))
         return found
 
-    def _event(self, document: Any) -> Any:
+    def _encode_event(self, document: Any) -> Any:
         return document
 
 
@@ -75,7 +75,7 @@ class DebeziumForm(RowlockForm):
 class SchemasForm(DebeziumForm):
     """Debezium's with Connect's schemas: what the schema names is what the payload has."""
 
-    def _event(self, document: Any) -> Any:
+    def _encode_event(self, document: Any) -> Any:
         assert list(document) == ["schema", "payload"], document
         _as_its_schema(document["schema"], document["payload"])
         return document["payload"]

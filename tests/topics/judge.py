@@ -35,7 +35,7 @@ def found_in(written: Written, records: Iterable[Record]) -> list[Found]:
     return [
         Found(
             each,
-            "" if each.key is None else json.dumps(form.key(each.key), sort_keys=True),
+            "" if each.key is None else json.dumps(form.encode_key(each.key), sort_keys=True),
             form.said(each.value),
         )
         for each in sorted(records, key=lambda record: (record.partition, record.offset))

@@ -37,7 +37,7 @@ class TopicReader:
         self._partitions: tuple[int, ...] = ()
         self.records: list[Record] = []
 
-    def read(self, seconds: float = 60) -> list[Record]:
+    def read_topic(self, seconds: float = 60) -> list[Record]:
         """Read to the end of what is committed now; nothing while the topic is not there. Raises AssertionError: no end within `seconds`."""
         if not self._partitions and not self._assign():
             return []
@@ -81,4 +81,4 @@ _DOWN = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLV
 def whole_topic(bootstrap: str, topic: str, *, committed: bool = True) -> list[Record]:
     """Return all records of a topic."""
     with closing(TopicReader(bootstrap, topic, committed=committed)) as reader:
-        return reader.read()
+        return reader.read_topic()

@@ -38,7 +38,7 @@ class Followed:
 
     def count(self) -> int:
         """Return how many records of rows a reader has been given so far."""
-        return sum(each.key is not None for each in self.reader.read())
+        return sum(each.key is not None for each in self.reader.read_topic())
 
     def open_transaction(self) -> bool:
         """Tell whether a partition has records whose transaction has not ended."""

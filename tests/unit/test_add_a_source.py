@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from producer import source
-from producer.definitions.proof import Definitions
+from producer.definitions.proof import DefinitionReader
 from producer.flavours.binlog_source import BinlogSource, BinlogTables
-from producer.snapshot.reader import BackgroundReader
+from producer.snapshot.reader import BackgroundChunkReader
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.transactions import CapturedRows
 from tests import file_source
@@ -25,8 +25,8 @@ TEXT = (ROOT / "docs" / "how-to" / "add-a-source.md").read_text()
 TABLE = re.findall(r"^\| [^|`]+ \| `(\w+)` \| `([\w/.]+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
 #: Protocol → what the source with a binlog has for it.
 BINLOG: dict[str, Any] = {
-    "SourceDatabase": BinlogSource, "SourceTables": BinlogTables, "DefinitionProver": Definitions, "SourceLog": BinlogLog,
-    "LoggedRows": CapturedRows, "ChunkQueue": BackgroundReader,
+    "SourceDatabase": BinlogSource, "SourceTables": BinlogTables, "DefinitionProver": DefinitionReader, "SourceLog": BinlogLog,
+    "LoggedRows": CapturedRows, "ChunkQueue": BackgroundChunkReader,
 }  # fmt: skip
 #: Words in backticks that are no names of code.
 WORDS = {"[era, file, pos, row]", "row", ".", "mlog.0", "make lint", "verdicts", "captured"}

@@ -18,13 +18,13 @@ from consumer.targets.alterations import (
     DropColumn,
     DropUnique,
     RenameColumn,
-    altered,
+    apply_alterations,
 )
 from consumer.targets.mysql import alter as mysql
 from consumer.targets.mysql.altering import has_renames
 from consumer.targets.postgres import alter as postgres
-from consumer.targets.postgres.catalogue import index_name
-from schemas.table.collations import chooser, key_chooser
+from consumer.targets.postgres.catalogue import build_index_name
+from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.targets_kit import index, people, text_type
 
@@ -41,8 +41,8 @@ REAL_POSTGRES = postgres.PostgresRealTable(
 REAL_MYSQL = mysql.MySqlRealTable(
     {"PRIMARY": ("id",), "mail": ("mail",), "by hand": ("land", "passport")},
     frozenset({"PRIMARY", "mail", "by hand", "ordinary"}),
-    key_chooser(AVAILABLE),
-    chooser(AVAILABLE),
+    make_key_collation_chooser(AVAILABLE),
+    make_collation_chooser(AVAILABLE),
 )
 ALTER_PG, ALTER_MY = 'ALTER TABLE "s"."people" ', "ALTER TABLE `s`.`people` "
 
@@ -61,17 +61,17 @@ def in_postgres(
     *steps: Alteration, table: Table = TABLE, real: postgres.PostgresRealTable = REAL_POSTGRES
 ) -> list[str]:
     change = AlterTable(with_changed(table, steps), steps)
-    found = postgres.statements(change, real, lambda each: index_name(table.name, each.name))
+    found = postgres.render_statements(change, real, lambda each: build_index_name(table.name, each.name))
     return [text.removeprefix(ALTER_PG) for text in found]
 
 
 def in_mysql(*steps: Alteration, table: Table = TABLE, real: mysql.MySqlRealTable = REAL_MYSQL) -> list[str]:
-    found = mysql.statements(AlterTable(with_changed(table, steps), steps), real)
+    found = mysql.render_statements(AlterTable(with_changed(table, steps), steps), real)
     return [text.removeprefix(ALTER_MY) for text in found]
 
 
 def change(name: str, type_: ColumnType, *, lossless: bool = True, null: bool = True) -> ChangeColumn:
-    return ChangeColumn(TABLE.column(name), column(name, type_, null=null), lossless)
+    return ChangeColumn(TABLE.get_column(name), column(name, type_, null=null), lossless)
 
 
 TEXT = ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4", collation="utf8mb4_bin")
@@ -274,7 +274,11 @@ def test_a_column_that_comes_into_a_key_keeps_apart_all_that_the_source_does() -
 
 def replace_choosers(available: Sequence[str]) -> mysql.MySqlRealTable:
     return mysql.MySqlRealTable(
-        REAL_MYSQL.unique, REAL_MYSQL.names, key_chooser(available), chooser(available), renames=False
+        REAL_MYSQL.unique,
+        REAL_MYSQL.names,
+        make_key_collation_chooser(available),
+        make_collation_chooser(available),
+        renames=False,
     )
 
 
@@ -325,8 +329,8 @@ def test_the_table_that_steps_come_to() -> None:
         DropUnique(index("u", "note")),
         ChangeKey(TABLE.key, index("PRIMARY", "n")),
     ]
-    found = altered(AlterTable(TABLE, steps))
+    found = apply_alterations(AlterTable(TABLE, steps))
     assert found.column_names == ("id", "note", "passport", "mail", "n")
-    assert found.column("passport").type == BIG
+    assert found.get_column("passport").type == BIG
     assert found.key.columns == ("n",)
     assert found.unique == (index("u", "n"),)

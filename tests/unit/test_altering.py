@@ -22,8 +22,8 @@ from consumer.errors import (
 )
 from consumer.targets import altering
 from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, ChangeKey, DropTable
-from consumer.targets.altering import Altering, waits_for
-from consumer.targets.dialect_components import Holders, Link, LockHolder
+from consumer.targets.altering import TableChanger, describe_holders
+from consumer.targets.dialect_components import Link, LockHolder, LockHolders
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
 from consumer.targets.mysql.locks import MySqlLocks
 from consumer.targets.postgres.connection import PostgresLink
@@ -38,26 +38,26 @@ CHANGE = AlterTable(TABLE, [AddColumn(Column(name="n", type=ColumnType(kind=Kind
 class FakeLocks:
     """`seen`: whom each look sees; `ends`: how often a connection that is ended is still there."""
 
-    def __init__(self, seen: Sequence[Holders | ConsumerError] = (), ends: int = 0) -> None:
-        self.seen, self.ends = list(seen), ends
-        self.asked = Event()
-        self.ended: list[int] = []
+    def __init__(self, seen: Sequence[LockHolders | ConsumerError] = (), ends: int = 0) -> None:
+        self.find_topic_identity, self.read_end_offsets = list(seen), ends
+        self.accept_request = Event()
+        self.mark_copy_ended: list[int] = []
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         raise AssertionError("a change of a table ends nobody")
 
-    def holders(self, waiting: int, table: Table) -> Holders:
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         assert waiting == 7
-        found = self.seen.pop(0) if self.seen else Holders()
-        if not self.seen:
-            self.asked.set()
+        found = self.find_topic_identity.pop(0) if self.find_topic_identity else LockHolders()
+        if not self.find_topic_identity:
+            self.accept_request.set()
         if isinstance(found, ConsumerError):
             raise found
         return found
 
-    def end(self, connection: int) -> bool:
-        self.ended.append(connection)
-        return len(self.ended) <= self.ends
+    def end_connection(self, connection: int) -> bool:
+        self.mark_copy_ended.append(connection)
+        return len(self.mark_copy_ended) <= self.read_end_offsets
 
 
 class FakeLink:
@@ -80,7 +80,7 @@ class FakeLink:
     def close(self) -> None:
         self.closed += 1
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         return 7
 
     def execute(self, text: str, params: Sequence[object]) -> list[tuple[object, ...]]:
@@ -99,15 +99,15 @@ class FakeAlterer:
     def __init__(self) -> None:
         self.patience: list[float | None] = []
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         yield "first"
         yield "second"
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
         return f"the {index.name}"
 
     @contextmanager
-    def patient(self, lock_wait_s: float) -> Iterator[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
         self.patience.append(lock_wait_s)
         try:
             yield
@@ -120,11 +120,11 @@ def carried_out(
 ) -> FakeLink:
     """Returns the second connection, which sees `locks`."""
     second, alterer = FakeLink(locks=locks), FakeAlterer()
-    made = Altering(cast(Link, link), alterer, lambda: cast(Link, second))
+    made = TableChanger(cast(Link, link), alterer, lambda: cast(Link, second))
     try:
-        made.run(change)
+        made.apply_change(change)
     finally:
-        assert alterer.patience == [altering.LOCK_WAIT_S, None], "the session is as before"
+        assert alterer.patience == [altering.CHANGE_LOCK_WAIT_S, None], "the session is as before"
     return second
 
 
@@ -141,9 +141,9 @@ def test_what_is_done_at_once_asks_nobody() -> None:
 
 
 def test_who_was_seen_last_is_named() -> None:
-    held = Holders((LockHolder(12, "bank@10.0.0.3", 812, "SELECT *\n  FROM people WHERE " + "x" * 80),))
-    locks = FakeLocks([held, Holders()])
-    link = FakeLink(LockWaitError("1205"), locks.asked)
+    held = LockHolders((LockHolder(12, "bank@10.0.0.3", 812, "SELECT *\n  FROM people WHERE " + "x" * 80),))
+    locks = FakeLocks([held, LockHolders()])
+    link = FakeLink(LockWaitError("1205"), locks.accept_request)
     with pytest.raises(LockWaitError) as waited:
         carried_out(link, locks=locks)
     said = str(waited.value)
@@ -158,22 +158,22 @@ def test_who_was_seen_last_is_named() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (Holders(), "whose holder was not seen; "),
-        (Holders(unseen="GRANT it"), "whose holder was not seen (GRANT it); "),
-        (Holders((LockHolder(1, "u"), LockHolder(2, "v", 3))), "held by connection 1 (u), connection 2 (v, for 3 s); "),
-        (Holders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), "that may be held by connection 1 (u) (INSTALL it); "),
+        (LockHolders(), "whose holder was not seen; "),
+        (LockHolders(unseen="GRANT it"), "whose holder was not seen (GRANT it); "),
+        (LockHolders((LockHolder(1, "u"), LockHolder(2, "v", 3))), "held by connection 1 (u), connection 2 (v, for 3 s); "),
+        (LockHolders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), "that may be held by connection 1 (u) (INSTALL it); "),
     ],
 )  # fmt: skip
-def test_the_words(seen: Holders, words: str) -> None:
-    assert words in waits_for(TABLE, seen)
+def test_the_words(seen: LockHolders, words: str) -> None:
+    assert words in describe_holders(TABLE, seen)
 
 
 def test_what_cannot_be_asked_is_said_and_does_no_harm() -> None:
     locks = FakeLocks([MissingGrantError("denied", "GRANT it;")])
     with pytest.raises(LockWaitError, match="GRANT it"):
-        carried_out(FakeLink(LockWaitError("1205"), locks.asked), locks=locks)
+        carried_out(FakeLink(LockWaitError("1205"), locks.accept_request), locks=locks)
     locks = FakeLocks([TransientError("too many connections")])
-    link = FakeLink(until=locks.asked)
+    link = FakeLink(until=locks.accept_request)
     assert carried_out(link, locks=locks).closed == 1
     assert link.sent == ["first", "second"]
 
@@ -203,18 +203,18 @@ def test_errors_and_their_remedies() -> None:
 
 
 def test_a_connection_is_ended_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ending(locks: FakeLocks) -> Altering:
-        return Altering(cast(Link, FakeLink(locks=locks)), FakeAlterer(), lambda: cast(Link, FakeLink()))
+    def ending(locks: FakeLocks) -> TableChanger:
+        return TableChanger(cast(Link, FakeLink(locks=locks)), FakeAlterer(), lambda: cast(Link, FakeLink()))
 
-    locks = FakeLocks(ends=3)
+    locks = FakeLocks(read_end_offsets=3)
     made = ending(locks)
-    made.end(9)
-    assert locks.ended == [9] * 4
-    made.end(7)
-    assert locks.ended == [9] * 4, "its own is none of an earlier attempt"
+    made.end_connection(9)
+    assert locks.mark_copy_ended == [9] * 4
+    made.end_connection(7)
+    assert locks.mark_copy_ended == [9] * 4, "its own is none of an earlier attempt"
     monkeypatch.setattr(altering, "END_S", 0.0)
     with pytest.raises(TransientError, match="connection 8 of an earlier attempt"):
-        ending(FakeLocks(ends=10**9)).end(8)
+        ending(FakeLocks(read_end_offsets=10**9)).end_connection(8)
 
 
 class Answers:
@@ -233,16 +233,16 @@ class Answers:
         return list(found)
 
 
-def asked(kind: str, **answers: Any) -> Holders:
-    return MySqlLocks(cast(MySqlLink, Answers(**answers)), FLAVOURS[kind].locks).holders(7, TABLE)
+def asked(kind: str, **answers: Any) -> LockHolders:
+    return MySqlLocks(cast(MySqlLink, Answers(**answers)), FLAVOURS[kind].locks).find_lock_holders(7, TABLE)
 
 
 def test_mariadb_with_and_without_its_plugin() -> None:
     who = [(12, "u@h", 5, "SELECT 1")]
     found = (LockHolder(12, "u@h", 5, "SELECT 1"),)
-    assert asked("mariadb", Waiting=[]) == Holders(), "it does not wait, or not for a table"
+    assert asked("mariadb", Waiting=[]) == LockHolders(), "it does not wait, or not for a table"
     shown = asked("mariadb", Waiting=[(1,)], METADATA_LOCK_INFO=[(1,)], metadata_lock_info=who)
-    assert shown == Holders(found)
+    assert shown == LockHolders(found)
     guess = asked("mariadb", Waiting=[(1,)], METADATA_LOCK_INFO=[], innodb_trx=who)
     assert guess.found == found
     assert guess.guessed
@@ -260,7 +260,7 @@ def test_a_user_who_may_not_see_it_is_told_the_right(kind: str) -> None:
         metadata_locks=denied,
     )
     right = {"mysql": "SELECT ON performance_schema.*", "mariadb": "PROCESS ON *.*"}[kind]
-    assert found == Holders(unseen=f"it is shown after GRANT {right} TO `u`@`%`")
+    assert found == LockHolders(unseen=f"it is shown after GRANT {right} TO `u`@`%`")
 
 
 def test_a_prepared_statement_of_an_earlier_form_costs_its_connection(
@@ -271,8 +271,8 @@ def test_a_prepared_statement_of_an_earlier_form_costs_its_connection(
     values = {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "p", "database": "d"}
     link, closed = PostgresLink(TargetConfig.model_validate(values), "test"), []
     monkeypatch.setattr(PostgresLink, "close", lambda _: closed.append(True))
-    with pytest.raises(TransientError), link.translated():
+    with pytest.raises(TransientError), link.translate_errors():
         raise psycopg.errors.FeatureNotSupported("cached plan must not change result type")
     assert closed
-    with pytest.raises(TargetConfigError), link.translated():
+    with pytest.raises(TargetConfigError), link.translate_errors():
         raise psycopg.errors.FeatureNotSupported("something else")

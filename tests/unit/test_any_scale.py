@@ -6,15 +6,15 @@ from decimal import Decimal
 
 import pytest
 
-from consumer.tables.evolution.widening import join
-from consumer.targets.checks.column_fit import holds
+from consumer.tables.evolution.widening import join_types
+from consumer.targets.checks.column_fit import has_room
 from consumer.targets.oracle.values import from_oracle
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.oracle_ddl import oracle_type
-from schemas.table.typemap import mysql_type, postgres_type
-from schemas.values.mysql import row_from_select, to_mysql
-from schemas.values.postgres_rows import row_from_postgres
+from schemas.table.oracle_ddl import render_oracle_type
+from schemas.table.typemap import render_mysql_type, render_postgres_type
+from schemas.values.mysql import make_select_row_converter, to_mysql
+from schemas.values.postgres_rows import make_postgres_row_converter
 
 ANY = ColumnType(kind=Kind.DECIMAL)
 
@@ -24,20 +24,20 @@ def decimal(precision: int, scale: int) -> ColumnType:
 
 
 def test_their_columns() -> None:
-    assert postgres_type(ANY) == "numeric"
-    assert mysql_type(ANY) == "decimal(65,30)"
-    assert oracle_type(ANY) == "NUMBER"
+    assert render_postgres_type(ANY) == "numeric"
+    assert render_mysql_type(ANY) == "decimal(65,30)"
+    assert render_oracle_type(ANY) == "NUMBER"
 
 
 def test_only_the_widest_column_holds_them() -> None:
-    assert holds(ANY, ANY)
-    assert holds(ANY, decimal(65, 30))
-    assert not holds(ANY, decimal(38, 10))
-    assert holds(decimal(38, 10), ANY)
+    assert has_room(ANY, ANY)
+    assert has_room(ANY, decimal(65, 30))
+    assert not has_room(ANY, decimal(38, 10))
+    assert has_room(decimal(38, 10), ANY)
 
 
 def test_joined_with_another_they_stay_of_any_scale() -> None:
-    assert join(ANY, decimal(10, 2)) == ANY
+    assert join_types(ANY, decimal(10, 2)) == ANY
 
 
 @pytest.mark.parametrize("type_", [ANY, decimal(65, 30)])
@@ -55,14 +55,14 @@ def test_they_are_read_back_as_the_source_writes_them(given: str, wire: str) -> 
     """A column of 30 digits shows them all, and `numeric` shows as many as somebody wrote: a key read so would be another one."""
     assert from_oracle(_table(ANY))((Decimal(given),)) == (wire,)
     if "E" not in given:
-        assert row_from_select(_table(ANY))((given,)) == (wire,)
-        assert row_from_postgres(_table(ANY))((given,)) == (wire,)
+        assert make_select_row_converter(_table(ANY))((given,)) == (wire,)
+        assert make_postgres_row_converter(_table(ANY))((given,)) == (wire,)
 
 
 def test_a_decimal_with_a_scale_keeps_its_zeros() -> None:
     table = _table(decimal(10, 2))
-    assert from_oracle(table)((Decimal("1.5"),)) == row_from_postgres(table)(("1.5",)) == ("1.50",)
-    assert row_from_select(table)(("1.50",)) == ("1.50",)
+    assert from_oracle(table)((Decimal("1.5"),)) == make_postgres_row_converter(table)(("1.5",)) == ("1.50",)
+    assert make_select_row_converter(table)(("1.50",)) == ("1.50",)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
@@ -84,5 +84,5 @@ def test_what_is_no_finite_number_is_read_back_as_the_source_writes_it(
     kind: Kind, shown: float | None, wire: object
 ) -> None:
     """Else `verify` would find such a row different for ever."""
-    for read in (from_oracle, row_from_postgres):
+    for read in (from_oracle, make_postgres_row_converter):
         assert repr(read(_table(ColumnType(kind=kind)))((shown,))) == repr((wire,))

@@ -17,13 +17,13 @@ from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.limits import LaneLimits
 from schemas.table.model import Column, ColumnType, Kind, Table
-from schemas.wire.codec import encode_event
+from schemas.wire.codec import encode_event_value
 from schemas.wire.records import TableStop
 from tests.apply_kit import TEXT, FakeSource, account_table
 from tests.copy_kit import CopyOf
@@ -79,7 +79,7 @@ class CopyBench(Bench):
             ),
         )
 
-    def _read(self, first: int, upto: int, size: int) -> list[Slice]:
+    def _read(self, first: int, upto: int, size: int) -> list[RecordSlice]:
         self.reads += 1
         return self.slices(max(first, self.expired), upto, size)
 
@@ -362,7 +362,7 @@ def _deletes_padded(patch: pytest.MonkeyPatch) -> list[Any]:
     """Let the target compare its keys without their padding, as it does when it is asked for them."""
     from tests.fake_target import FakeTransaction
 
-    apply, seen = FakeTransaction.apply, []
+    apply, seen = FakeTransaction.apply_net_change, []
 
     def padded(self: Any, net: Any, *, displacing: str | None = None) -> int:
         if net.deletes:
@@ -370,7 +370,7 @@ def _deletes_padded(patch: pytest.MonkeyPatch) -> list[Any]:
             net.deletes = [(str(key[0]).rstrip(),) for key in net.deletes]
         return apply(self, net, displacing=displacing)
 
-    patch.setattr(FakeTransaction, "apply", padded)
+    patch.setattr(FakeTransaction, "apply_net_change", padded)
     return seen
 
 
@@ -424,7 +424,7 @@ def test_the_scratch_file_of_a_sweep_is_closed_however_it_ends(
     assert opened
     for keys in opened:
         with pytest.raises(TransientError, match="closed database"):
-            keys.excuse([(77,)])
+            keys.discard_doubts([(77,)])
 
 
 def _refuses(*_: Any, **__: Any) -> Any:
@@ -432,7 +432,7 @@ def _refuses(*_: Any, **__: Any) -> Any:
 
 
 def test_a_task_leaves_to_a_hand_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_module, "HERE", 10)
+    monkeypatch.setattr(sweep_module, "MAX_QUICK_SWEEP_KEYS", 10)
     bench, source = benched(text=True)
     bench.write([source.put(source.row(n, None, 1)) for n in range(30)])
     assert bench.apply().state == "ok"
@@ -673,6 +673,6 @@ def test_markers_of_an_older_version_do_not_say_what_is_gone() -> None:
     marker = source.chunk_end(1)
     assert marker.chunk is not None
     marker.chunk.repeated = True
-    bench.topic.append(encode_event(marker))
+    bench.topic.append(encode_event_value(marker))
     report = bench.apply()
     assert (report.state, report.message.rpartition(": ")[2]) == ("stopped", "rowlock copy bank.acct")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.reporting import watermarks
-from consumer.reporting.watermarks import UNKNOWN, SourceMarks, TopicMarks
+from consumer.reporting.watermarks import UNKNOWN_TIME, SourceWatermarks, TopicWatermarks
 from schemas.wire.records import Watermark
 
 
@@ -17,38 +17,46 @@ def mark(ts: int, gen: int = 1, **topics: int) -> Watermark:
 
 
 def test_an_idle_table_advances_with_its_source() -> None:
-    marks = SourceMarks()
-    marks.fold(mark(10, a=4, b=0))
-    assert (marks.checkpoint("a", 4), marks.checkpoint("a", 3), marks.checkpoint("c", 99)) == (10, 0, 0)
-    marks.fold(mark(20, b=3))
-    assert (marks.checkpoint("a", 4), marks.checkpoint("b", 0), marks.checkpoint("b", 3)) == (20, 10, 20)
-    marks.fold(mark(30, b=9))
-    assert [marks.checkpoint("b", n) for n in (-1, 0, 2, 3, 8, 9)] == [0, 10, 10, 20, 20, 30]
+    marks = SourceWatermarks()
+    marks.fold_watermark(mark(10, a=4, b=0))
+    assert (
+        marks.compute_checkpoint("a", 4),
+        marks.compute_checkpoint("a", 3),
+        marks.compute_checkpoint("c", 99),
+    ) == (10, 0, 0)
+    marks.fold_watermark(mark(20, b=3))
+    assert (
+        marks.compute_checkpoint("a", 4),
+        marks.compute_checkpoint("b", 0),
+        marks.compute_checkpoint("b", 3),
+    ) == (20, 10, 20)
+    marks.fold_watermark(mark(30, b=9))
+    assert [marks.compute_checkpoint("b", n) for n in (-1, 0, 2, 3, 8, 9)] == [0, 10, 10, 20, 20, 30]
 
 
 def test_a_topic_known_only_by_its_end_counts_once_that_is_applied() -> None:
-    marks = SourceMarks()
-    marks.fold(mark(10))
-    marks.seed("a", 7)
-    assert (marks.checkpoint("a", 6), marks.checkpoint("a", 7)) == (UNKNOWN, 10)
-    marks.seed("a", 5)  # what is known is not made worse
-    assert marks.checkpoint("a", 6) == UNKNOWN
+    marks = SourceWatermarks()
+    marks.fold_watermark(mark(10))
+    marks.seed_topic("a", 7)
+    assert (marks.compute_checkpoint("a", 6), marks.compute_checkpoint("a", 7)) == (UNKNOWN_TIME, 10)
+    marks.seed_topic("a", 5)  # what is known is not made worse
+    assert marks.compute_checkpoint("a", 6) == UNKNOWN_TIME
 
 
 def test_a_replaced_capture_unit_and_a_topic_made_again_say_nothing() -> None:
-    marks = SourceMarks()
-    marks.fold(mark(10, gen=2, a=4))
-    marks.fold(mark(99, gen=1, a=2))
-    assert (marks.resolved_ts, marks.checkpoint("a", 2)) == (10, UNKNOWN)
-    marks.fold(mark(20, gen=2, a=1))
-    assert [marks.checkpoint("a", n) for n in (0, 1)] == [UNKNOWN, 20]
+    marks = SourceWatermarks()
+    marks.fold_watermark(mark(10, gen=2, a=4))
+    marks.fold_watermark(mark(99, gen=1, a=2))
+    assert (marks.resolved_ts, marks.compute_checkpoint("a", 2)) == (10, UNKNOWN_TIME)
+    marks.fold_watermark(mark(20, gen=2, a=1))
+    assert [marks.compute_checkpoint("a", n) for n in (0, 1)] == [UNKNOWN_TIME, 20]
 
 
 def test_a_long_list_becomes_coarser_and_stays_bounded() -> None:
-    topic = TopicMarks([0], [UNKNOWN])
+    topic = TopicWatermarks([0], [UNKNOWN_TIME])
     for n in range(1, 5000):
-        topic.add(n, n * 10)
-    assert len(topic.ends) == len(topic.before) <= watermarks.MOST
+        topic.add_watermark(n, n * 10)
+    assert len(topic.ends) == len(topic.before) <= watermarks.MAX_TOPIC_ENTRIES
     assert topic.ends[-1] == 4999
     assert sorted(topic.ends) == topic.ends
 
@@ -64,16 +72,16 @@ def test_never_ahead_of_what_is_applied(
     log: list[tuple[str, int]], late: str, most: int, seeded: bool
 ) -> None:
     """The log: events of a and b at rising times, and watermarks (w), of which the first come before the reader."""
-    before, watermarks.MOST = watermarks.MOST, most
+    before, watermarks.MAX_TOPIC_ENTRIES = watermarks.MAX_TOPIC_ENTRIES, most
     try:
         _check(log, late, seeded)
     finally:
-        watermarks.MOST = before
+        watermarks.MAX_TOPIC_ENTRIES = before
 
 
 def _check(log: list[tuple[str, int]], late: str, seeded: bool) -> None:
     events: dict[str, list[int]] = {"a": [], "b": []}  # topic → time of each offset
-    marks, reported, now = SourceMarks(), {"a": -1, "b": -1}, 0
+    marks, reported, now = SourceWatermarks(), {"a": -1, "b": -1}, 0
     for number, (what, step) in enumerate(log):
         now += step
         if what != "w":
@@ -82,10 +90,10 @@ def _check(log: list[tuple[str, int]], late: str, seeded: bool) -> None:
             touched = {t: len(e) - 1 for t, e in events.items() if len(e) - 1 > reported[t]}
             reported |= touched
             if number > 10:
-                marks.fold(mark(now, **touched))
+                marks.fold_watermark(mark(now, **touched))
         if seeded and number == 30:
-            marks.seed(late, len(events[late]) - 1)
+            marks.seed_topic(late, len(events[late]) - 1)
         for topic, times in events.items():
             for applied in range(-1, len(times)):
                 missing = times[applied + 1] if applied + 1 < len(times) else now + 1
-                assert marks.checkpoint(topic, applied) < missing
+                assert marks.compute_checkpoint(topic, applied) < missing

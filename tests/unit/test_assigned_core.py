@@ -14,46 +14,55 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from consumer.attempt.reports import AttemptOutcome as ReportState
 from consumer.attempt.reports import Report
-from consumer.attempt.reports import State as ReportState
-from consumer.units.decisions import AGAIN_S, CHECK_S, FOLLOW_S, FOLLOWED, LOOK_S, LOOKS, PipelineState, step
-from consumer.units.looks import NEAR_LOOKS, SMALL
+from consumer.units.decisions import (
+    CHECK_S,
+    MAX_FAST_PROBES,
+    MAX_FAST_RANGES,
+    PROBE_INTERVAL_S,
+    RANGE_INTERVAL_S,
+    STOPPED_RETRY_S,
+    PipelineState,
+    step_pipeline,
+)
+from consumer.units.looks import MAX_LIVE_BACKLOG, NEAR_POLLS
 from consumer.units.messages import (
-    Abort,
+    AbortOperation,
+    ApplyRange,
     AttemptsReported,
-    Check,
-    Checked,
-    Effect,
-    Event,
-    Examine,
-    Examined,
-    Failed,
+    CheckTable,
     FenceUnit,
-    Follow,
-    Followed,
-    Looked,
+    LogWaiting,
+    OperationFailed,
+    PipelineEffect,
+    PipelineEvent,
     PipelineTick,
-    Post,
+    PostActiveUnits,
+    PrepareTarget,
     PrepareUnit,
+    ProbeStopped,
     QueryFailed,
     QueryLost,
+    QueryProgress,
     QueryUp,
+    RangeApplied,
     RemoveUnit,
-    Say,
+    ReportEvent,
     SparkUp,
     StartQuery,
     StartUnit,
+    StoppedProbed,
     StopQuery,
-    Take,
-    Took,
+    TableChecked,
+    TakeOver,
+    TargetPrepared,
     UnitFenced,
-    Waits,
-    Warm,
-    Warmed,
+    UnitTakenOver,
 )
-from consumer.units.queries import APART_S, LEFTOVER_S
-from consumer.units.unit import About, ApplyPhase, QueryKind
-from schemas.units import Ended, Prepared
+from consumer.units.queries import LEFTOVER_S, MIN_START_INTERVAL_S
+from consumer.units.unit import ApplyPhase, QueryKind, UnitRef
+from schemas.units import Prepared, WorkerEnded
 
 TOPICS = ("a", "b", "c")
 
@@ -66,28 +75,32 @@ class World:
     trouble: bool = True
     now: float = 0.0
     state: PipelineState = field(default_factory=PipelineState)
-    asked: list[Warm | Take | Follow | Examine | Check | FenceUnit | StartQuery] = field(default_factory=list)
+    asked: list[
+        PrepareTarget | TakeOver | ApplyRange | ProbeStopped | CheckTable | FenceUnit | StartQuery
+    ] = field(default_factory=list)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
     ends: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
-    said: Counter[tuple[str, int, type[Prepared | Ended]]] = field(default_factory=Counter)
+    said: Counter[tuple[str, int, type[Prepared | WorkerEnded]]] = field(default_factory=Counter)
     wanted: dict[str, int] = field(default_factory=dict)
     number: int = 0
     spark: bool = False
 
-    def do(self, event: Event) -> None:
+    def do(self, event: PipelineEvent) -> None:
         self.now += self.rng.choice([0.0, 0.01, 0.3])
-        self.state, effects = step(self.state, event, self.now)
+        self.state, effects = step_pipeline(self.state, event, self.now)
         for effect in effects:
             self.take(effect)
             self.check_boards()
 
-    def take(self, effect: Effect) -> None:
+    def take(self, effect: PipelineEffect) -> None:
         match effect:
-            case Warm() | Take() | Follow() | FenceUnit() | Examine():
+            case PrepareTarget() | TakeOver() | ApplyRange() | FenceUnit() | ProbeStopped():
                 writing = {
-                    each.unit.topic for each in self.asked if isinstance(each, Take | Follow | FenceUnit)
+                    each.unit.topic
+                    for each in self.asked
+                    if isinstance(each, TakeOver | ApplyRange | FenceUnit)
                 }
                 assert effect.unit.topic not in writing, "one hand a unit; one that only looks may be late"
                 if isinstance(effect, FenceUnit):
@@ -97,28 +110,28 @@ class World:
             case StartQuery():
                 assert self.spark, "no query before Spark is up"
                 assert effect.starting
-                followed = {each.unit.topic for each in self.asked if isinstance(each, Follow)}
+                followed = {each.unit.topic for each in self.asked if isinstance(each, ApplyRange)}
                 assert not followed & effect.epochs.keys(), (
                     "no hand is at what the query applies from its begin on"
                 )
                 assert not any(isinstance(e, StartQuery) and e.kind is effect.kind for e in self.asked)
                 self.asked.append(effect)
-            case Post(number, epochs):
+            case PostActiveUnits(number, epochs):
                 about = {unit.topic: (unit.topic_id, unit.real) for unit in self.queries[number].units}
                 assert epochs.keys() <= about.keys(), "a query applies only what it reads"
                 self.boards[number] = dict(epochs)
             case StopQuery(number):
                 del self.queries[number]
                 self.boards.pop(number, None)
-            case Say(topic, _, assignment, what):
+            case ReportEvent(topic, _, assignment, what):
                 self.said[topic, assignment, what] += 1
-                if what is Ended and self.wanted.get(topic) == assignment:
+                if what is WorkerEnded and self.wanted.get(topic) == assignment:
                     del self.wanted[topic]
-            case Waits(topic):
-                assert self.state.units[topic].home is None, "a unit that waits is on no board"
-            case Check():
+            case LogWaiting(topic):
+                assert self.state.units[topic].query_number is None, "a unit that waits is on no board"
+            case CheckTable():
                 self.asked.append(effect)
-            case Abort():
+            case AbortOperation():
                 pass
 
     def on_boards(self) -> set[tuple[str, int]]:
@@ -127,7 +140,7 @@ class World:
         return {entry for board in (*self.boards.values(), *coming) for entry in board.items()}
 
     def check_boards(self) -> None:
-        followed = {(each.unit.topic, each.epoch) for each in self.asked if isinstance(each, Follow)}
+        followed = {(each.unit.topic, each.epoch) for each in self.asked if isinstance(each, ApplyRange)}
         assert not followed & self.on_boards(), "a hand and a query, under one epoch"
         held = Counter(entry for board in self.boards.values() for entry in board.items())
         assert not held or max(held.values()) == 1, f"on two boards: {self.boards}"
@@ -137,7 +150,7 @@ class World:
     def random_event(self) -> None:
         rng = self.rng
         for topic in TOPICS:
-            self.ends[topic] += rng.choice([0, 0, 1, 50, SMALL * 3 if rng.random() < 0.05 else 0])
+            self.ends[topic] += rng.choice([0, 0, 1, 50, MAX_LIVE_BACKLOG * 3 if rng.random() < 0.05 else 0])
         choices = [self.instruct, self.answer, self.answer, self.work, self.look]
         if not self.spark and rng.random() < 0.05:
             self.start_spark()
@@ -180,48 +193,52 @@ class World:
                 self.boards[number] = dict(asked.epochs)
                 about = {unit.topic: (unit.topic_id, unit.real) for unit in asked.units}
                 return self.do(QueryUp(number, kind, about))
-            case Warm(unit):
+            case PrepareTarget(unit):
                 if bad:
-                    return self.do(Failed(unit.topic, unit.assignment, "no topic", again=True))
-                return self.do(Warmed(unit.topic, unit.assignment, "id", self.rng.choice([b"", b"t"])))
-            case Take(unit, above):
+                    return self.do(OperationFailed(unit.topic, unit.assignment, "no topic", again=True))
+                return self.do(
+                    TargetPrepared(unit.topic, unit.assignment, "id", self.rng.choice([b"", b"t"]))
+                )
+            case TakeOver(unit, above):
                 if bad:
                     again, waits = self.rng.choice([(True, False), (False, True), (False, False)])
-                    return self.do(Failed(unit.topic, unit.assignment, "no", again=again, waits=waits))
+                    return self.do(
+                        OperationFailed(unit.topic, unit.assignment, "no", again=again, waits=waits)
+                    )
                 row = self.rows[unit.topic]
                 row[0] = max(row[0], above, unit.assignment << 16) + 1
-                if self.rng.random() < 0.8 and self.ends[unit.topic] - row[1] < SMALL * 4:
+                if self.rng.random() < 0.8 and self.ends[unit.topic] - row[1] < MAX_LIVE_BACKLOG * 4:
                     row[1] = self.ends[unit.topic] - 1
                 behind = row[1] + 1 < self.ends[unit.topic]
-                return self.do(Took(unit.topic, unit.assignment, row[0], row[1], behind))
-            case Follow(unit, epoch, offset):
+                return self.do(UnitTakenOver(unit.topic, unit.assignment, row[0], row[1], behind))
+            case ApplyRange(unit, epoch, offset):
                 return self.follow(unit, epoch, offset, bad=bad)
-            case Examine(unit):
+            case ProbeStopped(unit):
                 seen = None if bad else self.rng.choice(["x", "x", "y"])
                 return self.do(
-                    Examined(unit.topic, unit.assignment, seen, "id", self.rng.choice([b"", b"t"]))
+                    StoppedProbed(unit.topic, unit.assignment, seen, "id", self.rng.choice([b"", b"t"]))
                 )
-            case Check(unit, epoch):
+            case CheckTable(unit, epoch):
                 why = "it does not fit" if bad else None
-                return self.do(Checked(unit.topic, unit.assignment, epoch, why))
+                return self.do(TableChecked(unit.topic, unit.assignment, epoch, why))
             case FenceUnit(unit):
                 row = self.rows[unit.topic]
                 row[0] += 1
                 return self.do(UnitFenced(unit.topic, unit.assignment, row[1]))
 
-    def follow(self, unit: About, epoch: int, offset: int, *, bad: bool) -> None:
+    def follow(self, unit: UnitRef, epoch: int, offset: int, *, bad: bool) -> None:
         row, end = self.rows[unit.topic], self.ends[unit.topic]
         assert row[0] == epoch, "under the epoch of the takeover"
         if bad:
             again = self.rng.random() < 0.5
             return self.do(
-                Failed(unit.topic, unit.assignment, "no", again=again, epoch=epoch, waits=not again)
+                OperationFailed(unit.topic, unit.assignment, "no", again=again, epoch=epoch, waits=not again)
             )
         if row[1] + 1 >= end:
-            return self.do(Followed(unit.topic, unit.assignment))
-        row[1] = min(row[1] + SMALL, end - 1)
+            return self.do(RangeApplied(unit.topic, unit.assignment))
+        row[1] = min(row[1] + MAX_LIVE_BACKLOG, end - 1)
         report = Report(topic=unit.topic, state="ok", epoch=epoch, offset=row[1], applied=row[1] - offset)
-        return self.do(Followed(unit.topic, unit.assignment, report, end - row[1] - 1))
+        return self.do(RangeApplied(unit.topic, unit.assignment, report, end - row[1] - 1))
 
     def work(self) -> None:
         """A worker's attempt on whatever board, if the row has its epoch."""
@@ -244,7 +261,7 @@ class World:
     def look(self) -> None:
         for number, query in list(self.queries.items()):
             ends = {topic: self.ends[topic] for topic in query.starting}
-            self.do(Looked(number, self.rng.randrange(5), ends, idle=True))
+            self.do(QueryProgress(number, self.rng.randrange(5), ends, idle=True))
 
     def lose_query(self) -> None:
         if self.queries:
@@ -252,7 +269,9 @@ class World:
 
     def bad_report(self) -> None:
         held = [
-            (unit.home or 0, unit) for unit in self.state.units.values() if unit.phase is ApplyPhase.APPLYING
+            (unit.query_number or 0, unit)
+            for unit in self.state.units.values()
+            if unit.phase is ApplyPhase.APPLYING
         ]
         if held:
             number, unit = self.rng.choice(held)
@@ -300,9 +319,9 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     assert not world.state.units
     assert not world.queries, "which ends when nobody needs it"
     for topic, assignment, what in world.said:
-        assert what is Prepared or world.said[topic, assignment, Ended] == 1
+        assert what is Prepared or world.said[topic, assignment, WorkerEnded] == 1
         assert world.said[topic, assignment, what] == 1
-    assert sum(1 for _, _, what in world.said if what is Ended) == world.number
+    assert sum(1 for _, _, what in world.said if what is WorkerEnded) == world.number
 
 
 class Script:
@@ -313,17 +332,17 @@ class Script:
         if spark:
             self(SparkUp())
 
-    def __call__(self, event: Event, wait: float = 0.0) -> list[Effect]:
+    def __call__(self, event: PipelineEvent, wait: float = 0.0) -> list[PipelineEffect]:
         self.now += wait
-        self.state, effects = step(self.state, event, self.now)
+        self.state, effects = step_pipeline(self.state, event, self.now)
         return effects
 
-    def running(self, *topics: str) -> Script:
+    def lock_attempt(self, *topics: str) -> Script:
         """Open and start `topics`, in one live query."""
         for topic in topics:
             self(PrepareUnit(topic, "s", 1))
         for topic in topics:
-            self(Warmed(topic, 1, "id"))
+            self(TargetPrepared(topic, 1, "id"))
         (query,) = [effect for effect in self(PipelineTick(), 0.3) if isinstance(effect, StartQuery)] or [
             None
         ]
@@ -331,29 +350,31 @@ class Script:
         self(QueryUp(1, QueryKind.LIVE, dict.fromkeys(topics, ("id", b""))))
         for topic in topics:
             self(StartUnit(topic, 1))
-            self(Took(topic, 1, 10, 99))
+            self(UnitTakenOver(topic, 1, 10, 99))
         return self
 
 
 def test_many_opens_are_one_query_and_a_later_one_takes_its_place_beside_it() -> None:
     run = Script()
     for topic in "abcdef":
-        assert run(PrepareUnit(topic, "s", 1)) == [Warm(run.state.units[topic].about)]
-    started = [effect for topic in "abcdef" for effect in run(Warmed(topic, 1, "id"))]
+        assert run(PrepareUnit(topic, "s", 1)) == [PrepareTarget(run.state.units[topic].ref)]
+    started = [effect for topic in "abcdef" for effect in run(TargetPrepared(topic, 1, "id"))]
     (query,) = (effect for effect in started if isinstance(effect, StartQuery))
     assert query.starting == dict.fromkeys("abcdef", -1)
-    assert [effect.event for effect in started if isinstance(effect, Say)] == [Prepared] * 6, (
+    assert [effect.event for effect in started if isinstance(effect, ReportEvent)] == [Prepared] * 6, (
         "none waits for it"
     )
     assert run(QueryUp(query.number, QueryKind.LIVE, dict.fromkeys("abcdef", ("id", b"")))) == []
     run(StartUnit("a", 1))
-    assert run(Took("a", 1, 10, 99)) == [Post(1, {"a": 10})]
-    run(PrepareUnit("g", "s", 1), APART_S)
-    (second,) = run(Warmed("g", 1, "id"))
+    assert run(UnitTakenOver("a", 1, 10, 99)) == [PostActiveUnits(1, {"a": 10})]
+    run(PrepareUnit("g", "s", 1), MIN_START_INTERVAL_S)
+    (second,) = run(TargetPrepared("g", 1, "id"))
     assert isinstance(second, StartQuery)
     assert second.starting == {**dict.fromkeys("bcdefg", -1), "a": 100}
     effects = run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abcdefg", ("id", b""))))
-    assert effects[:3] == [Post(1, {}), Post(2, {"a": 10}), StopQuery(1)], "off the one board, onto the other"
+    assert effects[:3] == [PostActiveUnits(1, {}), PostActiveUnits(2, {"a": 10}), StopQuery(1)], (
+        "off the one board, onto the other"
+    )
 
 
 def cold(*topics: str) -> Script:
@@ -361,10 +382,10 @@ def cold(*topics: str) -> Script:
     run = Script(spark=False)
     for topic in topics:
         run(PrepareUnit(topic, "s", 1))
-        (said,) = run(Warmed(topic, 1, "id"))
-        assert said == Say(topic, "s", 1, Prepared)
+        (said,) = run(TargetPrepared(topic, 1, "id"))
+        assert said == ReportEvent(topic, "s", 1, Prepared)
         (take,) = run(StartUnit(topic, 1))
-        assert isinstance(take, Take)
+        assert isinstance(take, TakeOver)
     return run
 
 
@@ -374,190 +395,199 @@ def applied(topic: str, upto: int, epoch: int = 10, rows: int = 1) -> Report:
 
 def test_without_spark_hands_go_on_applying_what_comes() -> None:
     run = cold("a")
-    follow = Follow(run.state.units["a"].about, 10, 99)
-    assert run(Took("a", 1, 10, 99)) == [follow]
-    assert run(Followed("a", 1)) == [], "nothing was there"
-    assert run(PipelineTick(), FOLLOW_S / 2) == []
-    assert run(PipelineTick(), FOLLOW_S) == [follow]
-    (again,) = run(Followed("a", 1, applied("a", 199, rows=100), left=50))
-    assert again == Follow(run.state.units["a"].about, 10, 199), "there is more: at once"
+    follow = ApplyRange(run.state.units["a"].ref, 10, 99)
+    assert run(UnitTakenOver("a", 1, 10, 99)) == [follow]
+    assert run(RangeApplied("a", 1)) == [], "nothing was there"
+    assert run(PipelineTick(), RANGE_INTERVAL_S / 2) == []
+    assert run(PipelineTick(), RANGE_INTERVAL_S) == [follow]
+    (again,) = run(RangeApplied("a", 1, applied("a", 199, rows=100), left=50))
+    assert again == ApplyRange(run.state.units["a"].ref, 10, 199), "there is more: at once"
     unit = run.state.units["a"]
     assert (unit.watched.offset, unit.watched.applied, unit.position) == (199, 100, (1, 2, 3, 199))
-    assert run(Followed("a", 1, applied("a", 249, rows=50))) == []
+    assert run(RangeApplied("a", 1, applied("a", 249, rows=50))) == []
     assert unit.watched.applied == 150
 
 
 def test_hands_keep_the_pace_of_a_target_of_whole_batches() -> None:
     run = cold("a")
-    run.state.pace = 10.0
-    follow = Follow(run.state.units["a"].about, 10, 99)
-    assert run(Took("a", 1, 10, 99)) == [follow]
-    assert run(Followed("a", 1)) == []
+    run.state.commit_interval_s = 10.0
+    follow = ApplyRange(run.state.units["a"].ref, 10, 99)
+    assert run(UnitTakenOver("a", 1, 10, 99)) == [follow]
+    assert run(RangeApplied("a", 1)) == []
     assert run(PipelineTick(), 9.9) == []
     assert run(PipelineTick(), 0.2) == [follow]
-    (again,) = run(Followed("a", 1, applied("a", 199, rows=100), left=50))
-    assert isinstance(again, Follow), "a backlog is no matter of pace"
+    (again,) = run(RangeApplied("a", 1, applied("a", 199, rows=100), left=50))
+    assert isinstance(again, ApplyRange), "a backlog is no matter of pace"
 
 
 def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
     run = cold("a")
-    run(Took("a", 1, 10, 99))
+    run(UnitTakenOver("a", 1, 10, 99))
     (query,) = run(SparkUp(), 1.0)
     assert isinstance(query, StartQuery)
     assert (query.kind, query.starting, query.epochs) == (QueryKind.LIVE, {"a": 100}, {})
     assert run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")})) == [], "a hand is still at it"
     assert run(PipelineTick(), 1.0) == []
-    assert run(Followed("a", 1, applied("a", 120), left=SMALL - 1)) == [Post(1, {"a": 10})]
+    assert run(RangeApplied("a", 1, applied("a", 120), left=MAX_LIVE_BACKLOG - 1)) == [
+        PostActiveUnits(1, {"a": 10})
+    ]
     assert run(PipelineTick(), 1.0) == [], "and no hand any more"
 
 
 def test_a_unit_is_behind_or_not_by_what_its_hand_has_left() -> None:
     run = cold("a")
-    run(Took("a", 1, 10, 99, behind=True))
+    run(UnitTakenOver("a", 1, 10, 99, behind=True))
     run(SparkUp(), 1.0)
     run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")}))
-    assert run(Followed("a", 1, applied("a", 120), left=SMALL)) == [Post(1, {"a": 10})]
+    assert run(RangeApplied("a", 1, applied("a", 120), left=MAX_LIVE_BACKLOG)) == [
+        PostActiveUnits(1, {"a": 10})
+    ]
     run = cold("a")
-    run(Took("a", 1, 10, 99))
+    run(UnitTakenOver("a", 1, 10, 99))
     run(SparkUp(), 1.0)
     run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")}))
-    (query,) = run(Followed("a", 1, applied("a", 120), left=SMALL + 1), APART_S)
+    (query,) = run(RangeApplied("a", 1, applied("a", 120), left=MAX_LIVE_BACKLOG + 1), MIN_START_INTERVAL_S)
     assert isinstance(query, StartQuery)
     assert query.kind is QueryKind.CATCHING_UP
 
 
 def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_that_no_hand_is_beside() -> None:
     run = cold("a")
-    (follow,) = run(Took("a", 1, 10, 99, behind=True))
-    assert isinstance(follow, Follow)
+    (follow,) = run(UnitTakenOver("a", 1, 10, 99, behind=True))
+    assert isinstance(follow, ApplyRange)
     (live,) = run(SparkUp(), 1.0)
     assert isinstance(live, StartQuery)
     assert live.kind is QueryKind.LIVE, "the other one is for what no hand is at"
-    (query,) = run(Followed("a", 1, applied("a", 99 + SMALL), left=SMALL + 1), APART_S)
+    (query,) = run(
+        RangeApplied("a", 1, applied("a", 99 + MAX_LIVE_BACKLOG), left=MAX_LIVE_BACKLOG + 1),
+        MIN_START_INTERVAL_S,
+    )
     assert isinstance(query, StartQuery)
     assert (query.kind, query.starting, query.epochs) == (
         QueryKind.CATCHING_UP,
-        {"a": 100 + SMALL},
+        {"a": 100 + MAX_LIVE_BACKLOG},
         {"a": 10},
     )
     assert run(PipelineTick(), 5.0) == [], "it is on that query's board from the first batch on: no hand"
     effects = run(QueryFailed(QueryKind.CATCHING_UP, "no"))
-    assert not [effect for effect in effects if isinstance(effect, Follow)]
+    assert not [effect for effect in effects if isinstance(effect, ApplyRange)]
 
 
 def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
     run = cold("a")
-    run(Took("a", 1, 10, 99))
-    assert run(Failed("a", 1, "fenced", again=True, epoch=10)) == []
+    run(UnitTakenOver("a", 1, 10, 99))
+    assert run(OperationFailed("a", 1, "fenced", again=True, epoch=10)) == []
     (take,) = run(PipelineTick(), 1.0)
-    assert isinstance(take, Take)
+    assert isinstance(take, TakeOver)
     assert take.above == 10
-    (follow,) = run(Took("a", 1, 11, 99))
-    assert isinstance(follow, Follow)
+    (follow,) = run(UnitTakenOver("a", 1, 11, 99))
+    assert isinstance(follow, ApplyRange)
     assert follow.epoch == 11
-    effects = run(Failed("a", 1, "gap", again=False, epoch=11, waits=True))
-    assert effects == [Waits("a", "s", "gap"), Examine(run.state.units["a"].about, why="gap")]
+    effects = run(OperationFailed("a", 1, "gap", again=False, epoch=11, waits=True))
+    assert effects == [LogWaiting("a", "s", "gap"), ProbeStopped(run.state.units["a"].ref, why="gap")]
 
 
 def test_a_unit_that_a_hand_follows_is_fenced_when_the_hand_has_ended() -> None:
     run = cold("a")
-    run(Took("a", 1, 10, 99))
-    assert run(RemoveUnit("a", 1)) == [Abort("a", 1)]
-    (fence,) = run(Followed("a", 1, applied("a", 120)))
+    run(UnitTakenOver("a", 1, 10, 99))
+    assert run(RemoveUnit("a", 1)) == [AbortOperation("a", 1)]
+    (fence,) = run(RangeApplied("a", 1, applied("a", 120)))
     assert isinstance(fence, FenceUnit)
     assert fence.above == 10
     assert run.state.units["a"].watched.offset == 120
 
 
 def test_many_units_are_followed_less_often() -> None:
-    many = FOLLOWED * 10
+    many = MAX_FAST_RANGES * 10
     run = cold(*(f"t{number}" for number in range(many)))
-    waiting = [effect for topic in run.state.units for effect in run(Took(topic, 1, 10, 99))]
+    waiting = [effect for topic in run.state.units for effect in run(UnitTakenOver(topic, 1, 10, 99))]
     looks = 0
     for _ in range(100):
         while waiting:
             effect = waiting.pop()
-            if isinstance(effect, Follow):
+            if isinstance(effect, ApplyRange):
                 looks += 1
-                waiting += run(Followed(effect.unit.topic, 1))
-        waiting = run(PipelineTick(), FOLLOW_S)
+                waiting += run(RangeApplied(effect.unit.topic, 1))
+        waiting = run(PipelineTick(), RANGE_INTERVAL_S)
     assert many * 8 <= looks <= many * 13, "each once in ten times the usual pause"
 
 
 def test_a_unit_whose_query_has_died_is_followed_until_there_is_another_one() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     run(QueryLost(1, "broker gone"))
     run(PipelineTick(), 1.0)
-    effects = run(Took("a", 1, 11, 99))
-    assert Follow(run.state.units["a"].about, 11, 99) in effects
+    effects = run(UnitTakenOver("a", 1, 11, 99))
+    assert ApplyRange(run.state.units["a"].ref, 11, 99) in effects
 
 
 def test_a_stop_takes_the_unit_off_its_board_and_then_fences_it() -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     post, fence = run(RemoveUnit("a", 1))
-    assert post == Post(1, {"b": 10})
+    assert post == PostActiveUnits(1, {"b": 10})
     assert isinstance(fence, FenceUnit)
     assert (fence.above, fence.stopped) == (10, None)
-    assert run(UnitFenced("a", 1, 120)) == [Say("a", "s", 1, Ended, 120)]
-    assert run(RemoveUnit("a", 1)) == [Say("a", "", 1, Ended)], "asked again, it says so again"
+    assert run(UnitFenced("a", 1, 120)) == [ReportEvent("a", "s", 1, WorkerEnded, 120)]
+    assert run(RemoveUnit("a", 1)) == [ReportEvent("a", "", 1, WorkerEnded)], "asked again, it says so again"
 
 
 def test_a_unit_stopped_while_a_hand_is_at_it_is_fenced_afterwards() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     run(AttemptsReported([(1, Report(topic="a", state="behind", epoch=10, offset=99))]))
     (take,) = run(PipelineTick(), 1.0)
-    assert isinstance(take, Take)
-    assert run(RemoveUnit("a", 1)) == [Abort("a", 1)]
-    (fence,) = run(Took("a", 1, 11, 99))
+    assert isinstance(take, TakeOver)
+    assert run(RemoveUnit("a", 1)) == [AbortOperation("a", 1)]
+    (fence,) = run(UnitTakenOver("a", 1, 11, 99))
     assert isinstance(fence, FenceUnit)
     assert fence.above == 11
 
 
-def stopped(run: Script, why: str = "gap") -> list[Effect]:
+def stopped(run: Script, why: str = "gap") -> list[PipelineEffect]:
     return run(AttemptsReported([(1, Report(topic="a", state="stopped", epoch=10, offset=99, message=why))]))
 
 
 def tried_once(run: Script, why: str) -> None:
     """It may have been mended before the first look: so the second one leads to a try, and that to the same trouble."""
-    run(PipelineTick(), LOOK_S)
-    (take,) = (effect for effect in run(Examined("a", 1, "x", "id")) if isinstance(effect, Take))
+    run(PipelineTick(), PROBE_INTERVAL_S)
+    (take,) = (effect for effect in run(StoppedProbed("a", 1, "x", "id")) if isinstance(effect, TakeOver))
     assert take.look, "whatever was written before, the target table is judged first"
-    run(Failed("a", 1, why, again=False, epoch=11, waits=True))
-    run(Examined("a", 1, "x", "id"))
+    run(OperationFailed("a", 1, why, again=False, epoch=11, waits=True))
+    run(StoppedProbed("a", 1, "x", "id"))
 
 
 def test_a_unit_that_waits_for_a_person_stays_here_and_is_told_once() -> None:
-    run = Script().running("a", "b")
-    examine = Examine(run.state.units["a"].about, why="gap")
-    assert stopped(run) == [Waits("a", "s", "gap"), Post(1, {"b": 10}), examine]
-    assert run(Examined("a", 1, "x", "id")) == []
+    run = Script().lock_attempt("a", "b")
+    examine = ProbeStopped(run.state.units["a"].ref, why="gap")
+    assert stopped(run) == [LogWaiting("a", "s", "gap"), PostActiveUnits(1, {"b": 10}), examine]
+    assert run(StoppedProbed("a", 1, "x", "id")) == []
     tried_once(run, "gap")
     for _ in range(20):
         effects = [
-            effect for effect in run(PipelineTick(), LOOK_S / 2) if not isinstance(effect, StartQuery | Check)
+            effect
+            for effect in run(PipelineTick(), PROBE_INTERVAL_S / 2)
+            if not isinstance(effect, StartQuery | CheckTable)
         ]
         assert effects in ([], [examine]), "a query without it, and a look at the other unit, aside"
-        run(Examined("a", 1, "x", "id"))
+        run(StoppedProbed("a", 1, "x", "id"))
     assert run.state.units["a"].phase is ApplyPhase.WAITING, "nothing has changed, and it is not long"
     assert (run.state.units["a"].watched.state, run.state.units["a"].watched.message) == ("stopped", "gap")
 
 
 def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_long() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     stopped(run)
-    run(Examined("a", 1, "x", "id"))
+    run(StoppedProbed("a", 1, "x", "id"))
     tried_once(run, "gap")
-    run(PipelineTick(), LOOK_S)
-    (take,) = run(Examined("a", 1, "y", "id", b"t"))
-    assert take == Take(run.state.units["a"].about, 11, look=True, here=True)
+    run(PipelineTick(), PROBE_INTERVAL_S)
+    (take,) = run(StoppedProbed("a", 1, "y", "id", b"t"))
+    assert take == TakeOver(run.state.units["a"].ref, 11, look=True, here=True)
     assert run.state.units["a"].real == b"t", "with the target table as it is now"
-    again = run(Failed("a", 1, "gap", again=False, epoch=12, waits=True))
-    assert again == [Examine(run.state.units["a"].about, why="gap")], "told already"
-    run(Examined("a", 1, "y", "id"))
-    run(PipelineTick(), AGAIN_S)
-    (take,) = run(Examined("a", 1, "y", "id"))
-    assert isinstance(take, Take)
-    run(Took("a", 1, 13, 99))
+    again = run(OperationFailed("a", 1, "gap", again=False, epoch=12, waits=True))
+    assert again == [ProbeStopped(run.state.units["a"].ref, why="gap")], "told already"
+    run(StoppedProbed("a", 1, "y", "id"))
+    run(PipelineTick(), STOPPED_RETRY_S)
+    (take,) = run(StoppedProbed("a", 1, "y", "id"))
+    assert isinstance(take, TakeOver)
+    run(UnitTakenOver("a", 1, 13, 99))
     assert run.state.units["a"].phase is ApplyPhase.APPLYING
     assert run.state.units["a"].watched.state == "ok"
     assert run.state.units["a"].error is None
@@ -566,92 +596,94 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bool) -> None:
     """Say the rights were revoked on everything: once they are back nothing looks different from before, or for the first time."""
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     stopped(run, "no right")
     if seen_before:
-        run(Examined("a", 1, "x", "id"))
+        run(StoppedProbed("a", 1, "x", "id"))
         tried_once(run, "no right")
-        run(PipelineTick(), LOOK_S)
+        run(PipelineTick(), PROBE_INTERVAL_S)
     for _ in range(3):
-        assert run(Examined("a", 1, None)) == [], "nothing can be seen: nothing follows"
-        run(PipelineTick(), LOOK_S)
-    (take,) = run(Examined("a", 1, "x", "id"))
-    assert isinstance(take, Take)
-    run(Failed("a", 1, "no right", again=False, epoch=12, waits=True))
+        assert run(StoppedProbed("a", 1, None)) == [], "nothing can be seen: nothing follows"
+        run(PipelineTick(), PROBE_INTERVAL_S)
+    (take,) = run(StoppedProbed("a", 1, "x", "id"))
+    assert isinstance(take, TakeOver)
+    run(OperationFailed("a", 1, "no right", again=False, epoch=12, waits=True))
     for _ in range(3):
-        run(Examined("a", 1, "x", "id"))
-        run(PipelineTick(), LOOK_S)
+        run(StoppedProbed("a", 1, "x", "id"))
+        run(PipelineTick(), PROBE_INTERVAL_S)
     assert run.state.units["a"].phase is ApplyPhase.WAITING, "it is not hammered"
 
 
 def test_running_units_are_looked_at_in_turn_and_stop_where_they_do_not_fit_any_more() -> None:
-    run = Script().running("a", "b")
-    seen: list[Check] = []
+    run = Script().lock_attempt("a", "b")
+    seen: list[CheckTable] = []
     for _ in range(round(2 * CHECK_S)):
         for effect in run(PipelineTick(), 1.0):
-            if isinstance(effect, Check):
+            if isinstance(effect, CheckTable):
                 seen.append(effect)
-                assert run(Checked(effect.unit.topic, 1, effect.epoch)) == [], "it fits"
+                assert run(TableChecked(effect.unit.topic, 1, effect.epoch)) == [], "it fits"
     assert [each.unit.topic for each in seen[:2]] in (["a", "b"], ["b", "a"])
     assert len(seen) in (2, 3, 4), "each once in a while"
     assert {each.epoch for each in seen} == {10}
-    run(Checked("a", 1, 9, "has triggers: drop them"))
+    run(TableChecked("a", 1, 9, "has triggers: drop them"))
     assert run.state.units["a"].phase is ApplyPhase.APPLYING, "another epoch of it"
-    effects = run(Checked("a", 1, 10, "has triggers: drop them"))
-    assert effects[:2] == [Waits("a", "s", "has triggers: drop them"), Post(1, {"b": 10})]
+    effects = run(TableChecked("a", 1, 10, "has triggers: drop them"))
+    assert effects[:2] == [LogWaiting("a", "s", "has triggers: drop them"), PostActiveUnits(1, {"b": 10})]
     assert run.state.units["a"].phase is ApplyPhase.WAITING
 
 
 def test_many_units_that_wait_are_looked_at_less_often() -> None:
     """Say a right is missing in the target: hundreds wait, and the target has other things to do."""
     run = Script()
-    many = LOOKS * 10
+    many = MAX_FAST_PROBES * 10
     for number in range(many):
         run(PrepareUnit(f"t{number}", "s", 1))
-        run(Warmed(f"t{number}", 1, "id"))
+        run(TargetPrepared(f"t{number}", 1, "id"))
     run(PipelineTick(), 1.0)
     run(QueryUp(1, QueryKind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
     for topic in list(run.state.units):
         run(StartUnit(topic, 1))
-        run(Failed(topic, 1, "no right", again=False, waits=True))
+        run(OperationFailed(topic, 1, "no right", again=False, waits=True))
     for topic in list(run.state.units):
-        run(Examined(topic, 1, "x", "id"))
+        run(StoppedProbed(topic, 1, "x", "id"))
     looks = 0
     for _ in range(100):
         effects = run(PipelineTick(), 1.0)
-        looks += sum(isinstance(effect, Examine) for effect in effects)
+        looks += sum(isinstance(effect, ProbeStopped) for effect in effects)
         for effect in effects:
-            if isinstance(effect, Examine):
-                run(Examined(effect.unit.topic, 1, "x", "id"))
+            if isinstance(effect, ProbeStopped):
+                run(StoppedProbed(effect.unit.topic, 1, "x", "id"))
     assert many * 0.5 <= looks <= many * 1.5, "each once in ten times the usual pause"
 
 
 def test_a_unit_that_waits_is_read_by_no_query() -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     stopped(run)
     run(QueryLost(1, "its topic is gone"))
-    run(Took("b", 1, 11, 99))
-    effects = [*run(PipelineTick(), 0.3), *run(Took("b", 1, 11, 99), 0.6), *run(PipelineTick(), 3.0)]
+    run(UnitTakenOver("b", 1, 11, 99))
+    effects = [*run(PipelineTick(), 0.3), *run(UnitTakenOver("b", 1, 11, 99), 0.6), *run(PipelineTick(), 3.0)]
     (query,) = [effect for effect in effects if isinstance(effect, StartQuery)]
     assert set(query.starting) == {"b"}
 
 
 def test_a_unit_that_waits_ends_when_it_is_told_to_and_stays_marked() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     stopped(run)  # and a hand looks: it has to wait for its turn, the end of the unit has not
     (fence,) = run(RemoveUnit("a", 1))
     assert isinstance(fence, FenceUnit)
     assert fence.stopped == "gap"
-    assert run(Examined("a", 1, "x", "id")) == []
-    assert run(UnitFenced("a", 1, 99)) == [Say("a", "s", 1, Ended, 99)], "no error of whoever moves it"
+    assert run(StoppedProbed("a", 1, "x", "id")) == []
+    assert run(UnitFenced("a", 1, 99)) == [ReportEvent("a", "s", 1, WorkerEnded, 99)], (
+        "no error of whoever moves it"
+    )
 
 
 def test_figures_add_up_over_hands_and_workers() -> None:
     """Also over a take-over in between."""
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     run(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=100, applied=3, displaced=2))]))
     run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=10, offset=100, held=5, displaced=1))]))
-    run(Took("a", 1, 11, 110, applied=6, displaced=4))
+    run(UnitTakenOver("a", 1, 11, 110, applied=6, displaced=4))
     watched = run.state.units["a"].watched
     assert (watched.applied, watched.held, watched.displaced) == (9, 5, 7)
     assert run.state.units["b"].watched.displaced == 0
@@ -659,22 +691,22 @@ def test_figures_add_up_over_hands_and_workers() -> None:
 
 @pytest.mark.parametrize("state", ["behind", "fenced"])
 def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: ReportState) -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     assert run(AttemptsReported([(1, Report(topic="a", state=state, epoch=10, offset=100))])) == [
-        Post(1, {"b": 10})
+        PostActiveUnits(1, {"b": 10})
     ]
     assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
         (ApplyPhase.TAKING_OVER, False),
         (ApplyPhase.APPLYING, False),
     ]
     (take,) = run(PipelineTick(), 1.0)
-    assert isinstance(take, Take)
+    assert isinstance(take, TakeOver)
     assert (take.unit.topic, take.above) == ("a", 10)
-    assert run(Took("a", 1, 11, 100)) == [Post(1, {"a": 11, "b": 10})]
+    assert run(UnitTakenOver("a", 1, 11, 100)) == [PostActiveUnits(1, {"a": 11, "b": 10})]
 
 
 def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     run(AttemptsReported([(7, Report(topic="a", state="fenced", epoch=10, offset=150))]))
     assert run.state.units["a"].phase is ApplyPhase.APPLYING
     run(AttemptsReported([(1, Report(topic="a", state="fenced", epoch=9, offset=150))]))
@@ -684,66 +716,69 @@ def test_trouble_of_a_query_that_the_unit_has_left_is_no_trouble() -> None:
 
 
 def test_a_backlog_goes_to_a_query_of_its_own_and_comes_back() -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     run(PrepareUnit("c", "s", 1))
-    run(Warmed("c", 1, "id"))
+    run(TargetPrepared("c", 1, "id"))
     run(PipelineTick(), 5)
     run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abc", ("id", b""))))
     run(StartUnit("c", 1))
-    (query,) = run(Took("c", 1, 20, 99, behind=True), APART_S)
+    (query,) = run(UnitTakenOver("c", 1, 20, 99, behind=True), MIN_START_INTERVAL_S)
     assert isinstance(query, StartQuery)
     assert (query.kind, query.starting, query.epochs) == (QueryKind.CATCHING_UP, {"c": 100}, {"c": 20})
     assert run(QueryUp(3, QueryKind.CATCHING_UP, {"c": ("id", b"")})) == []
-    ends = {"a": 0, "b": 0, "c": 100 + SMALL * 9}
-    assert run(Looked(2, 1, ends, idle=True)) == []
-    run(AttemptsReported([(3, Report(topic="c", state="ok", epoch=20, offset=SMALL * 9))]))
-    for _ in range(NEAR_LOOKS):  # near: perhaps it gets there
-        assert run(Looked(2, 2, ends, idle=True)) == []
-    assert run(Looked(2, 2, ends, idle=True)) == [Post(3, {}), Post(2, {"a": 10, "b": 10, "c": 20})]
+    ends = {"a": 0, "b": 0, "c": 100 + MAX_LIVE_BACKLOG * 9}
+    assert run(QueryProgress(2, 1, ends, idle=True)) == []
+    run(AttemptsReported([(3, Report(topic="c", state="ok", epoch=20, offset=MAX_LIVE_BACKLOG * 9))]))
+    for _ in range(NEAR_POLLS):  # near: perhaps it gets there
+        assert run(QueryProgress(2, 2, ends, idle=True)) == []
+    assert run(QueryProgress(2, 2, ends, idle=True)) == [
+        PostActiveUnits(3, {}),
+        PostActiveUnits(2, {"a": 10, "b": 10, "c": 20}),
+    ]
     assert run(PipelineTick(), 1.0) == []
-    assert run(PipelineTick(), APART_S) == [StopQuery(3)]
+    assert run(PipelineTick(), MIN_START_INTERVAL_S) == [StopQuery(3)]
 
 
 def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> None:
     """By two looks, and not while a batch is under way that may be applying them."""
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     ends = {"a": 107}
     for finished in (4, 4, 5):
-        assert run(Looked(1, finished, ends, idle=False)) == []
-    assert run(Looked(1, 6, ends, idle=False)) == []
-    assert run.state.units["a"].suspect == 107
-    (post,) = run(Looked(1, 6, ends, idle=False))
-    assert post == Post(1, {})
+        assert run(QueryProgress(1, finished, ends, idle=False)) == []
+    assert run(QueryProgress(1, 6, ends, idle=False)) == []
+    assert run.state.units["a"].expected_offset == 107
+    (post,) = run(QueryProgress(1, 6, ends, idle=False))
+    assert post == PostActiveUnits(1, {})
     assert run.state.units["a"].phase is ApplyPhase.TAKING_OVER
-    again = Script().running("a")
-    again(Looked(1, 4, ends, idle=True))
-    again(Looked(1, 4, ends, idle=True))
+    again = Script().lock_attempt("a")
+    again(QueryProgress(1, 4, ends, idle=True))
+    again(QueryProgress(1, 4, ends, idle=True))
     again(AttemptsReported([(1, Report(topic="a", state="ok", epoch=10, offset=106))]))
-    assert again(Looked(1, 4, ends, idle=True)) == []
+    assert again(QueryProgress(1, 4, ends, idle=True)) == []
     assert again.state.units["a"].phase is ApplyPhase.APPLYING
 
 
 def test_a_unit_that_the_new_query_does_not_know_yet_waits_for_one_that_does() -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     run(RemoveUnit("b", 1))
     run(UnitFenced("b", 1, 99))
     (query,) = [
         e for wait in (0.0, LEFTOVER_S + 1) for e in run(PipelineTick(), wait) if isinstance(e, StartQuery)
     ]
     run(PrepareUnit("b", "s", 2))  # while a query without b is on its way; the old one still reads it
-    run(Warmed("b", 2, "id"))
+    run(TargetPrepared("b", 2, "id"))
     run(StartUnit("b", 2))
-    run(Took("b", 2, 30, 99))
-    assert run.state.units["b"].home == 1
+    run(UnitTakenOver("b", 2, 30, 99))
+    assert run.state.units["b"].query_number == 1
     effects = run(QueryUp(query.number, QueryKind.LIVE, {"a": ("id", b"")}))
-    assert effects[:3] == [Post(1, {}), Post(query.number, {"a": 10}), StopQuery(1)]
-    (third,) = run(PipelineTick(), APART_S + 1)
+    assert effects[:3] == [PostActiveUnits(1, {}), PostActiveUnits(query.number, {"a": 10}), StopQuery(1)]
+    (third,) = run(PipelineTick(), MIN_START_INTERVAL_S + 1)
     assert isinstance(third, StartQuery)
     assert third.starting == {"a": 100, "b": 100}
 
 
 def test_a_query_does_not_read_for_nobody_for_ever() -> None:
-    run = Script().running("a", "b")
+    run = Script().lock_attempt("a", "b")
     run(RemoveUnit("b", 1))
     run(UnitFenced("b", 1, 99))
     assert run(PipelineTick(), LEFTOVER_S - 1) == []
@@ -753,13 +788,13 @@ def test_a_query_does_not_read_for_nobody_for_ever() -> None:
 
 
 def test_instructions_for_another_assignment() -> None:
-    run = Script().running("a")
+    run = Script().lock_attempt("a")
     (said,) = run(PrepareUnit("a", "s", 2))
-    assert isinstance(said, Say)
+    assert isinstance(said, ReportEvent)
     assert "still here under the assignment 1" in str(said.error)
     assert run(PrepareUnit("a", "s", 1)) == []
     (said,) = run(StartUnit("a", 2))
-    assert isinstance(said, Say)
-    assert said.event is Ended
-    assert run(RemoveUnit("a", 2)) == [Say("a", "", 2, Ended)]
+    assert isinstance(said, ReportEvent)
+    assert said.event is WorkerEnded
+    assert run(RemoveUnit("a", 2)) == [ReportEvent("a", "", 2, WorkerEnded)]
     assert run.state.units["a"].phase is ApplyPhase.APPLYING

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
-from consumer.reporting.protocol import Lines
+from consumer.reporting.protocol import LineWriter
 from consumer.reporting.source_times import SourceTimes
-from consumer.units.messages import Say
-from consumer.units.supervision import Watched
-from consumer.units.unit import ApplyPhase, UnitHere
+from consumer.units.messages import ReportEvent
+from consumer.units.supervision import WatchedUnit
+from consumer.units.unit import ApplyPhase, LocalUnit
 from schemas.config.model import KafkaConfig
-from schemas.units import Ended, Mark, UnitLine, WorkerEvent
+from schemas.units import UnitLine, UnitProgress, WorkerEnded, WorkerEvent
 
 UNIT = "apply/p/t"
 
@@ -25,11 +25,11 @@ class Driver:
 
     def __init__(self, debezium: frozenset[str] = frozenset()) -> None:
         self.now = 100.0
-        self.unit = UnitHere("t", "s", 7, phase=ApplyPhase.APPLYING, epoch=1)
+        self.unit = LocalUnit("t", "s", 7, phase=ApplyPhase.APPLYING, epoch=1)
         self._out = io.StringIO()
         times = SourceTimes(KafkaConfig(bootstrap="127.0.0.1:1"), ["s"])  # never started: it knows nothing
-        self._speaker = CheckpointReporter("p", Lines(self._out), times, debezium)
-        self._speaker.taken_up("t", 7, None)
+        self._speaker = CheckpointReporter("p", LineWriter(self._out), times, debezium)
+        self._speaker.track_unit("t", 7, None)
 
     def after(
         self, seconds: float, *, applied: int, offset: int = 0, commit_ts_ms: int = 0
@@ -37,11 +37,13 @@ class Driver:
         """Let time pass and rows be applied in it; return what is said then."""
         self.now += seconds
         before = self.unit.watched.applied
-        self.unit.watched = Watched(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
-        return self._said(lambda: self._speaker.tick(self.now, {"t": self.unit}))
+        self.unit.watched = WatchedUnit(offset, applied=before + applied, commit_ts_ms=commit_ts_ms)
+        return self._said(lambda: self._speaker.report_changes(self.now, {"t": self.unit}))
 
     def ended(self, offset: int) -> WorkerEvent:
-        (said,) = self._said(lambda: self._speaker.say(Say("t", "s", 7, Ended, offset=offset)))
+        (said,) = self._said(
+            lambda: self._speaker.report_event(ReportEvent("t", "s", 7, WorkerEnded, offset=offset))
+        )
         return said
 
     def _said(self, act: Callable[[], None]) -> list[WorkerEvent]:
@@ -96,9 +98,9 @@ def test_without_watermarks_a_unit_is_as_far_as_its_last_event() -> None:
     """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere yet."""
     driver = Driver(debezium=frozenset({"s"}))
     (first,) = driver.after(0.0, applied=5)
-    assert first.mark == Mark(0, 0)
+    assert first.mark == UnitProgress(0, 0)
     (then,) = driver.after(5.0, applied=5, commit_ts_ms=1_790_000_000_000)
-    assert then.mark == Mark(1_789_999_999_999, 1_789_999_999_999)
+    assert then.mark == UnitProgress(1_789_999_999_999, 1_789_999_999_999)
     again = driver.after(5.0, applied=5, commit_ts_ms=1_700_000_000_000)
     assert all(each.mark == then.mark for each in again), "never back"
     ended = driver.ended(offset=9)

@@ -17,14 +17,14 @@ from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
 from consumer.process import pipeline_queries
-from consumer.process.operations.stretches import Stretches
-from consumer.process.pipeline_queries import WARM_IDLE_S, WARM_SLOW_S, PipelineQueries
+from consumer.process.operations.stretches import DirectApplier
+from consumer.process.pipeline_queries import FIRST_BATCH_IDLE_S, FIRST_BATCH_SLOW_S, PipelineQueries
 from consumer.process.pipeline_shell import PipelineShell
 from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.status_lines import StatusWriter
-from consumer.units.looks import SMALL
-from consumer.units.messages import Failed, Took
-from consumer.units.unit import About
+from consumer.units.looks import MAX_LIVE_BACKLOG
+from consumer.units.messages import OperationFailed, UnitTakenOver
+from consumer.units.unit import UnitRef
 from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
@@ -38,7 +38,7 @@ class Query:
     def __init__(self, looks: Callable[[float], Look]) -> None:
         self.at, self._looks = 0.0, looks
 
-    def look(self) -> Look:
+    def read_progress(self) -> Look:
         return self._looks(self.at)
 
 
@@ -56,10 +56,10 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     working._pipeline = SimpleNamespace(name="p")  # type: ignore[assignment]
     working._queries = queries = object.__new__(PipelineQueries)
     queries._receiver = SimpleNamespace(receive=receive)  # type: ignore[assignment]
-    working._receive()
+    working._receive_reports()
     taken: Future[Any] = Future()
-    taken.set_result(Took("c", 1, 1, 5, displaced=2))
-    working._done(taken)
+    taken.set_result(UnitTakenOver("c", 1, 1, 5, displaced=2))
+    working._queue_result(taken)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["kind"], line["what"]) for line in lines] == [
         ("problem", "unit b displaced rows"),
@@ -70,16 +70,21 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
 
 
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    hand = object.__new__(Stretches)
+    hand = object.__new__(DirectApplier)
     hand._aborted, hand._taking = set(), 1
-    monkeypatch.setattr(hand, "spec", lambda *_: None)
-    ends = iter([Report("a", "ok", 1, SMALL - 1, displaced=2), Report("a", "ok", 1, SMALL + 6, displaced=1)])
-    monkeypatch.setattr(hand, "_apply", lambda *_: next(ends))
+    monkeypatch.setattr(hand, "build_spec", lambda *_: None)
+    ends = iter(
+        [
+            Report("a", "ok", 1, MAX_LIVE_BACKLOG - 1, displaced=2),
+            Report("a", "ok", 1, MAX_LIVE_BACKLOG + 6, displaced=1),
+        ]
+    )
+    monkeypatch.setattr(hand, "_apply_records", lambda *_: next(ends))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
     taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
-    took = hand.catch_up(About("a", "s", 1), taken, SMALL + 7, SimpleNamespace())  # type: ignore[arg-type]
-    assert isinstance(took, Took)
-    assert (took.offset, took.displaced) == (SMALL + 6, 3)
+    took = hand.catch_up(UnitRef("a", "s", 1), taken, MAX_LIVE_BACKLOG + 7, SimpleNamespace())  # type: ignore[arg-type]
+    assert isinstance(took, UnitTakenOver)
+    assert (took.offset, took.displaced) == (MAX_LIVE_BACKLOG + 6, 3)
 
 
 @pytest.mark.parametrize("debezium", [True, False])
@@ -87,20 +92,20 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch, debezium: bool
 ) -> None:
     """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a moment."""
-    hand = object.__new__(Stretches)
+    hand = object.__new__(DirectApplier)
     hand._aborted, hand._taking = set(), 1
-    monkeypatch.setattr(hand, "spec", lambda *_: None)
+    monkeypatch.setattr(hand, "build_spec", lambda *_: None)
     hand._pipeline = SimpleNamespace(debezium={"s"} if debezium else {})  # type: ignore[assignment]
-    monkeypatch.setattr(hand, "_apply", lambda *_: Report("a", "ok", 1, 4))
+    monkeypatch.setattr(hand, "_apply_records", lambda *_: Report("a", "ok", 1, 4))
     lowest = LaneProgress(0, 1, 0, "id", -1, ZERO, 0, "")
     taken = SimpleNamespace(lowest=lowest, epoch=1, commit_ts_ms=0, was=None)
     sessions: Any = SimpleNamespace()
     if debezium:
         with pytest.raises(UnitStoppedError, match=r"5 to 5 hold no records.*exactly\.once\.source\.support"):
-            hand.catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
+            hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
         return
-    failed = hand.catch_up(About("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
-    assert isinstance(failed, Failed)
+    failed = hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
+    assert isinstance(failed, OperationFailed)
     assert (failed.again, failed.waits, failed.epoch) == (True, False, 1)
     assert "a: offsets 5 to 5 hold no records" in failed.error
 
@@ -116,19 +121,23 @@ def _warmed_after(monkeypatch: pytest.MonkeyPatch, query: Query) -> float:
     monkeypatch.setattr(pipeline_queries, "time", clock)
     starting = object.__new__(PipelineQueries)
     starting._ending = threading.Event()
-    starting._warm(query)  # type: ignore[arg-type]
+    starting._await_first_batch(query)  # type: ignore[arg-type]
     return query.at
 
 
 def test_a_first_batch_that_takes_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit that moves onto a query which does nothing yet stands still: seen for 17 s on a busy machine."""
-    took = 3 * WARM_SLOW_S
+    took = 3 * FIRST_BATCH_SLOW_S
     query = Query(lambda at: (0 if at >= took else -1, {}, False))
     assert _warmed_after(monkeypatch, query) == took
 
 
 def test_a_query_with_nothing_to_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert WARM_IDLE_S <= _warmed_after(monkeypatch, Query(lambda _at: (-1, {}, True))) <= WARM_IDLE_S + 1
+    assert (
+        FIRST_BATCH_IDLE_S
+        <= _warmed_after(monkeypatch, Query(lambda _at: (-1, {}, True)))
+        <= FIRST_BATCH_IDLE_S + 1
+    )
 
 
 def test_a_query_that_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

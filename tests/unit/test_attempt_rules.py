@@ -12,8 +12,8 @@ from msgspec.structs import replace as changed
 from consumer.attempt.drivers.threads import ThreadDriver, ThreadSignals
 from consumer.attempt.effects import Machine, Transact
 from consumer.attempt.readers.debezium import DebeziumReader
-from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, Rows
-from consumer.attempt.transactions import Progress
+from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, RowBatch
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import MissingGrantError, RefusedError, TargetConfigError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import LaneProgress
@@ -32,13 +32,13 @@ class TestOneTransaction:
     def opened(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """How many lanes were opened, each time that some were."""
         found: list[int] = []
-        signals = ThreadDriver.signals
+        signals = ThreadDriver.make_signals
 
         def noted(driver: ThreadDriver, lanes: int) -> ThreadSignals:
             found.append(lanes)
             return signals(driver, lanes)
 
-        monkeypatch.setattr(ThreadDriver, "signals", noted)
+        monkeypatch.setattr(ThreadDriver, "make_signals", noted)
         return found
 
     def applied(self, bench: Bench, count: int) -> Any:
@@ -209,7 +209,7 @@ class TestWhatTheTargetSaysOfItsTable:
         def unreadable(*_: object) -> None:
             raise RefusedError("no right to look")
 
-        monkeypatch.setattr(FakeSession, "facts", unreadable)
+        monkeypatch.setattr(FakeSession, "read_table_facts", unreadable)
         assert bench.apply(1).message == "error 1054"
 
 
@@ -217,8 +217,8 @@ class TestWhatTheTargetSaysOfItsTable:
 def test_a_slice_without_records_takes_nothing(kind: type[RecordReader]) -> None:
     """As where Kafka has a hole at the offset at which a layout ends."""
     reader = kind("t")
-    reader.begin([LaneProgress(0, 1, 1, "id", 7, (0, 1, 50, 0), 0, "", 9)], None)
-    assert list(reader.read([])) == [Rows([], (7, (0, 1, 50, 0), 0, 9))]
+    reader.begin_reading([LaneProgress(0, 1, 1, "id", 7, (0, 1, 50, 0), 0, "", 9)], None)
+    assert list(reader.read_slice([])) == [RowBatch([], (7, (0, 1, 50, 0), 0, 9))]
 
 
 def test_no_commit_of_a_debezium_topic_names_a_capture_of_rowlocks() -> None:
@@ -233,7 +233,7 @@ def test_no_commit_of_a_debezium_topic_names_a_capture_of_rowlocks() -> None:
     assert set(gens) == {0}
     bench.take_over()
     bench.connector.insert(debezium.row(3))
-    assert (bench.apply(3).state, bench.rows()) == ("ok", debezium.of(debezium.row(3)))
+    assert (bench.apply(3).state, bench.list_copies()) == ("ok", debezium.of(debezium.row(3)))
 
 
 class TestOverWhichConnection:
@@ -248,13 +248,13 @@ class TestOverWhichConnection:
 
     @pytest.mark.parametrize("act", ["guarded", "once", "relayout"])
     def test_what_guards_all_lanes(self, act: str) -> None:
-        asked = self.asked(getattr(Progress(self.ROWS), act)([]))
+        asked = self.asked(getattr(AttemptProgress(self.ROWS), act)([]))
         assert (asked.number, [guard.lane for guard in asked.guards]) == (0, [0, 1, 2])
 
     @pytest.mark.parametrize("lanes", [[1], [2, 1], [0, 1, 2]])
     def test_what_moves_lanes_goes_over_the_first_of_them(self, lanes: list[int]) -> None:
-        progress, mark = Progress(self.ROWS), (9, (0, 1, 60, 0), 1, 5)
-        machine = progress.move(lanes, mark)
+        progress, mark = AttemptProgress(self.ROWS), (9, (0, 1, 60, 0), 1, 5)
+        machine = progress.move_lanes(lanes, mark)
         asked = self.asked(machine)
         assert (asked.number, [guard.lane for guard in asked.guards]) == (lanes[0], lanes)
         with pytest.raises(StopIteration):

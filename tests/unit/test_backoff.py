@@ -29,11 +29,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The pauses after each failure in a row, in seconds, until they stay.
 PAUSES = {
     "capture of a source": (producer.capture._BACKOFF, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0], 60.0),
-    "an apply unit, a query": (supervision.TROUBLE, [0.5, 1, 2, 4, 8, 16, 20], 60.0),
-    "a fence": (fencing.FENCE, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], inf),
-    "the apply process": (apply.RESTARTS, [1, 2, 4, 8, 16, 30], 60.0),
-    "capture that waits for a person": (capture.LOOKS, [15, 30, 60, 120], inf),
-    "coordinator and agent of a run": (supervisor.RESTARTS, [1, 2, 4, 8, 16, 30], 60.0),
+    "an apply unit, a query": (supervision.TROUBLE_BACKOFF, [0.5, 1, 2, 4, 8, 16, 20], 60.0),
+    "a fence": (fencing.FENCE_BACKOFF, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], inf),
+    "the apply process": (apply.APPLY_RESTART_BACKOFF, [1, 2, 4, 8, 16, 30], 60.0),
+    "capture that waits for a person": (capture.REFUSAL_RETRY_BACKOFF, [15, 30, 60, 120], inf),
+    "coordinator and agent of a run": (supervisor.CHILD_RESTART_BACKOFF, [1, 2, 4, 8, 16, 30], 60.0),
 }  # fmt: skip
 
 
@@ -43,29 +43,29 @@ def test_pauses_double_up_to_a_limit_and_begin_again_after_a_quiet_time(what: st
     now, seen = 1000.0, []
     assert (backoff.pause, backoff.next_at) == (0, -inf)
     for _ in range(len(pauses) + 1):
-        backoff = backoff.failed(now)
+        backoff = backoff.with_failure(now)
         assert backoff.next_at == now + backoff.pause
         seen.append(backoff.pause)
         now = backoff.next_at
     assert seen == pytest.approx([*pauses, pauses[-1]])
-    assert backoff.well().failed(now).pause == pauses[0]
+    assert backoff.with_recovery().with_failure(now).pause == pauses[0]
     assert backoff.quiet == quiet
     later = min(quiet, 1e9)
-    assert backoff.failed(backoff.since + later - 1).pause == pauses[-1]
-    assert backoff.failed(backoff.since + later).pause == (pauses[0] if quiet < inf else pauses[-1])
+    assert backoff.with_failure(backoff.since + later - 1).pause == pauses[-1]
+    assert backoff.with_failure(backoff.since + later).pause == (pauses[0] if quiet < inf else pauses[-1])
 
 
 def test_quiet_is_counted_from_a_start_that_was_later_than_the_failure() -> None:
-    backoff = Backoff(first=1, longest=8, quiet=60).failed(0).failed(1).started(50)
-    assert backoff.failed(70).pause == 4
-    assert backoff.failed(110).pause == 1
+    backoff = Backoff(first=1, longest=8, quiet=60).with_failure(0).with_failure(1).with_start(50)
+    assert backoff.with_failure(70).pause == 4
+    assert backoff.with_failure(110).pause == 1
 
 
 @pytest.mark.parametrize(
     ("first", "longest", "pauses"),
     [
         (LaneLimits().pause, LaneLimits().max_pause, [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2, 2]),
-        (transactions.FIRST_PAUSE_S, inf, [0, 0.05, 0.1, 0.2, 0.4]),
+        (transactions.FIRST_RETRY_DELAY_S, inf, [0, 0.05, 0.1, 0.2, 0.4]),
         (running.MAKE_PAUSE_S, inf, [0, 0.05, 0.1, 0.2, 0.4, 0.8]),
         (OwnerConfig().retry_first, OwnerConfig().retry_most, [0, 1, 2, 4, 8, 16, 32, 60, 60]),
         (HealthConfig().retry_first, HealthConfig().retry_most, [0, 10, 20, 40, 80, 160, 320, 600, 600]),

@@ -8,35 +8,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.barriers.barriers import Barriers
-from producer.barriers.concern import StatementConcern
-from producer.barriers.new_tables import NewTables
+from producer.barriers.barriers import BarrierHandler
+from producer.barriers.concern import StatementImpact
+from producer.barriers.new_tables import NewTableCapture
 from producer.binlog_format.log_event import SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.places import Proven
+from producer.definitions.places import ProvenDefinition
 from producer.errors import TableStoppedError
-from producer.flavours.mariadb import MARIADB
+from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.loop.choice import TableChoice
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.statements import ddl
-from producer.statements.closure import Reach
-from producer.statements.conversions import optimized
+from producer.statements.closure import ImpactedTables
+from producer.statements.conversions import parse_optimize_table
 from producer.statements.shadows import ShadowTables
-from producer.stops import Stopped
-from producer.tables import Captured, TableState, TopicState
-from schemas.config.online_ddl import all_tools
+from producer.stops import StoppedTable
+from producer.tables import CapturedTables, TableState, TopicState
+from schemas.config.online_ddl import enable_all_tools
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Column, ColumnType, Kind, Table
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 from schemas.wire.codec import decode_event
-from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.event import ColumnChanges, EventEnvelope
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Identity, StoredPosition
 from tests.apply_kit import account_table
 from tests.unit.test_stops import a_stop
 
-CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
@@ -45,13 +45,13 @@ HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
 T, U = ("bank", "t"), ("bank", "u")
 
 
-def started(captured: Captured) -> Started:
-    return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+def started(captured: CapturedTables) -> StartedCapture:
+    return StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
 class Writer:
     def __init__(self) -> None:
-        self.sent: list[Event] = []
+        self.sent: list[EventEnvelope] = []
         self.offsets: dict[str, int] = {}
 
     def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
@@ -62,12 +62,12 @@ class Writer:
 
 @dataclass
 class Stage:
-    """Captured are `bank.t`, defined by a statement, and `bank.u`, as capture found it at its start."""
+    """CapturedTables are `bank.t`, defined by a statement, and `bank.u`, as capture found it at its start."""
 
     now: dict[tuple[str, str], Table | str] = field(default_factory=dict)
     kind: str | None = ""
-    reach: Reach = field(default_factory=lambda: Reach(frozenset()))
-    names: Names = field(default_factory=Names)
+    reach: ImpactedTables = field(default_factory=lambda: ImpactedTables(frozenset()))
+    names: NameRules = field(default_factory=NameRules)
     writer: Writer = field(default_factory=Writer)
     changed: list[tuple[str, str]] = field(default_factory=list)
     again: list[tuple[str, str]] = field(default_factory=list)
@@ -79,21 +79,23 @@ class Stage:
     converts: bool = False
 
     def __post_init__(self) -> None:
-        self.shadows = ShadowTables(all_tools().names, self.names)
-        self.captured = Captured("rowlock", "b1")
+        self.shadows = ShadowTables(enable_all_tools().names, self.names)
+        self.captured = CapturedTables("rowlock", "b1")
         for name, row in ((T, 0), (U, DEFINITION_ROW)):
             table = account_table(name=name[1])
-            self.captured.tables[name] = TableState(name, self.captured.topic(name), table, (0, 2, 9, row))
+            self.captured.tables[name] = TableState(
+                name, self.captured.get_topic(name), table, (0, 2, 9, row)
+            )
             self.captured.known.add(name)
             self.now.setdefault(name, table)
 
-    # what Barriers asks of the source
+    # what BarrierHandler asks of the source
 
-    def at(self, _place: object, name: tuple[str, str]) -> Proven:
+    def at(self, _place: object, name: tuple[str, str]) -> ProvenDefinition:
         found = self.now.get(name)
-        return Proven(found, None) if not isinstance(found, str) else Proven(None, found)
+        return ProvenDefinition(found, None) if not isinstance(found, str) else ProvenDefinition(None, found)
 
-    def of(self, *_: object) -> Reach:
+    def find_impact(self, *_: object) -> ImpactedTables:
         return self.reach
 
     def partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
@@ -103,23 +105,23 @@ class Stage:
         return self.converts
 
     def open(self, name: tuple[str, str]) -> TopicState:
-        return self.captured.topic(name)
+        return self.captured.get_topic(name)
 
     def selected(self, db: str, table: str) -> bool:
         return is_selected(["bank.*"], db, table) and not (self.tools and table.startswith("_t_"))
 
-    def concern(self) -> StatementConcern:
+    def concern(self) -> StatementImpact:
         nothing: Any = self
-        return StatementConcern(self.captured, self.selected, self.names, nothing)
+        return StatementImpact(self.captured, self.selected, self.names, nothing)
 
-    def barriers(self) -> Barriers:
+    def barriers(self) -> BarrierHandler:
         nothing: Any = self
         writer: Any = self.writer
-        begun = Started(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
-        new_tables = NewTables(
+        begun = StartedCapture(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
+        new_tables = NewTableCapture(
             begun, writer, nothing, self.selected, self._changed, nothing, snapshots=self.snapshots
         )
-        return Barriers(
+        return BarrierHandler(
             begun, writer, nothing, self.selected, self._changed, new_tables,
             made_again=lambda name, _: self.again.append(name), shadows=self.shadows,
         )  # fmt: skip
@@ -127,7 +129,7 @@ class Stage:
     def _changed(self, state: TableState, _: object) -> None:
         self.changed.append(state.name)
 
-    def error(self, sql: str, reach: Reach) -> TableStoppedError:
+    def error(self, sql: str, reach: ImpactedTables) -> TableStoppedError:
         """Carry `sql` out, which stops a table."""
         self.reach = reach
         error = self._carried_out(sql)
@@ -141,18 +143,20 @@ class Stage:
         return {name: part.cause for part in parts for name in part.tables or ()}
 
     def _carried_out(self, sql: str) -> TableStoppedError | None:
-        statement = optimized(ddl.read(sql, "bank")[1], "bank") or ddl.classify(sql, "bank")
-        assert not isinstance(statement, ddl.TransactionControl | ddl.Harmless)
+        statement = parse_optimize_table(
+            ddl.classify_with_tokens(sql, "bank")[1], "bank"
+        ) or ddl.classify_statement(sql, "bank")
+        assert not isinstance(statement, ddl.TransactionControl | ddl.HarmlessStatement)
         barrier = Barrier(
             HEADER, statement, sql, len(self.writer.sent), self.offset, "bank", settings=self.settings
         )
         self.offset += 1
         barriers, before = self.barriers(), len(self.writer.sent)
-        barriers.note(barrier)
+        barriers.note_barrier(barrier)
         transaction = TransactionContext(
             id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
         )
-        taken, error = barriers.carry_out(barrier, self.concern().of(barrier), transaction)
+        taken, error = barriers.carry_out(barrier, self.concern().list_affected_tables(barrier), transaction)
         assert taken == len(self.writer.sent) - before
         return error
 
@@ -264,7 +268,7 @@ def test_a_table_that_is_gone_behind_a_statement_is_dropped() -> None:
 
 def test_nothing_follows_for_a_table_that_is_stopped() -> None:
     stage = Stage()
-    stage.captured.stop(T, Stopped(a_stop()))
+    stage.captured.stop_table(T, StoppedTable(a_stop()))
     for sql in (
         "TRUNCATE TABLE t",
         "ALTER TABLE t ADD INDEX (id)",
@@ -297,7 +301,7 @@ def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple
     """Capture asks for a copy of it; until that begins, nothing of it is sent."""
     for cause, told in (("dropped", again), ("rows-replaced", [])):
         stage = Stage()
-        stage.captured.stop(T, Stopped(a_stop(cause=cause)))
+        stage.captured.stop_table(T, StoppedTable(a_stop(cause=cause)))
         stage.carry_out(sql)
         assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (told, [])
 
@@ -354,7 +358,7 @@ def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ..
         statements = ("ALTER TABLE _t_gho ADD COLUMN x INT", *statements)
     for sql in statements[:-1]:
         assert stage.carry_out(sql) == {}
-    error = stage.error(statements[-1], Reach(frozenset()))
+    error = stage.error(statements[-1], ImpactedTables(frozenset()))
     assert (error.parts[0].cause, error.parts[0].tables) == ("rows-replaced", {T})
     assert why in error.parts[0].reason
     assert error.parts[0].remedy == "rowlock copy bank.t"
@@ -370,9 +374,11 @@ def test_a_swap_whose_definition_is_not_there_stops() -> None:
 
 
 def test_a_table_in_which_a_tool_works_is_not_taken_up() -> None:
-    choice = TableChoice(["bank.*", "bank._u_new"], Names(), started(Stage().captured), all_tools().names)
+    choice = TableChoice(
+        ["bank.*", "bank._u_new"], NameRules(), started(Stage().captured), enable_all_tools().names
+    )
     selected = [
-        name for name in ("_t_gho", "_t_del", "_u_new", "_x_new", "t") if choice.selected("bank", name)
+        name for name in ("_t_gho", "_t_del", "_u_new", "_x_new", "t") if choice.is_selected("bank", name)
     ]
     assert selected == ["_u_new", "_x_new", "t"]
 
@@ -384,27 +390,33 @@ def test_stops_say_how_the_table_is_copied_again() -> None:
         ("REPAIR TABLE t", "rowlock copy bank.t"),
         ("UPDATE t SET a = 1", "rowlock copy bank.t"),
     ):
-        assert stage.error(sql, Reach(frozenset([T]))).remedy.endswith(remedy)
+        assert stage.error(sql, ImpactedTables(frozenset([T]))).remedy.endswith(remedy)
 
 
 def test_logged_changes_stop_what_they_reach() -> None:
-    assert Stage(reach=Reach(frozenset([U, ("bank", "uncaptured")]))).carry_out("UPDATE v SET a = 1") == {
-        U: "statement"
+    assert Stage(reach=ImpactedTables(frozenset([U, ("bank", "uncaptured")]))).carry_out(
+        "UPDATE v SET a = 1"
+    ) == {U: "statement"}
+    assert (
+        Stage(reach=ImpactedTables(frozenset([("bank", "uncaptured")]))).carry_out("DELETE FROM uncaptured")
+        == {}
+    )
+    assert Stage(reach=ImpactedTables(None, "hidden: GRANT")).carry_out("CALL p()") == {
+        T: "statement",
+        U: "statement",
     }
-    assert Stage(reach=Reach(frozenset([("bank", "uncaptured")]))).carry_out("DELETE FROM uncaptured") == {}
-    assert Stage(reach=Reach(None, "hidden: GRANT")).carry_out("CALL p()") == {T: "statement", U: "statement"}
 
 
 def test_a_table_made_from_a_query_in_a_statement_may_reach_others() -> None:
-    stage = Stage(reach=Reach(frozenset([T])), now={("bank", "new"): account_table(name="new")})
+    stage = Stage(reach=ImpactedTables(frozenset([T])), now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new AS SELECT f(1)") == {T: "statement"}
     assert [event.op for event in stage.writer.sent] == ["m"]
-    assert Stage(reach=Reach(frozenset([T]))).carry_out("CREATE TABLE new2 (id INT)") == {}
+    assert Stage(reach=ImpactedTables(frozenset([T]))).carry_out("CREATE TABLE new2 (id INT)") == {}
 
 
 def test_names_compare_as_the_server_compares_them() -> None:
-    assert Stage(names=Names(folds=True)).carry_out("DROP TABLE BANK.T") == {T: "dropped"}
-    assert Stage(names=Names(folds=True)).carry_out("DROP DATABASE Bank") == {T: "dropped", U: "dropped"}
+    assert Stage(names=NameRules(folds=True)).carry_out("DROP TABLE BANK.T") == {T: "dropped"}
+    assert Stage(names=NameRules(folds=True)).carry_out("DROP DATABASE Bank") == {T: "dropped", U: "dropped"}
     assert Stage().carry_out("DROP TABLE T") == {}
 
 
@@ -413,11 +425,11 @@ def test_a_stop_by_a_statement_that_nobody_can_read_names_no_value() -> None:
     stage = Stage()
     barriers = stage.barriers()
     sql = "INSERT INTO [t] VALUES (4711, 'secret')"
-    barrier = Barrier(HEADER, ddl.classify(sql, "bank"), sql, 0, 720, "bank")  # type: ignore[arg-type]
+    barrier = Barrier(HEADER, ddl.classify_statement(sql, "bank"), sql, 0, 720, "bank")  # type: ignore[arg-type]
     transaction = TransactionContext(
         id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
     )
-    _, error = barriers.carry_out(barrier, stage.concern().of(barrier), transaction)
+    _, error = barriers.carry_out(barrier, stage.concern().list_affected_tables(barrier), transaction)
     assert isinstance(error, TableStoppedError)
     assert {name for part in error.parts for name in part.tables or ()} == {T, U}
     assert "INSERT INTO" in str(error)

@@ -78,7 +78,7 @@ class Handler:
     def light_end(self, batch: list[Counting]) -> None:
         self.log.append(f"light_end {len(batch)}")
 
-    def end(self, batch: list[Counting]) -> None:
+    def end_connection(self, batch: list[Counting]) -> None:
         self.ends.append(len(batch))
         self.log.append(f"end {len(batch)}")
 
@@ -319,7 +319,7 @@ def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
     machine = Counting()
 
     class Last(OneByOne):
-        def end(self, batch: list[Counting]) -> None:
+        def end_connection(self, batch: list[Counting]) -> None:
             system.scheduler.shut_down()
 
     poller._handler = Last(log, most=1, result=lambda mailbox: Keep())

@@ -18,34 +18,34 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report, ReportReceiver
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations import fencing
-from consumer.process.operations.fencing import Fencing
+from consumer.process.operations.fencing import UnitFencing
 from consumer.process.spark_session import Spark
 from consumer.spark import worker
-from consumer.spark.active_units import Attempts, post
+from consumer.spark.active_units import AttemptLocks, write_active_units
 from consumer.spark.batch_query import DriverTask
 from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.query import Stretch, start_batches
-from consumer.tables.router import resolve
+from consumer.spark.query import TopicRange, start_batches
+from consumer.tables.router import resolve_route
 from consumer.targets.dialect import Dialect
 from consumer.units.messages import FenceUnit
-from consumer.units.unit import About
+from consumer.units.unit import UnitRef
 from rowlock.errors import CommandError
 from rowlock.inspect import check
-from rowlock.inspect.checks.flows import Flow
-from rowlock.inspect.pairs import Pair
-from rowlock.inspect.quarantine import Selection, resolve_held
-from rowlock.inspect.verify import verify
+from rowlock.inspect.checks.flows import TableFlow
+from rowlock.inspect.pairs import TablePair
+from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
+from rowlock.inspect.verify import verify_pairs
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, load_config
 from schemas.table.model import Row
-from schemas.wire.codec import encode_event
-from schemas.wire.event import Event
-from schemas.wire.records import table_topic
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import format_former_table_topic
 from tests import json_folder
 from tests.apply_kit import FakeSource, account_table
 from tests.json_folder import JsonFolder
@@ -65,17 +65,17 @@ class Driven:
     receiver: ReportReceiver = field(default_factory=ReportReceiver)
     topics: dict[str, list[bytes]] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
-    asked: list[Stretch] = field(default_factory=list)
+    asked: list[TopicRange] = field(default_factory=list)
     trouble: dict[str, Exception] = field(default_factory=dict)
     reading: Callable[[], None] = lambda: None
     task: Any = None
 
     def __post_init__(self) -> None:
-        self.attempts = Attempts(str(self.place / "attempts"))
+        self.attempts = AttemptLocks(str(self.place / "attempts"))
 
     def unit(self, source: FakeSource) -> str:
         """Take the unit of a source's table over, and write its definition; returns its topic."""
-        topic = table_topic("topic", source.name, source.table.db, source.table.name)
+        topic = format_former_table_topic("topic", source.name, source.table.db, source.table.name)
         self.topics[topic] = []
         self.write(topic, source.definition())
         self.take(topic)
@@ -85,15 +85,16 @@ class Driven:
         unit = ApplyUnit("p", topic)
         self.epochs[topic], _, _ = self.folder.take_over(unit, "id", self.settings.layout, 1)
 
-    def write(self, topic: str, *events: Event) -> None:
-        self.topics[topic] += [encode_event(event) for event in events]
+    def write(self, topic: str, *events: EventEnvelope) -> None:
+        self.topics[topic] += [encode_event_value(event) for event in events]
 
     def start(self) -> None:
         """Start a query, as after a crash: of the one before nothing is left."""
         specs = {
-            topic: self.settings.spec(topic, "s", epoch=0, topic_id="id", assigned=1) for topic in self.topics
+            topic: self.settings.build_unit_spec(topic, "s", epoch=0, topic_id="id", assigned=1)
+            for topic in self.topics
         }
-        config = self.settings.task_config("r", "q-1", specs, self.receiver.port, self.receiver.token)
+        config = self.settings.build_task_config("r", "q-1", specs, self.receiver.port, self.receiver.token)
         config = worker.replace(config, board=str(self.place / "board"))
         self.post(**self.epochs)
         self.close()
@@ -104,22 +105,22 @@ class Driven:
             self.task.close(1)
 
     def post(self, **epochs: int) -> None:
-        post(self.place / "board", epochs)
+        write_active_units(self.place / "board", epochs)
 
-    def batch(self, *batch: Stretch) -> dict[str, Report]:
+    def batch(self, *batch: TopicRange) -> dict[str, Report]:
         """Hand a micro-batch over; returns what was said of each topic."""
         self.task(list(batch))
         said = self.receiver.receive(0.2 if batch else 0.01)
         return {report.topic: report for report in said}
 
-    def whole(self, topic: str) -> Stretch:
+    def whole(self, topic: str) -> TopicRange:
         return topic, 0, len(self.topics[topic]) - 1
 
-    def read(self, _options: object, topic: str, start: int, upto: int) -> Iterator[Slice]:
+    def read_topic(self, _options: object, topic: str, start: int, upto: int) -> Iterator[RecordSlice]:
         self.asked.append((topic, start, upto))
         if topic in self.trouble:
             raise self.trouble[topic]
-        records: Slice = [(start + at, raw) for at, raw in enumerate(self.topics[topic][start:upto])]
+        records: RecordSlice = [(start + at, raw) for at, raw in enumerate(self.topics[topic][start:upto])]
         for at in range(0, len(records), SLICE):
             yield records[at : at + SLICE]
             self.reading()
@@ -129,7 +130,7 @@ class Driven:
         return sorted(commits.rows(commits.last()).values(), key=str)
 
     def offset(self, topic: str) -> int:
-        return self.folder.read(ApplyUnit("p", topic))[0][0].offset
+        return self.folder.read_topic(ApplyUnit("p", topic))[0][0].offset
 
 
 def rows_of(source: FakeSource) -> list[Row]:
@@ -164,10 +165,10 @@ def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
     folder.ensure_bookkeeping()
     monkeypatch.setattr(json_folder, "JSON_FOLDER", Dialect("json", lambda _target, _name: folder))
     config = load_config(configured(tmp_path))
-    settings = PipelineSettings.of(config, "p", 2)
+    settings = PipelineSettings.from_config(config, "p", 2)
     settings.state_dir.mkdir(parents=True)
     found = Driven(tmp_path, folder, config, settings)
-    monkeypatch.setattr(worker, "read_range", found.read)
+    monkeypatch.setattr(worker, "read_range", found.read_topic)
     with capture_logs():
         yield found
     found.close()
@@ -298,7 +299,7 @@ def test_another_definition_stops_its_unit_in_front_of_it_and_no_other(driven: D
     said = driven.batch(driven.whole(topic), driven.whole(second))
     assert (said[topic].state, said[topic].offset, said[second].state) == ("stopped", at - 1, "ok")
     assert (driven.rows(topic), driven.rows(second)) == (before, rows_of(other))
-    state = driven.folder.read(ApplyUnit("p", topic))[1]
+    state = driven.folder.read_topic(ApplyUnit("p", topic))[1]
     assert state is not None
     assert "ALTER TABLE changed" in str(state.stopped)
 
@@ -327,7 +328,7 @@ def test_a_refused_row_is_held_with_what_follows_and_the_rest_goes_on(driven: Dr
     report = driven.batch((topic, 3, 4))[topic]
     assert (report.state, report.held) == ("ok", 1), "it is held behind the one before"
     assert [row[0] for row in driven.rows(topic)] == [6, 7]
-    assert [entry.offset for entry in driven.folder.held(ApplyUnit("p", topic))] == [1, 3]
+    assert [entry.offset for entry in driven.folder.read_quarantine(ApplyUnit("p", topic))] == [1, 3]
 
 
 def test_a_refused_key_move_deletes_and_a_delete_settles_in_one_commit(driven: Driven) -> None:
@@ -342,7 +343,9 @@ def test_a_refused_key_move_deletes_and_a_delete_settles_in_one_commit(driven: D
     assert (report.state, report.held) == ("ok", 1)
     unit = ApplyUnit("p", topic)
     assert [row[0] for row in driven.rows(topic)] == [6]
-    assert [(entry.offset, entry.part, entry.key) for entry in driven.folder.held(unit)] == [(3, 1, "[7]")]
+    assert [(entry.offset, entry.part, entry.key) for entry in driven.folder.read_quarantine(unit)] == [
+        (3, 1, "[7]")
+    ]
     driven.write(topic, bank.move(7, bank.row(8, None, 3)), bank.put(bank.row(7, None, 4)))
     commits = driven.folder.commits
     report = driven.batch((topic, 4, 5))[topic]
@@ -369,7 +372,7 @@ def test_what_is_held_is_resolved_by_the_command_line_in_one_commit(driven: Driv
     bank, topic = held(driven)
     driven.folder.refuses = lambda _row: False
     commits = driven.folder.commits
-    outcome = resolve_held(driven.config, how, Selection())
+    outcome = resolve_quarantine(driven.config, how, EntrySelection())
     assert (outcome.complete, driven.folder.commits) == (True, commits + 1)
     last = driven.folder.of(ApplyUnit("p", topic)).last()
     assert ([entry.offset for entry, _ in last.closed], last.held) == ([1, 3], ())
@@ -381,33 +384,35 @@ def test_what_is_held_is_resolved_by_the_command_line_in_one_commit(driven: Driv
 
 def test_a_row_that_is_refused_again_stays_held(driven: Driven) -> None:
     _, topic = held(driven)
-    outcome = resolve_held(driven.config, "retry", Selection())
-    assert (outcome.complete, len(driven.folder.held(ApplyUnit("p", topic)))) == (False, 2)
+    outcome = resolve_quarantine(driven.config, "retry", EntrySelection())
+    assert (outcome.complete, len(driven.folder.read_quarantine(ApplyUnit("p", topic)))) == (False, 2)
 
 
 def test_a_command_that_is_fenced_every_time_resolves_nothing(driven: Driven) -> None:
     _, topic = held(driven)
     driven.folder.paused = lambda: driven.take(topic)
     with pytest.raises(CommandError, match="another worker owns"):
-        resolve_held(driven.config, "skip", Selection())
-    assert len(driven.folder.held(ApplyUnit("p", topic))) == 2
+        resolve_quarantine(driven.config, "skip", EntrySelection())
+    assert len(driven.folder.read_quarantine(ApplyUnit("p", topic))) == 2
 
 
 def test_rows_of_a_target_of_whole_batches_are_not_said_to_be_equal(driven: Driven) -> None:
-    routed = resolve(driven.settings.routes, "s", "bank", "acct")
+    routed = resolve_route(driven.settings.routes, "s", "bank", "acct")
     assert routed is not None
-    (result,) = verify(driven.config, [Pair("p", "s", account_table(), "t", routed)], settle_s=0)
+    (result,) = verify_pairs(driven.config, [TablePair("p", "s", account_table(), "t", routed)], settle_s=0)
     assert "nothing was compared" in result.problem
 
 
 def test_check_judges_its_tables_and_asks_it_for_no_rights(driven: Driven) -> None:
-    routed = resolve(driven.settings.routes, "s", "bank", "acct")
+    routed = resolve_route(driven.settings.routes, "s", "bank", "acct")
     assert routed is not None
-    flow = Flow("p", "s", account_table(), "t", routed)
-    assert list(check._targets(driven.config, [flow], {"s": [flow.table]})) == []
+    flow = TableFlow("p", "s", account_table(), "t", routed)
+    assert list(check._yield_target_findings(driven.config, [flow], {"s": [flow.table]})) == []
     narrow = account_table()
     driven.folder.create_table(msgspec.structs.replace(narrow, columns=narrow.columns[:-1]))
-    found = [each.finding for each in check._targets(driven.config, [flow], {"s": [flow.table]})]
+    found = [
+        each.finding for each in check._yield_target_findings(driven.config, [flow], {"s": [flow.table]})
+    ]
     assert [(each.level, each.place) for each in found] == [("error", "target table bank.acct")]
     assert "note" in found[0].message
 
@@ -455,7 +460,7 @@ def test_nothing_is_applied_once_the_query_has_ended(driven: Driven) -> None:
     assert driven.batch(driven.whole(topic)) == {}
     assert driven.asked == []
     driven.task.close(1)
-    assert driven.attempts.holder(topic) is None, "the lock file is the process's own, and still open"
+    assert driven.attempts.find_holder(topic) is None, "the lock file is the process's own, and still open"
 
 
 def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> None:
@@ -472,7 +477,7 @@ def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> Non
     batch = threading.Thread(target=driven.task, args=([driven.whole(topic)],))
     batch.start()
     assert came.wait(30)
-    assert driven.attempts.holder(topic) == os.getpid()
+    assert driven.attempts.find_holder(topic) == os.getpid()
     driven.task.close(0.01)  # not in time: what is under way goes on
     closing = threading.Thread(target=driven.task.close, args=(30,))
     closing.start()
@@ -480,7 +485,7 @@ def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> Non
     batch.join(30)
     closing.join(30)
     assert driven.offset(topic) == 0
-    assert driven.attempts.holder(topic) is None
+    assert driven.attempts.find_holder(topic) is None
     assert [report.state for report in driven.receiver.receive(5)] == ["ok"]
     assert driven.batch(driven.whole(topic)) == {}
 
@@ -489,17 +494,17 @@ def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever fences a unit, and has no answer of its target, ends workers; the driver is all units' process."""
-    fencer = object.__new__(Fencing)
+    fencer = object.__new__(UnitFencing)
     fencer._attempts = driven.attempts
     killed: list[int] = []
-    monkeypatch.setattr(fencing, "_end", lambda process, _topic: killed.append(process))
+    monkeypatch.setattr(fencing, "_kill_worker", lambda process, _topic: killed.append(process))
     monkeypatch.setattr(fencing, "PROOF_S", 0.0)
-    monkeypatch.setattr(fencer, "_fenced_in_target", lambda _asked: threading.Event().wait(0.2))
+    monkeypatch.setattr(fencer, "_fence_until_done", lambda _asked: threading.Event().wait(0.2))
     waited = threading.Event()
-    with driven.attempts.running("t"):
+    with driven.attempts.lock_attempt("t"):
 
         def fence() -> None:
-            fencer.fence(FenceUnit(About("t", "s", 1), 7))
+            fencer.fence(FenceUnit(UnitRef("t", "s", 1), 7))
             waited.set()
 
         thread = threading.Thread(target=fence)
@@ -515,9 +520,9 @@ def test_spark_s_query_into_such_a_target_is_applied_here_until_it_is_stopped(dr
     topic = driven.unit(bank)
     spark, chain = object.__new__(Spark), Chain()
     spark._session = chain
-    specs = {topic: driven.settings.spec(topic, "s", epoch=0, topic_id="id", assigned=1)}
-    config = driven.settings.task_config("r", "q-1", specs, driven.receiver.port, driven.receiver.token)
-    query = spark.query(
+    specs = {topic: driven.settings.build_unit_spec(topic, "s", epoch=0, topic_id="id", assigned=1)}
+    config = driven.settings.build_task_config("r", "q-1", specs, driven.receiver.port, driven.receiver.token)
+    query = spark.start_query(
         driven.settings, config, {topic: 0}, epochs={}, per_trigger=1_000, attempts=driven.attempts
     )
     calls = dict(chain.calls)
@@ -525,7 +530,7 @@ def test_spark_s_query_into_such_a_target_is_applied_here_until_it_is_stopped(dr
     batch = frame([topic], [0])
     calls["foreachBatch"][0](batch, 0)
     assert driven.offset(topic) == -1, "it is on no board"
-    query.post(driven.epochs)
+    query.post_active_units(driven.epochs)
     calls["foreachBatch"][0](batch, 1)
     assert driven.offset(topic) == 0
     driven.write(topic, bank.put(bank.row(1, None, 1)))
@@ -542,7 +547,7 @@ def frame(topics: list[str], offsets: list[int]) -> Any:
         assert columns == ("topic", "offset")
         return SimpleNamespace(toArrow=lambda: table)
 
-    return SimpleNamespace(select=select)
+    return SimpleNamespace(select_topics=select)
 
 
 def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path: Path) -> None:
@@ -558,7 +563,9 @@ def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path:
 
 
 def test_the_pipeline_has_one_lane_and_a_pace(tmp_path: Path) -> None:
-    usual = PipelineSettings.of(load_config(configured(tmp_path)), "p", 2)
+    usual = PipelineSettings.from_config(load_config(configured(tmp_path)), "p", 2)
     assert (usual.batches, usual.config.lanes, usual.commit_every) == (True, 1, 10.0)
-    paced = PipelineSettings.of(load_config(configured(tmp_path, commit_every=0.5, max_gather=7)), "p", 2)
+    paced = PipelineSettings.from_config(
+        load_config(configured(tmp_path, commit_every=0.5, max_gather=7)), "p", 2
+    )
     assert (paced.commit_every, paced.limits.max_gather) == (0.5, 7)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rowlock.processes.child_process import child_command
-from rowlock.processes.run import commands
+from rowlock.processes.child_process import build_child_command
+from rowlock.processes.run import build_run_commands
 from schemas.config.model import load_config
 from tests.bench.kit import kind_of
 
@@ -26,14 +26,14 @@ pipelines:
 def test_the_parts_of_a_run(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    parts = commands(load_config(file))
+    parts = build_run_commands(load_config(file))
     assert {name: kind_of(command) for name, command in parts.items()} == {
         "coordinator": "coordinator",
         "agent": "agent",
     }
     assert kind_of([sys.executable, "-m", "rowlock.cli", "run", "-c", str(file)]) == "run"
-    assert kind_of(child_command("consumer.main", file)) == "apply driver"
-    assert kind_of(child_command("producer.main", file, "--source", "b1")) == "capture"
+    assert kind_of(build_child_command("consumer.main", file)) == "apply driver"
+    assert kind_of(build_child_command("producer.main", file, "--source", "b1")) == "capture"
 
 
 @pytest.mark.parametrize(

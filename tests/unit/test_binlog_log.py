@@ -8,8 +8,8 @@ import pytest
 
 from producer.binlog_format import log_event as log
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.flavours.mariadb import MARIADB
-from producer.sources.binlog.assembly import Assembly
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.transactions import CapturedRows
 from producer.sources.changes import Barrier, Boundary
@@ -24,7 +24,7 @@ class Stream:
         self._log = log
         self.point = (log.file, log.pos)
 
-    def read(self, _timeout: float) -> Any:
+    def read_topic(self, _timeout: float) -> Any:
         return self._log.events
 
     def close(self) -> None: ...
@@ -33,7 +33,9 @@ class Stream:
 def opened(log: Log) -> BinlogLog:
     identity = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
     record = StoredPosition(source="s", gen=1, epoch=0, file=log.file, pos=4, ts_ms=7, identity=identity)
-    return BinlogLog(MARIADB, record, is_captured, lambda *_: Stream(log), Assembly(is_captured))  # type: ignore[arg-type, return-value]
+    return BinlogLog(
+        MARIADB_FLAVOUR, record, is_captured, lambda *_: Stream(log), TransactionBuffer(is_captured)
+    )  # type: ignore[arg-type, return-value]
 
 
 def is_captured(db: str, table: str) -> bool:
@@ -48,7 +50,7 @@ def test_rows_of_nobody_let_a_reader_stop() -> None:
         written.rows(OTHER, [value])
     written.rows(CAPTURED, [1])
     written.xid()
-    found = list(opened(written).read(0))
+    found = list(opened(written).read_topic(0))
     assert [None if each is None else type(each) for each in found] == [None] * 5 + [CapturedRows, Boundary]
 
 
@@ -57,7 +59,7 @@ def test_a_statement_is_followed_by_the_end_of_its_transaction() -> None:
     written.mariadb_gtid(log.MARIADB_STANDALONE)
     written.query("TRUNCATE TABLE acct")
     reading = opened(written)
-    found = [(type(each), reading.begun) for each in reading.read(0)]
+    found = [(type(each), reading.begun) for each in reading.read_topic(0)]
     assert found == [(Barrier, True), (Boundary, False)]
 
 
@@ -70,7 +72,7 @@ def test_what_cannot_be_followed_stops_its_table_there_and_nothing_else() -> Non
     written.rows(CAPTURED, [2])
     written.xid()
     reading = opened(written)
-    seen = [(type(each), reading.moment) for each in reading.read(0) if each is not None]
+    seen = [(type(each), reading.moment) for each in reading.read_topic(0) if each is not None]
     assert [kind for kind, _ in seen] == [TableStoppedError, CapturedRows, Boundary]
     assert seen[0][1] == (at.file, at.start, at.timestamp * 1000)
 
@@ -82,4 +84,4 @@ def test_an_event_that_cannot_be_read_ends_the_stream() -> None:
     written.rows(CAPTURED, [1])
     written.xid()
     with pytest.raises(StreamStoppedError, match="cannot be followed further"):
-        list(opened(written).read(0))
+        list(opened(written).read_topic(0))

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import StreamStoppedError, TransientSourceError
-from producer.sources.binlog.assembly import UNDONE, Assembly, ReadAgain, Spill
-from producer.sources.binlog.spill import SpillFile, spilling
+from producer.sources.binlog.assembly import UNDONE, RereadRequest, Spill, TransactionBuffer
+from producer.sources.binlog.spill import SpillFile, make_spill_factory
 from producer.sources.binlog.transaction_stream import TransactionStream
 from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.changes import Boundary
@@ -35,22 +35,22 @@ def captured(db: str, table: str) -> bool:
 class Kept:
     """A spill in memory."""
 
-    events: list[LogEvent] = field(default_factory=list)
+    events: list[BinlogEvent] = field(default_factory=list)
 
-    def append(self, event: LogEvent) -> None:
+    def append(self, event: BinlogEvent) -> None:
         self.events.append(event)
 
-    def __iter__(self) -> Iterator[LogEvent]:
+    def __iter__(self) -> Iterator[BinlogEvent]:
         return iter(self.events)
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         self.events.clear()
 
 
 class Server:
     """A log that can be opened anywhere, as a TransactionStream does; `size` events come at a time."""
 
-    def __init__(self, events: list[LogEvent], size: int = 7) -> None:
+    def __init__(self, events: list[BinlogEvent], size: int = 7) -> None:
         self.events, self.size = events, size
         self.opened: list[int] = []
 
@@ -64,16 +64,16 @@ class Reading:
     server: Server
     at: int
     closed: bool = False
-    recent: Sequence[LogEvent] = ()
+    recent: Sequence[BinlogEvent] = ()
 
-    def read(self, timeout: float) -> list[LogEvent]:
+    def read_topic(self, timeout: float) -> list[BinlogEvent]:
         assert not self.closed
         found = self.server.events[self.at : self.at + self.server.size]
         self.at += len(found)
         self.recent = found
         return found
 
-    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
         return tuple(event for event in self.recent if (event.file, event.end) == (file, pos))
 
     @property
@@ -85,34 +85,34 @@ class Reading:
         self.closed = True
 
 
-def read_all(server: Server, assembly: Assembly) -> list[LogEvent]:
+def read_all(server: Server, assembly: TransactionBuffer) -> list[BinlogEvent]:
     first = server.events[0]
     stream = TransactionStream(server.connect, first.file, first.start, assembly)
     found = []
     while True:
-        found += stream.read(0)
+        found += stream.read_events(0)
         if not stream.heard:
             assert not stream.inside
             return found
 
 
-def published(events: Iterable[LogEvent]) -> list[tuple[int, int]]:
+def published(events: Iterable[BinlogEvent]) -> list[tuple[int, int]]:
     """(table id, value) of the rows that came to be; every row event of Log.rows has 4-byte values."""
     found = []
     for event in events:
-        if event.type in log.ROW_EVENTS and not event.flags & UNDONE:
+        if event.type in log.DECODABLE_ROW_EVENTS and not event.flags & UNDONE:
             table = int.from_bytes(event.body[:6], "little")
             found += [(table, v) for (_, v) in struct.iter_unpack("<bi", event.body[12:])]
     return found
 
 
-def folded(events: Iterable[LogEvent]) -> list[Boundary]:
+def folded(events: Iterable[BinlogEvent]) -> list[Boundary]:
     """The ends of transactions that the fold makes of them."""
     fold, found = TransactionAssembler(captured, set), []
     for event in events:
-        output = fold.feed(event)
+        output = fold.fold_event(event)
         if isinstance(output, CapturedRows):
-            fold.counted(1)
+            fold.record_position_count(1)
         elif isinstance(output, Boundary):
             found.append(output)
     assert not fold.inside
@@ -123,8 +123,10 @@ def rows(*values: int) -> list[tuple[int, int]]:
     return [(7, value) for value in values]
 
 
-def assembled(written: Log, limit: int = 1 << 20, spill: Spill | None = None) -> list[LogEvent]:
-    return read_all(Server(written.events, size=3), Assembly(captured, limit=limit, spill=lambda: spill))
+def assembled(written: Log, limit: int = 1 << 20, spill: Spill | None = None) -> list[BinlogEvent]:
+    return read_all(
+        Server(written.events, size=3), TransactionBuffer(captured, limit=limit, spill=lambda: spill)
+    )
 
 
 @pytest.mark.parametrize("limit", [1 << 20, LARGE])
@@ -143,7 +145,9 @@ def test_a_compressed_transaction_is_assembled_like_any_other(limit: int, spille
         written.gtid()
         written.payload(inner)
     server = Server(written.events, size=3)
-    found = read_all(server, Assembly(captured, limit=limit, spill=Kept if spilled else lambda: None))
+    found = read_all(
+        server, TransactionBuffer(captured, limit=limit, spill=Kept if spilled else lambda: None)
+    )
     assert published(found) == rows(1, *range(10, 300)) * 2
     second = written.events[2].start
     assert [(end.header.pos, end.pos) for end in folded(found)] == [(4, second), (second, written.pos)]
@@ -168,12 +172,12 @@ def begin(written: Log, style: str) -> None:
 @pytest.mark.parametrize("end", ["XID", "COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("limit", [1 << 20, LARGE])
 def test_a_transaction_goes_on_at_its_end_and_only_if_it_came_to_be(style: str, end: str, limit: int) -> None:
-    written, assembly = Log(), Assembly(captured)
+    written, assembly = Log(), TransactionBuffer(captured)
     begin(written, style)
     for value in range(40):
         written.rows(CAPTURED, [value])
     for event in written.events:
-        assert not assembly.feed(event)
+        assert not assembly.accept_event(event)
         assert assembly.inside
     written.xid() if end == "XID" else written.query(end)
     assert published(assembled(written, limit)) == (rows(*range(40)) if end != "ROLLBACK" else [])
@@ -221,7 +225,7 @@ def test_a_large_transaction_is_read_a_second_time_and_nothing_of_it_kept() -> N
         for value in range(first, first + (500 if first == 1000 else 3)):
             written.rows(CAPTURED, [value])
         written.xid()
-    server, assembly = Server(written.events), Assembly(captured, limit=LARGE)
+    server, assembly = Server(written.events), TransactionBuffer(captured, limit=LARGE)
     found = read_all(server, assembly)
     assert [value for _, value in published(found)] == [*range(3), *range(1000, 1500), *range(2000, 2003)]
     starts = [event.start for event in written.events if event.type == log.GTID]
@@ -239,7 +243,7 @@ def test_what_has_nothing_to_publish_is_not_read_again(write: object) -> None:
     if written.events[-1].type != log.QUERY:
         written.xid()
     server = Server(written.events, size=1)
-    found = read_all(server, Assembly(captured, limit=LARGE))
+    found = read_all(server, TransactionBuffer(captured, limit=LARGE))
     assert server.opened == [4]
     assert published(found) == []
     assert {event.type for event in found if event.flags & UNDONE} == {30}, (
@@ -253,12 +257,12 @@ def test_the_second_reading_has_to_be_the_same_log() -> None:
     written.query("BEGIN")
     written.rows(CAPTURED, list(range(2000)))
     written.xid()
-    assembly = Assembly(captured, limit=LARGE)
-    answers = [assembly.feed(event) for event in written.events]
-    assert answers[-1] == ReadAgain("binlog.000009", 4)
+    assembly = TransactionBuffer(captured, limit=LARGE)
+    answers = [assembly.accept_event(event) for event in written.events]
+    assert answers[-1] == RereadRequest("binlog.000009", 4)
     assert assembly.inside, "or capture would resume behind it"
     with pytest.raises(TransientSourceError, match="reads differently"):
-        assembly.feed(written.events[0]._replace(timestamp=3))
+        assembly.accept_event(written.events[0]._replace(timestamp=3))
 
 
 def test_the_second_reading_has_to_end_at_the_same_place() -> None:
@@ -267,13 +271,13 @@ def test_the_second_reading_has_to_end_at_the_same_place() -> None:
     written.query("BEGIN")
     written.rows(CAPTURED, list(range(2000)))
     written.xid()
-    assembly = Assembly(captured, limit=LARGE)
+    assembly = TransactionBuffer(captured, limit=LARGE)
     for event in written.events:
-        assembly.feed(event)
+        assembly.accept_event(event)
     for event in written.events[:-1]:
-        assert list(assembly.feed(event)) == [event]
+        assert list(assembly.accept_event(event)) == [event]
     with pytest.raises(TransientSourceError, match="reads differently"):
-        assembly.feed(written.events[-1]._replace(end=written.pos + 7))
+        assembly.accept_event(written.events[-1]._replace(end=written.pos + 7))
 
 
 def test_a_group_cut_off_by_a_crash_of_the_server_came_to_nothing() -> None:
@@ -287,7 +291,7 @@ def test_a_group_cut_off_by_a_crash_of_the_server_came_to_nothing() -> None:
     after.query("BEGIN")
     after.rows(CAPTURED, [2])
     after.xid()
-    found = read_all(Server([*before, *after.events]), Assembly(captured))
+    found = read_all(Server([*before, *after.events]), TransactionBuffer(captured))
     assert published(found) == rows(2)
 
 
@@ -354,7 +358,7 @@ def test_any_history_gives_what_a_database_would_hold(
         written.xid() if commits else written.query("ROLLBACK")
         over.append(written.pos)
     server = Server(written.events, size)
-    assembly = Assembly(captured, limit=limit, spill=Kept if spilled else lambda: None)
+    assembly = TransactionBuffer(captured, limit=limit, spill=Kept if spilled else lambda: None)
     events = read_all(server, assembly)
     assert [row for row in published(events) if row[0] == 7] == rows(*expected)
     ends = folded(events)
@@ -403,11 +407,11 @@ def test_a_spill_file_gives_back_what_it_got_and_has_no_name(tmp_path: Path) -> 
     written, made = large(), []
 
     def make() -> SpillFile:
-        made.append(spilling(folder)())
+        made.append(make_spill_factory(folder)())
         return made[-1]
 
     server = Server(written.events)
-    found = read_all(server, Assembly(captured, limit=LARGE, spill=make))
+    found = read_all(server, TransactionBuffer(captured, limit=LARGE, spill=make))
     assert found == written.events
     assert server.opened == [4], "it is not read again"
     assert len(made) == 1
@@ -417,11 +421,11 @@ def test_a_spill_file_gives_back_what_it_got_and_has_no_name(tmp_path: Path) -> 
 def test_a_spill_file_is_of_nobody_else(tmp_path: Path) -> None:
     spill = SpillFile(tmp_path)
     assert stat.S_IMODE(os.fstat(spill._file.fileno()).st_mode) == 0o600
-    spill.close()
+    spill.stop_applying()
 
 
 class Full(Kept):
-    def append(self, event: LogEvent) -> None:
+    def append(self, event: BinlogEvent) -> None:
         if len(self.events) > 100:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().append(event)
@@ -434,7 +438,7 @@ def test_without_room_for_a_spill_the_log_is_read_again() -> None:
     written = large()
     for spill in (Full, none):
         server = Server(written.events)
-        assert read_all(server, Assembly(captured, limit=LARGE, spill=spill)) == written.events
+        assert read_all(server, TransactionBuffer(captured, limit=LARGE, spill=spill)) == written.events
         assert server.opened == [4, 4]
 
 
@@ -453,7 +457,7 @@ def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_fir
         written.rows(CAPTURED, [value])
     written.xid()
     server = Server(written.events, size=1000)
-    stream = TransactionStream(server.connect, written.file, 4, Assembly(captured, limit=LARGE))
-    assert list(stream.read(0))[-1] == before
+    stream = TransactionStream(server.connect, written.file, 4, TransactionBuffer(captured, limit=LARGE))
+    assert list(stream.read_events(0))[-1] == before
     assert server.opened == [4, before.end], "the large one is to be read again"
-    assert stream.evidence(before.file, before.end) == (before,)
+    assert stream.find_evidence(before.file, before.end) == (before,)

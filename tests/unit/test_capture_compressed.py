@@ -14,19 +14,24 @@ from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent, Query, SessionSettings, query_of
-from producer.binlog_format.payload import inner_events
+from producer.binlog_format.log_event import (
+    BinlogEvent,
+    LoggedStatement,
+    SessionSettings,
+    parse_statement_event,
+)
+from producer.binlog_format.payload import yield_payload_events
 
 
-def event(kind: int, body: bytes) -> LogEvent:
-    return LogEvent(kind, 1_700_000_000, 1, 0, "binlog.000009", 400, 900, body)
+def event(kind: int, body: bytes) -> BinlogEvent:
+    return BinlogEvent(kind, 1_700_000_000, 1, 0, "binlog.000009", 400, 900, body)
 
 
 def field(kind: int, value: bytes) -> bytes:
     return bytes([kind, len(value)]) + value
 
 
-def payload(events: Iterable[tuple[int, bytes]], compression: int = 0, frames: int = 1) -> LogEvent:
+def payload(events: Iterable[tuple[int, bytes]], compression: int = 0, frames: int = 1) -> BinlogEvent:
     """Pack (type, body) pairs as the server does; each of `frames` holds some of the bytes."""
     plain = b"".join(
         struct.pack("<IBIIIH", 1_700_000_001, kind, 7, 19 + len(body), 77, 0) + body for kind, body in events
@@ -54,7 +59,7 @@ def compressed(data: bytes) -> bytes:
     st.integers(1, 3),
 )
 def test_a_payload_gives_its_events(events: list[tuple[int, bytes]], compression: int, frames: int) -> None:
-    found = list(inner_events(payload(events, compression, frames)))
+    found = list(yield_payload_events(payload(events, compression, frames)))
     assert [(e.type, e.body) for e in found] == events
     assert {(e.file, e.start, e.end) for e in found} == {("binlog.000009", 400, 900)}
     assert {(e.timestamp, e.server_id) for e in found} == {(1_700_000_001, 7)}
@@ -64,14 +69,14 @@ def test_a_payload_is_unpacked_as_a_stream() -> None:
     packed = payload((30, bytes(8192)) for _ in range(20_000))
     assert len(packed.body) < 1 << 20
     tracemalloc.start()
-    count = sum(1 for _ in inner_events(packed))
+    count = sum(1 for _ in yield_payload_events(packed))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 20_000
     assert peak < 8 << 20, "160 MB unpacked"
 
 
-def damaged() -> list[LogEvent]:
+def damaged() -> list[BinlogEvent]:
     good = payload([(2, b"BEGIN" * 40), (16, bytes(8))])
     short = struct.pack("<IBIIIH", 0, 2, 7, 400, 77, 0)
     return [
@@ -87,9 +92,9 @@ def damaged() -> list[LogEvent]:
 
 
 @pytest.mark.parametrize("bad", damaged())
-def test_a_damaged_payload_is_refused(bad: LogEvent) -> None:
+def test_a_damaged_payload_is_refused(bad: BinlogEvent) -> None:
     with pytest.raises(DecodeError, match="compressed transaction"):
-        list(inner_events(bad))
+        list(yield_payload_events(bad))
 
 
 HEAD = struct.pack("<IIBHH", 1, 0, 4, 0, 3)
@@ -101,12 +106,12 @@ def test_statements_are_read_from_every_event_that_holds_one() -> None:
     plain = HEAD + STATUS + b"bank\0" + sql
     packed = HEAD + STATUS + b"bank\0" + compressed(sql)
     load = HEAD + bytes(13) + STATUS + b"bank\0" + sql
-    expected = Query(
+    expected = LoggedStatement(
         "bank", sql.decode(), settings=SessionSettings(zeroes_dates=True)
     )  # nothing is said of its sql_mode
-    assert query_of(event(log.QUERY, plain)) == expected
-    assert query_of(event(log.QUERY_COMPRESSED, packed)) == expected
-    assert query_of(event(log.EXECUTE_LOAD_QUERY, load)) == expected
+    assert parse_statement_event(event(log.QUERY, plain)) == expected
+    assert parse_statement_event(event(log.QUERY_COMPRESSED, packed)) == expected
+    assert parse_statement_event(event(log.EXECUTE_LOAD_QUERY, load)) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,4 +121,4 @@ def test_statements_are_read_from_every_event_that_holds_one() -> None:
 )  # fmt: skip
 def test_a_damaged_compressed_statement_is_refused(text: bytes) -> None:
     with pytest.raises(DecodeError, match="compressed statement"):
-        query_of(event(log.QUERY_COMPRESSED, HEAD + STATUS + b"bank\0" + text))
+        parse_statement_event(event(log.QUERY_COMPRESSED, HEAD + STATUS + b"bank\0" + text))

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.statements.ddl import (
-    Dml,
-    Harmless,
+    DmlStatement,
+    HarmlessStatement,
     SchemaDrop,
     TableDdl,
     TransactionControl,
-    Trigger,
-    Unknown,
-    classify,
+    TriggerCreation,
+    UnknownStatement,
+    classify_statement,
 )
-from producer.statements.tokens import tokenize, without_values
+from producer.statements.tokens import cut_row_values, tokenize_sql
 
 T = ("db", "t")
 
@@ -54,7 +54,7 @@ T = ("db", "t")
     ],
 )
 def test_tables(sql: str, action: str, tables: list[tuple[str, str]]) -> None:
-    found = classify(sql, "db")
+    found = classify_statement(sql, "db")
     assert isinstance(found, TableDdl)
     assert (found.action, list(found.tables)) == (action, tables)
 
@@ -78,25 +78,27 @@ def test_tables(sql: str, action: str, tables: list[tuple[str, str]]) -> None:
     ],
 )
 def test_harmless(sql: str) -> None:
-    assert isinstance(classify(sql, "db"), Harmless)
+    assert isinstance(classify_statement(sql, "db"), HarmlessStatement)
 
 
 def test_the_rest() -> None:
-    assert classify("BEGIN", "") == TransactionControl("begin")
-    assert classify("START TRANSACTION", "") == TransactionControl("begin")
-    assert classify("ROLLBACK TO `x`", "") == TransactionControl("rollback_to")
-    assert classify("SAVEPOINT `x`", "") == TransactionControl("savepoint")
-    assert classify("XA COMMIT X'61',X'',1 ONE PHASE", "") == TransactionControl("xa_commit", "X61,X,1")
-    assert classify("DROP DATABASE `d`", "db") == SchemaDrop("d")
-    assert classify("FROBNICATE TABLE t", "db") == Unknown("db")
-    assert classify("CREATE DATABASE [x y]", "db") == Harmless()
-    assert isinstance(classify("INSERT INTO t VALUES (1)", "db"), Dml)
+    assert classify_statement("BEGIN", "") == TransactionControl("begin")
+    assert classify_statement("START TRANSACTION", "") == TransactionControl("begin")
+    assert classify_statement("ROLLBACK TO `x`", "") == TransactionControl("rollback_to")
+    assert classify_statement("SAVEPOINT `x`", "") == TransactionControl("savepoint")
+    assert classify_statement("XA COMMIT X'61',X'',1 ONE PHASE", "") == TransactionControl(
+        "xa_commit", "X61,X,1"
+    )
+    assert classify_statement("DROP DATABASE `d`", "db") == SchemaDrop("d")
+    assert classify_statement("FROBNICATE TABLE t", "db") == UnknownStatement("db")
+    assert classify_statement("CREATE DATABASE [x y]", "db") == HarmlessStatement()
+    assert isinstance(classify_statement("INSERT INTO t VALUES (1)", "db"), DmlStatement)
 
 
 @given(st.text(max_size=60), st.text(alphabet="CREATE TABLE/*`'\"t.;-#!0", max_size=40))
 def test_anything_gets_an_answer(free: str, near: str) -> None:
-    classify(free, "db")
-    classify(near, "db")
+    classify_statement(free, "db")
+    classify_statement(near, "db")
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
@@ -105,7 +107,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_siz
 @given(names, names, st.sampled_from(["", " ", "\n", "/* x */", "-- y\n"]))
 def test_any_name_survives_quoting(db: str, table: str, blank: str) -> None:
     quoted = ".".join("`" + name.replace("`", "``") + "`" for name in (db, table))
-    found = classify(f"ALTER{blank or ' '}TABLE {blank}{quoted}{blank} ADD x INT", "other")
+    found = classify_statement(f"ALTER{blank or ' '}TABLE {blank}{quoted}{blank} ADD x INT", "other")
     assert isinstance(found, TableDdl)
     assert found.tables == ((db, table),)
 
@@ -119,7 +121,7 @@ def test_any_name_survives_quoting(db: str, table: str, blank: str) -> None:
     ],
 )
 def test_messages_hold_no_values_of_rows(sql: str) -> None:
-    shown = without_values(sql)
+    shown = cut_row_values(sql)
     assert "acct" in shown
     assert not any(value in shown for value in ("secret", "4711", "DEAD", "1.5", "cret"))
 
@@ -136,8 +138,8 @@ def test_a_large_statement_costs_little_memory() -> None:
         for sql in (literal, rows):
             tracemalloc.reset_peak()
             before = tracemalloc.get_traced_memory()[0]
-            assert isinstance(classify(sql, "db"), Dml)
-            without_values(sql)
+            assert isinstance(classify_statement(sql, "db"), DmlStatement)
+            cut_row_values(sql)
             assert tracemalloc.get_traced_memory()[1] - before < 8 * size
     finally:
         tracemalloc.stop()
@@ -155,7 +157,7 @@ def test_a_large_statement_costs_little_memory() -> None:
     ],
 )
 def test_rows_of_literals_are_one(sql: str, words: str) -> None:
-    assert " ".join(token.text for token in tokenize(sql, escapes="\\" not in sql)) == words
+    assert " ".join(token.text for token in tokenize_sql(sql, escapes="\\" not in sql)) == words
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_rows_of_literals_are_one(sql: str, words: str) -> None:
 )  # fmt: skip
 def test_names_that_are_read_otherwise_may_be_any(sql: str) -> None:
     """In MariaDB's sql_mode MSSQL brackets quote names."""
-    assert classify(sql, "db") == Unknown("db")
+    assert classify_statement(sql, "db") == UnknownStatement("db")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +185,8 @@ def test_names_that_are_read_otherwise_may_be_any(sql: str) -> None:
     ],
 )
 def test_triggers(sql: str, table: tuple[str, str], event: str) -> None:
-    found = classify(sql, "db")
-    assert isinstance(found, Trigger)
+    found = classify_statement(sql, "db")
+    assert isinstance(found, TriggerCreation)
     assert (found.table, found.event, found.objects) == (table, event, True)
 
 
@@ -198,4 +200,4 @@ def test_triggers(sql: str, table: tuple[str, str], event: str) -> None:
     ],
 )
 def test_triggers_of_another_form_are_harmless(sql: str) -> None:
-    assert classify(sql, "db") == Harmless(objects=True)
+    assert classify_statement(sql, "db") == HarmlessStatement(objects=True)

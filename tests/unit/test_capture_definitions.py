@@ -9,21 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 from producer.decoders.context import SourceContext, TopicTail
-from producer.flavours.mariadb import MARIADB
+from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.positions import PositionStore
-from producer.resume.repeats import definition_context, send_definition, send_stop
-from producer.resume.started import Started
-from producer.resume.startup import published
-from producer.resume.topic_recovery import TopicTails
+from producer.resume.repeats import build_definition_context, send_definition, send_stop
+from producer.resume.started import StartedCapture
+from producer.resume.startup import collect_published
+from producer.resume.topic_recovery import TopicFindings
 from producer.sources.changes import Evidence
-from producer.stops import Stopped
-from producer.tables import Captured, TableState, TopicState
+from producer.stops import StoppedTable
+from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event as RowEvent
+from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW, Position
 from schemas.wire.records import Identity, StoredPosition, TableStop
 from tests.apply_kit import account_table
@@ -34,7 +34,7 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
-CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 STEP_S = 600.0
 RETENTION_S = RETENTION_MS / 1000
 
@@ -56,12 +56,12 @@ class Writer:
         if on_offset:
             on_offset(len(self.sent))
 
-    def mark(self, action: Callable[[], None]) -> None:
+    def call_when_acknowledged(self, action: Callable[[], None]) -> None:
         action()
 
     def flush(self) -> None: ...
 
-    drain = abandon = flush
+    drain = abandon_unacknowledged = flush
 
     def events(self, topic: str) -> list[tuple[float, RowEvent]]:
         return [(at, decode_event(value)) for at, name, value in self.sent if name == topic]
@@ -91,26 +91,26 @@ class World:
 
     begun = inside
 
-    def read(self, _timeout: float) -> list[Any]:
+    def read_topic(self, _timeout: float) -> list[Any]:
         self.now += STEP_S
         if self.now >= self.ends:
             self.stop.set()
         return []
 
-    def note(self, _file: str, _pos: int) -> None: ...
+    def keep_evidence(self, _file: str, _pos: int) -> None: ...
 
-    def evidence(self) -> Evidence:
+    def find_evidence(self) -> Evidence:
         """Nothing proves anything here."""
         return Evidence((), None)
 
     def close(self) -> None: ...
 
-    def started(self) -> Started:
+    def started(self) -> StartedCapture:
         """What a start has found out."""
-        captured = Captured("rowlock", "b1")
+        captured = CapturedTables("rowlock", "b1")
         captured.tables = {state.name: state for state in self.states}
         captured.topics = {state.topic.name: state.topic for state in self.states}
-        return Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+        return StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
 def go(world: World) -> None:
@@ -124,7 +124,7 @@ def go(world: World) -> None:
     )  # fmt: skip
     loop = CaptureLoop(source_config(mysql=False, snapshot="never"), world.started(), ports)
     while not world.stop.is_set():
-        loop.step()
+        loop.step_capture()
 
 
 def test_every_definition_comes_again_well_within_retention() -> None:
@@ -154,7 +154,7 @@ def test_no_definition_in_the_middle_of_a_transaction() -> None:
 def test_the_topics_highest_position_survives_a_repeated_definition() -> None:
     state, writer = table_state("acct"), Writer(lambda: 0.0)
     highest = state.topic.tail.last = (0, 3, 500, 2)  # rows since the ceiling was noted
-    send_definition(writer, CONTEXT, state, definition_context(RECORD, DEFINED))  # type: ignore[arg-type]
+    send_definition(writer, CONTEXT, state, build_definition_context(RECORD, DEFINED))  # type: ignore[arg-type]
     ((_, event),) = writer.events(state.topic.name)
     assert event.source.prev == highest
     assert state.topic.tail.last == highest, "else the next event's prev would hide a gap"
@@ -162,13 +162,13 @@ def test_the_topics_highest_position_survives_a_repeated_definition() -> None:
 
 
 def test_the_topics_highest_position_survives_a_stop_that_stands_lower() -> None:
-    captured, writer = Captured("rowlock", "b1"), Writer(lambda: 0.0)
+    captured, writer = CapturedTables("rowlock", "b1"), Writer(lambda: 0.0)
     name = ("bank", "acct")
     stop = TableStop(
         cause="dropped", at=(0, 3, 100, -1), file="binlog.000003", pos=100, reason="…", remedy="x", since_ms=7
     )
-    captured.stop(name, Stopped(stop, position=(0, 3, 100, STOP_ROW)))
-    topic = captured.topic(name)
+    captured.stop_table(name, StoppedTable(stop, position=(0, 3, 100, STOP_ROW)))
+    topic = captured.get_topic(name)
     highest = topic.tail.last = (0, 3, 500, 2)
     send_stop(writer, CONTEXT, captured, name, RECORD)  # type: ignore[arg-type]
     ((_, event),) = writer.events(topic.name)
@@ -178,10 +178,10 @@ def test_the_topics_highest_position_survives_a_stop_that_stands_lower() -> None
 
 def test_of_a_log_that_is_used_up_tables_without_a_row_in_their_topic_are_told() -> None:
     """Of such a table nothing says that its rows were ever published."""
-    captured = Captured("rowlock", "b1")
+    captured = CapturedTables("rowlock", "b1")
     for name, ceiling in (("none", None), ("defined", DEFINED), ("rows", (0, 3, 900, 1))):
         state = table_state(name)
         state.topic.ceiling = ceiling
         captured.tables[state.name], captured.topics[state.topic.name] = state, state.topic
-    found = {captured.topic_of(name): TopicTails() for name in captured.tables}
-    assert published(found, captured, 0, again=False).bare == {("bank", "none"), ("bank", "defined")}
+    found = {captured.assign_topic_name(name): TopicFindings() for name in captured.tables}
+    assert collect_published(found, captured, 0, again=False).bare == {("bank", "none"), ("bank", "defined")}

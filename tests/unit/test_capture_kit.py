@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from tests.apply_kit import FakeSource
 from tests.capture_kit import row_that_goes_back
 
 
-def keyed(events: list[Event]) -> list[tuple[bytes, Event]]:
+def keyed(events: list[EventEnvelope]) -> list[tuple[bytes, EventEnvelope]]:
     return [(str((event.after or event.before or {}).get("id")).encode(), event) for event in events]
 
 

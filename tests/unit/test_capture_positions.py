@@ -13,13 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import PositionStore, check_gtids, check_log, check_server, select
-from producer.resume.topic_recovery import Marker, Tail, TopicTails
+from producer.resume.positions import (
+    PositionStore,
+    check_gtids,
+    check_log,
+    require_recorded_server,
+    select_record,
+)
+from producer.resume.topic_recovery import ChunkMarker, TableTail, TopicFindings
 from producer.snapshot.chunks import FROM_START, ResumePoint
 from producer.snapshot.resume import resume_after, resume_point
-from producer.sources.binlog.mariadb_gtids import gtids_contained
+from producer.sources.binlog.mariadb_gtids import has_reached_gtids
 from producer.sources.changes import LogFile
-from producer.tables import Begun
+from producer.tables import BegunCopy
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.copies import CopyMark
@@ -47,7 +53,7 @@ def test_the_highest_gen_wins_whenever_it_was_written(written: list[tuple[int, i
         alive.pop(gen, None)
         if not tombstone:
             alive[gen] = pos
-    chosen = select(found)
+    chosen = select_record(found)
     if not alive:
         assert chosen.newest is None
     else:
@@ -88,9 +94,9 @@ def test_a_log_that_does_not_reach_back_is_refused(file: str, pos: int, said: st
 def test_another_server_is_refused(was: Identity, now: Identity, contained: bool) -> None:
     if contained:
         with pytest.raises(SourceRefusedError, match="start over"):
-            check_server(record(identity=was), now)
+            require_recorded_server(record(identity=was), now)
     else:
-        check_server(record(identity=was), now)
+        require_recorded_server(record(identity=was), now)
     with contextlib.nullcontext() if contained else pytest.raises(SourceRefusedError, match="start over"):
         check_gtids(record(identity=was), now, contained=contained)
 
@@ -104,27 +110,27 @@ def test_a_source_that_lists_no_log_is_refused() -> None:
 
 def test_the_same_server_is_not() -> None:
     now = msgspec.structs.replace(MYSQL, server_id=7, gtid_set="u1:1-20")
-    check_server(record(), now)
+    require_recorded_server(record(), now)
     check_gtids(record(), now, contained=True)
 
 
 def test_mariadb_gtids() -> None:
-    assert gtids_contained("0-1-9,1-2-3", "0-1-9,\n1-2-4,7-7-7")
-    assert not gtids_contained("0-1-9,1-2-3", "0-1-9")
-    assert not gtids_contained("0-1-9", "0-1-8")
-    assert gtids_contained(None, None)
+    assert has_reached_gtids("0-1-9,1-2-3", "0-1-9,\n1-2-4,7-7-7")
+    assert not has_reached_gtids("0-1-9,1-2-3", "0-1-9")
+    assert not has_reached_gtids("0-1-9", "0-1-8")
+    assert has_reached_gtids(None, None)
 
 
 def test_the_definition_in_force_is_the_one_before_the_position() -> None:
     first, later = (0, 3, 100, DEFINITION_ROW), (0, 3, 500, 0)
-    tail = Tail(definitions={first: "first", later: "later"})  # type: ignore[dict-item]
-    assert tail.at(3, 99, 0) is None
-    assert tail.at(3, 100, 0) == (first, "first")
-    assert tail.at(3, 500, 0) == (first, "first"), "the statement at 500 is not done at 500"
-    assert tail.at(3, 501, 0) == (later, "later")
+    tail = TableTail(definitions={first: "first", later: "later"})  # type: ignore[dict-item]
+    assert tail.find_definition(3, 99, 0) is None
+    assert tail.find_definition(3, 100, 0) == (first, "first")
+    assert tail.find_definition(3, 500, 0) == (first, "first"), "the statement at 500 is not done at 500"
+    assert tail.find_definition(3, 501, 0) == (later, "later")
 
 
-def marker(number: int, after: int | None, upto: int | None) -> Marker:
+def marker(number: int, after: int | None, upto: int | None) -> ChunkMarker:
     chunk = Chunk(
         number=number,
         after=None if after is None else (after,),
@@ -133,16 +139,16 @@ def marker(number: int, after: int | None, upto: int | None) -> Marker:
         rows=1,
         last=upto is None,
     )
-    return Marker(chunk, (0, 1, 4, -8), 1)
+    return ChunkMarker(chunk, (0, 1, 4, -8), 1)
 
 
 def test_a_snapshot_goes_on_behind_the_last_marker_that_counts() -> None:
     table = keyed("id")
-    assert resume_after(Tail(), table) == FROM_START
-    behind = resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]), table)
+    assert resume_after(TableTail(), table) == FROM_START
+    behind = resume_after(TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]), table)
     assert behind == (False, 6, (50,), False), "7 does not follow 5"
-    assert resume_after(Tail(markers=[marker(4, 30, 40), marker(5, 40, None)]), table).done
-    again = resume_after(Tail(markers=[marker(5, 40, None), marker(1, None, 10)]), table)
+    assert resume_after(TableTail(markers=[marker(4, 30, 40), marker(5, 40, None)]), table).done
+    again = resume_after(TableTail(markers=[marker(5, 40, None), marker(1, None, 10)]), table)
     assert again == (False, 2, (10,), False)
 
 
@@ -159,15 +165,15 @@ def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], 
     """ALTER TABLE … ADD PRIMARY KEY passed, and capture died before a chunk by the new key stood in the topic."""
     then: Position = (0, 1, 4, DEFINITION_ROW)
     definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if said else {})
-    half = Tail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
+    half = TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
     if said or len(key) > 1:
         assert resume_after(half, keyed(*key)) == FROM_START._replace(repeated=True)
     assert resume_after(half, keyed("id")) == (False, 6, (50,), False)
-    whole = Tail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)
+    whole = TableTail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)
     assert resume_after(whole, keyed(*key)).done, "all rows are in the topic, in whatever order"
-    begun = Marker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1)
+    begun = ChunkMarker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1)
     if len(key) == 1:
-        anew = Tail(markers=[*half.markers, begun], definitions=definitions)
+        anew = TableTail(markers=[*half.markers, begun], definitions=definitions)
         assert resume_after(anew, keyed(*key)) == (False, 2, (7,), True)
 
 
@@ -179,9 +185,9 @@ def _event(
 
 
 def test_a_topic_s_highest_position_counts_what_prev_says_and_not_what_zombies_say() -> None:
-    tails = TopicTails()
-    tails.add(0, _event(2, (0, 1, 50, 0), (0, 1, 90, 3)))
-    tails.add(1, _event(1, (0, 9, 9, 9)))
+    tails = TopicFindings()
+    tails.add_event(0, _event(2, (0, 1, 50, 0), (0, 1, 90, 3)))
+    tails.add_event(1, _event(1, (0, 9, 9, 9)))
     assert (tails.highest, tails.gen) == ((0, 1, 90, 3), 2)
 
 
@@ -220,16 +226,16 @@ class _Slow:
 def test_a_claim_is_seen_also_in_the_place_of_a_record_that_is_under_way() -> None:
     topic: Any = _Slow()
     store, ours = PositionStore("p"), record()
-    store.claim(topic, topic, ours, [])
-    assert not store.superseded(topic, 1)
-    store.send(topic, ours)
+    store.claim_position(topic, topic, ours, [])
+    assert not store.is_superseded(topic, 1)
+    store.store_position(topic, ours)
     topic.drain()
-    assert not store.superseded(topic, 1)
-    store.send(topic, ours)  # under way: another process claims the source first
+    assert not store.is_superseded(topic, 1)
+    store.store_position(topic, ours)  # under way: another process claims the source first
     topic.keys.append(b"2")
-    assert store.superseded(topic, 1)
+    assert store.is_superseded(topic, 1)
     topic.drain()
-    assert store.superseded(topic, 1)
+    assert store.is_superseded(topic, 1)
 
 
 @pytest.mark.parametrize("older", [0, 1, 2])
@@ -237,20 +243,20 @@ def test_a_claim_is_seen_also_in_the_place_of_a_record_that_is_under_way() -> No
 def test_a_claim_right_behind_ours_is_seen(older: int, sent: int) -> None:
     topic: Any = _Slow()
     store, ours = PositionStore("p"), record()
-    store.claim(topic, topic, ours, ["0"] * older)
+    store.claim_position(topic, topic, ours, ["0"] * older)
     assert topic.under_way == [], "Kafka has all of it"
     for _ in range(sent):
-        store.send(topic, ours)
+        store.store_position(topic, ours)
     topic.drain()
     topic.keys.append(b"2")
-    assert store.superseded(topic, 1)
+    assert store.is_superseded(topic, 1)
 
 
 def test_a_claim_takes_the_next_gen_that_is_free_and_removes_what_is_older() -> None:
     """Another start had the same idea: its record came first."""
     topic: Any = _Slow()
     topic.keys += [b"1", b"2"]
-    claimed = PositionStore("p").claim(topic, topic, record(gen=2), ["1"])
+    claimed = PositionStore("p").claim_position(topic, topic, record(gen=2), ["1"])
     assert claimed == record(gen=3)
     assert topic.keys == [b"1", b"2", b"2", b"3", b"1"]
     assert topic.removed == [b"1"]
@@ -260,34 +266,34 @@ def test_a_record_that_was_counted_by_the_topics_end_is_not_counted_again() -> N
     """It is there, and its acknowledgement comes later, behind the look that a zombie's record has caused."""
     topic: Any = _Slow()
     store, ours = PositionStore("p"), record()
-    store.claim(topic, topic, ours, [])
-    store.send(topic, ours)
+    store.claim_position(topic, topic, ours, [])
+    store.store_position(topic, ours)
     ((key, acknowledge),) = topic.under_way
     topic.keys += [b"0", key]
-    assert not store.superseded(topic, 1)
+    assert not store.is_superseded(topic, 1)
     acknowledge(len(topic.keys) - 1)
     topic.keys.append(b"2")
-    assert store.superseded(topic, 1)
+    assert store.is_superseded(topic, 1)
 
 
 @pytest.mark.parametrize("always", [True, False])
 def test_a_row_of_the_log_makes_its_table_known_where_that_is_asked(always: bool) -> None:
-    tails = TopicTails()
-    tails.add(0, _event(1, (0, 1, 50, 0)), always=always)
+    tails = TopicFindings()
+    tails.add_event(0, _event(1, (0, 1, 50, 0)), always=always)
     assert list(tails.tables) == ([("d", "t")] if always else [])
 
 
 def test_a_copy_that_is_over_does_not_go_on() -> None:
     """`copies.resumes`: whoever cancelled it has said so."""
-    begun = Begun(CopyMark(id="r1"), (0, 3, 900, -5), 2, "")
+    begun = BegunCopy(CopyMark(id="r1"), (0, 3, 900, -5), 2, "")
     state: Any = SimpleNamespace(begun=begun, name=("d", "t"), table=None)
-    over: Any = SimpleNamespace(resumes=lambda _table, _begun: False)
+    over: Any = SimpleNamespace(should_resume=lambda _table, _begun: False)
     assert resume_point(state, None, over) == ResumePoint(done=True, number=1, after=None, repeated=True)
-    on: Any = SimpleNamespace(resumes=lambda _table, _begun: True)
+    on: Any = SimpleNamespace(should_resume=lambda _table, _begun: True)
     assert resume_point(state, None, on) == ResumePoint(done=False, number=1, after=None, repeated=True)
     first: Any = SimpleNamespace(begun=None, name=("d", "t"), table=None)
     assert resume_point(first, None, on) == ResumePoint(done=False, number=1, after=None, repeated=False)
-    assert resume_after(Tail(), account_table()) == ResumePoint(
+    assert resume_after(TableTail(), account_table()) == ResumePoint(
         done=False, number=1, after=None, repeated=False
     )
 
@@ -297,7 +303,7 @@ def test_a_table_whose_key_is_another_one_than_its_chunks_has_a_copy_begin_first
     key: tuple[str, ...],
 ) -> None:
     """The rows of those chunks may be gone since: only a copy has readers of the topic forget them."""
-    on: Any = SimpleNamespace(resumes=lambda _table, _begun: True)
+    on: Any = SimpleNamespace(should_resume=lambda _table, _begun: True)
     state: Any = SimpleNamespace(begun=None, name=("d", "t"), table=keyed(*key))
-    found = resume_point(state, Tail(markers=[marker(1, None, 40), marker(2, 40, 50)]), on)
+    found = resume_point(state, TableTail(markers=[marker(1, None, 40), marker(2, 40, 50)]), on)
     assert found == (None if len(key) > 1 else ResumePoint(done=False, number=3, after=(50,), repeated=False))

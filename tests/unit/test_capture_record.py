@@ -13,11 +13,11 @@ from producer.decoders.context import SourceContext
 from producer.errors import SupersededError, TableStoppedError
 from producer.loop.position import CapturePosition
 from producer.resume.positions import PositionStore
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.sources.changes import Evidence
 from producer.statements.shadows import ShadowTables
-from producer.tables import Captured, TableState
-from schemas.config.online_ddl import all_tools
+from producer.tables import CapturedTables, TableState
+from schemas.config.online_ddl import enable_all_tools
 from schemas.wire.codec import decode_stored_position
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Anchor, StoredPosition
@@ -30,14 +30,14 @@ class UsedUp:
     def __init__(self, did: list[str], *, outstanding: bool = False) -> None:
         self.did, self.outstanding, self.unrecorded = did, outstanding, False
 
-    def recorded(self) -> None: ...
-    def learn(self, _published: object) -> None: ...
-    def note(self, _file: str, _pos: int) -> None: ...
+    def confirm_recorded(self) -> None: ...
+    def learn_published(self, _published: object) -> None: ...
+    def keep_evidence(self, _file: str, _pos: int) -> None: ...
 
-    def evidence(self) -> Evidence:
+    def find_evidence(self) -> Evidence:
         return Evidence((), None)
 
-    def purge(self) -> Iterator[TableStoppedError]:
+    def purge_published(self) -> Iterator[TableStoppedError]:
         self.did.append("purge")
         yield from ()
 
@@ -50,23 +50,23 @@ class Recorded:
         self.topics.ensure([POSITIONS], {})
         self.writer = Writer(self.topics)
         writer: Any = self.writer
-        self.captured = Captured("rowlock", "b1")
-        self.topic = self.captured.topic(ACCT)
+        self.captured = CapturedTables("rowlock", "b1")
+        self.topic = self.captured.get_topic(ACCT)
         self.captured.tables[ACCT] = TableState(
             ACCT, self.topic, table(), (0, 3, 400, DEFINITION_ROW), definition_offset=0
         )
         context = SourceContext(connector="oracle", name="b1", epoch=0, gen=4)
-        started = Started(RECORD, context, self.captured, {}, {}, fresh=False)
+        started = StartedCapture(RECORD, context, self.captured, {}, {}, fresh=False)
         self.did: list[str] = []
         self.log: Any = UsedUp(self.did, outstanding=outstanding)
         store = PositionStore(POSITIONS)
-        store.claim(writer, self.topics, RECORD, [])
+        store.claim_position(writer, self.topics, RECORD, [])
         ports: Any = SimpleNamespace(
-            writer=writer, store=store, reader=self.topics if reader else None, clock=SimpleNamespace(now_ms=lambda: 9)
+            writer=writer, store_position=store, reader=self.topics if reader else None, clock=SimpleNamespace(now_ms=lambda: 9)
         )  # fmt: skip
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(done=set(), pending=set()))
         self.position = CapturePosition(
-            started, ports, log=self.log, snapshots=snapshots, shadows=ShadowTables(all_tools())
+            started, ports, log=self.log, snapshots=snapshots, shadows=ShadowTables(enable_all_tools())
         )
 
     def sends(self, row: int, *, then: Callable[[int], None] | None = None) -> None:
@@ -92,8 +92,8 @@ def test_what_is_stored_is_in_kafka_and_says_how_far_the_topics_are() -> None:
     capture = Recorded()
     capture.sends(3)
     capture.writer.drain()
-    capture.position.moved("binlog.000003", 700)
-    capture.position.store()
+    capture.position.record_log_position("binlog.000003", 700)
+    capture.position.store_position()
     (record,) = capture.records()
     assert (record.file, record.pos, record.gen) == ("binlog.000003", 700, 4)
     assert record.anchors == {"bank.acct": Anchor(definition=0, end=0, highest=(0, 3, 500, 3))}
@@ -108,18 +108,18 @@ def test_the_anchors_stay_while_a_row_is_held_or_rows_at_the_source_are_not_dele
     capture = Recorded(outstanding=outstanding)
     capture.sends(3)
     capture.writer.drain()
-    anchors = capture.position.milestone(held=held).anchors
+    anchors = capture.position.make_milestone(held=held).anchors
     assert (anchors == {}) == (held or outstanding)
-    assert capture.captured.anchors(capture.writer.offsets) != {}
+    assert capture.captured.build_anchors(capture.writer.offsets) != {}
 
 
 def test_a_chunk_that_is_acknowledged_is_stored_though_the_log_stands_still() -> None:
     """The first marker of a table, too, wherever it stands in its topic."""
     capture = Recorded()
-    position, milestone = capture.position, capture.position.milestone(held=False)
+    position, milestone = capture.position, capture.position.make_milestone(held=False)
     for marker in (None, None, 1, 1, 2):
         anchors = {"bank.acct": Anchor(definition=0, end=3, marker=marker)}
-        position.acknowledged(milestone._replace(anchors=anchors))
+        position.store_milestone(milestone._replace(anchors=anchors))
     capture.writer.drain()
     assert [record.anchors["bank.acct"].marker for record in capture.records()] == [None, 1, 2]
 

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.copies.book import TableSeen
+from producer.copies.book import KnownTable
 from producer.decoders.context import SourceContext
-from producer.definitions.places import Unproven
+from producer.definitions.places import UnprovenDefinition
 from producer.errors import SourceRefusedError, SupersededError
 from producer.resume.assignment import CaptureAssignment
-from producer.resume.repeats import now_ms
-from producer.resume.started import Started
-from producer.resume.startup import WAITS, published
-from producer.resume.topic_recovery import Tail, TopicTails
-from producer.tables import Captured
+from producer.resume.repeats import get_wall_clock_ms
+from producer.resume.started import StartedCapture
+from producer.resume.startup import WAITS, collect_published
+from producer.resume.topic_recovery import TableTail, TopicFindings
+from producer.tables import CapturedTables
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, copy_topic
@@ -141,8 +141,8 @@ def test_requests_of_before_a_new_beginning_are_fulfilled_by_it() -> None:
 def test_copies_keep_to_the_rate_of_the_configuration() -> None:
     for rate, kept in ((500, 500), (0, None)):
         book = Start(copy_rows_per_second=rate).begin().copies
-        book.asked(
-            CopyRequest(id="r", db="bank", table="acct", by="operator", requested_ms=1), TableSeen(), 1
+        book.accept_request(
+            CopyRequest(id="r", db="bank", table="acct", by="operator", requested_ms=1), KnownTable(), 1
         )
         assert book.states.all["bank.acct"].max_rows_per_second == kept
 
@@ -213,7 +213,7 @@ def test_what_a_paused_process_writes_meanwhile_is_taken_in() -> None:
         row((0, 3, 950, 2)),
     )
     start.begin()
-    topic, state = start.captured.topic(ACCT), start.captured.tables[ACCT]
+    topic, state = start.captured.get_topic(ACCT), start.captured.tables[ACCT]
     assert (topic.ceiling, topic.tail.last) == ((0, 3, 950, 2), (0, 3, 950, 2)), "the next event's `prev`"
     assert state.ahead == {LATER: table("acct", "a"), begin: table("acct", "a")}
     assert state.marker_offset == 3
@@ -227,14 +227,14 @@ def test_what_is_below_the_topics_end_leaves_it_where_it_is() -> None:
     start.stored()
     start.has(defined(), row((0, 3, 450, 0)))
     start.begin()
-    topic = start.captured.topic(ACCT)
+    topic = start.captured.get_topic(ACCT)
     assert (topic.ceiling, topic.tail.last) == ((0, 3, 450, 0), (0, 3, 450, 0))
 
 
 @pytest.mark.parametrize("snapshot", ["initial", "never"])
 def test_a_table_that_cannot_be_proven_waits_for_its_statement_or_for_its_first_row(snapshot: str) -> None:
     start = Start(snapshot=snapshot)
-    start.proofs[ACCT] = Unproven((3, 900))
+    start.proofs[ACCT] = UnprovenDefinition((3, 900))
     started = start.begin()
     assert started.late == ({ACCT: (3, 900)} if snapshot == "initial" else {})
     assert list(started.errors) == ([ACCT] if snapshot == "initial" else [])
@@ -260,14 +260,14 @@ def test_a_copy_begins_with_the_first_definition_of_an_era_where_the_topic_has_a
     era: int, snapshots: bool, marked: bool
 ) -> None:
     """A table that was dropped and made again within its era has its statement there, which says what readers do with its rows."""
-    tail = Tail(definitions={(era, 0, 9, DEFINITION_ROW): table()})
+    tail = TableTail(definitions={(era, 0, 9, DEFINITION_ROW): table()})
     record = msgspec.structs.replace(RECORD, epoch=1)
     context = SourceContext(connector="mysql", name="b1", epoch=1, gen=5)
-    started = Started(
-        record, context, Captured("rowlock", "b1"), {ACCT: tail}, {}, fresh=False, snapshots=snapshots
+    started = StartedCapture(
+        record, context, CapturedTables("rowlock", "b1"), {ACCT: tail}, {}, fresh=False, snapshots=snapshots
     )
-    assert started.again(ACCT) == (CopyMark(id="snapshot of era 1") if marked else None)
-    assert started.again(("bank", "new")) is None
+    assert started.get_copy_mark(ACCT) == (CopyMark(id="snapshot of era 1") if marked else None)
+    assert started.get_copy_mark(("bank", "new")) is None
 
 
 # --- stops
@@ -457,13 +457,13 @@ def test_a_copy_whose_begin_no_record_has_is_found(altered: bool, stopped: bool)
 def test_the_highest_place_of_a_used_up_log_is_of_this_era() -> None:
     start = Start()
     found = {
-        "a": TopicTails(highest=(0, 1, 90, 3)), "b": TopicTails(highest=(1, 2, 5, 8)), "c": TopicTails(highest=(1, 2, 7, 1)),
-        "d": TopicTails(),
+        "a": TopicFindings(highest=(0, 1, 90, 3)), "b": TopicFindings(highest=(1, 2, 5, 8)), "c": TopicFindings(highest=(1, 2, 7, 1)),
+        "d": TopicFindings(),
     }  # fmt: skip
-    assert published(found, start.captured, 1, again=False).highest == 7
-    assert published(found, start.captured, 2, again=False).highest is None
+    assert collect_published(found, start.captured, 1, again=False).highest == 7
+    assert collect_published(found, start.captured, 2, again=False).highest is None
 
 
 def test_times_are_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_999_999)
-    assert now_ms() == 1_700_000_000_123
+    assert get_wall_clock_ms() == 1_700_000_000_123

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from producer.errors import TransientSourceError
-from producer.kafka.writer import BATCH
-from producer.resume.topic_recovery import Marker, Tail
+from producer.kafka.writer import MAX_BATCH_BYTES
+from producer.resume.topic_recovery import ChunkMarker, TableTail
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW
 from tests.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story
@@ -206,7 +206,7 @@ def test_a_batch_that_is_full_in_the_middle_of_a_transaction_stores_nothing_of_i
         yield story.transaction(*many)
 
     story.tell(telling())
-    assert sum(map(len, story.broker.topics[TOPIC])) > BATCH
+    assert sum(map(len, story.broker.topics[TOPIC])) > MAX_BATCH_BYTES
     assert set(stored(story)) == {each.end for each in story.written}
 
 
@@ -350,7 +350,7 @@ def _marked(story: Story, upto: int | None) -> None:
     chunk = Chunk(
         number=3, after=(2,), upto=None if upto is None else (upto,), first_row=0, rows=0, last=upto is None
     )
-    story.tails = {("bank", "acct"): Tail(markers=[Marker(chunk, DEFINED, 1)])}
+    story.tails = {("bank", "acct"): TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ STORED = StoredPosition(
     ],
 )
 def test_the_latest_assignment_captures(term: CaptureAssignment, stored: StoredPosition | None) -> None:
-    term.check("b1", stored)
+    term.check_not_superseded("b1", stored)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_latest_assignment_captures(term: CaptureAssignment, stored: StoredP
 )
 def test_an_earlier_one_ends_also_when_it_has_claimed_nothing_yet(term: CaptureAssignment) -> None:
     with pytest.raises(SupersededError, match=r"captured by another process now \(assignment 100"):
-        term.check("b1", STORED)
+        term.check_not_superseded("b1", STORED)
 
 
 def test_records_from_before_assignments_are_read() -> None:

@@ -14,10 +14,10 @@ from producer.errors import SnapshotFinishedError, TableStoppedError, TransientS
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.sources.changes import Boundary, LogMoment, TransactionHeader
-from producer.stops import Stopped
-from producer.tables import Captured, TableName, TableState
+from producer.stops import StoppedTable
+from producer.tables import CapturedTables, TableName, TableState
 from schemas.wire.codec import decode_event
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW
 from schemas.wire.records import Watermark
@@ -45,13 +45,13 @@ class Ticking:
         self.counts: dict[str, int] = {}
         self.silent = False
         self.splits: list[tuple[TableStoppedError, LogMoment]] = []
-        self.captured = Captured("rowlock", "b1")
+        self.captured = CapturedTables("rowlock", "b1")
         for name in (ACCT, STOPPED, UNSAID):
-            topic = self.captured.topic(name)
+            topic = self.captured.get_topic(name)
             self.captured.tables[name] = TableState(name, topic, table(name[1]), (0, 3, 400, DEFINITION_ROW))
-        self.captured.stop(STOPPED, Stopped(a_stop(), position=(0, 3, 300, STOP_ROW)))
-        self.captured.stop(UNSAID, Stopped(a_stop()))
-        self.started = Started(
+        self.captured.stop_table(STOPPED, StoppedTable(a_stop(), position=(0, 3, 300, STOP_ROW)))
+        self.captured.stop_table(UNSAID, StoppedTable(a_stop()))
+        self.started = StartedCapture(
             RECORD,
             SourceContext(connector="mysql", name="b1", epoch=0, gen=4),
             self.captured,
@@ -61,15 +61,15 @@ class Ticking:
         )
         me: Any = self
         position: Any = SimpleNamespace(
-            note_proof=lambda: did("proof"), acknowledged=lambda _: did("stored"),
-            milestone=lambda held: SimpleNamespace(boundary=HERE, pending=frozenset(self.pending)),
+            note_proof=lambda: did("proof"), store_milestone=lambda _: did("stored"),
+            make_milestone=lambda held: SimpleNamespace(boundary=HERE, pending=frozenset(self.pending)),
         )  # fmt: skip
         ports: Any = SimpleNamespace(
             writer=self, server=lambda: SimpleNamespace(log_end=self.log_end), on_watermark=self.watermarks.append,
             clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90), topics=self,
         )  # fmt: skip
         stops: Any = SimpleNamespace(
-            send=lambda name: did(("stop", name)), visible=dict, stop=self._split,
+            send_watermark=lambda name: did(("stop", name)), visible=dict, stop=self._split,
             left_out=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
         )  # fmt: skip
         copies: Any = SimpleNamespace(poll=lambda: did("requests"), busy=False)
@@ -80,7 +80,7 @@ class Ticking:
             self.started, ports, log=me, position=position, rows=me, snapshots=snapshots, stops=stops,
             watermarks=self.sender, copies=copies, only_snapshot=only_snapshot,
         )  # fmt: skip
-        self.ticker.behind = False
+        self.ticker.has_read_events = False
 
     def partitions(self) -> dict[str, int]:
         if self.silent:
@@ -123,7 +123,7 @@ class Ticking:
 def test_capture_that_waits_says_that_it_is_alive_once_a_second_and_that_it_is_not_idle() -> None:
     ticking = Ticking()
     alive = ["proof", "acknowledged", "stored"]
-    beats = [ticking.after(seconds, ticking.ticker.beat) for seconds in (0, 0.5, 0.5, 0.5, 1)]
+    beats = [ticking.after(seconds, ticking.ticker.write_heartbeat) for seconds in (0, 0.5, 0.5, 0.5, 1)]
     assert beats == [alive, [], alive, [], alive]
     assert [watermark.idle for watermark in ticking.watermarks] == [False] * 3
 
@@ -131,7 +131,7 @@ def test_capture_that_waits_says_that_it_is_alive_once_a_second_and_that_it_is_n
 def test_the_last_watermark_goes_with_the_position_and_what_proves_its_log() -> None:
     ticking = Ticking()
     ticking.sender.ended, ticking.sender.restarts = "told to stop", True
-    assert ticking.after(0, ticking.ticker.last) == ["proof", "stored"]
+    assert ticking.after(0, ticking.ticker.send_final_watermark) == ["proof", "stored"]
     (watermark,) = ticking.watermarks
     assert (watermark.ended, watermark.restarts, watermark.idle) == ("told to stop", True, False)
 
@@ -142,7 +142,7 @@ def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_a
     again = [("rowlock.b1.bank.acct", (0, 3, 400, DEFINITION_ROW)), ("stop", STOPPED)]
 
     def repeated(seconds: float) -> bool:
-        did = ticking.after(seconds, ticking.ticker.tick)
+        did = ticking.after(seconds, ticking.ticker.run_due_work)
         assert [each for each in did if isinstance(each, tuple)] in ([], again)
         return again[0] in did
 
@@ -169,10 +169,10 @@ def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(end: Any, ref
     ticking = Ticking()
     ticking.end = end
     if refused is None:
-        assert "looked" in ticking.after(0, ticking.ticker.tick)
+        assert "looked" in ticking.after(0, ticking.ticker.run_due_work)
     else:
         with pytest.raises(TransientSourceError) as error:
-            ticking.ticker.tick()
+            ticking.ticker.run_due_work()
         assert str(error.value) == f"the log was read up to binlog.000003:500, and now {refused}"
 
 
@@ -181,14 +181,16 @@ def test_the_source_is_not_asked_for_its_logs_end_while_there_is_something_to_re
     behind: bool, inside: bool
 ) -> None:
     ticking = Ticking()
-    ticking.ticker.behind, ticking.inside = behind, inside
-    assert "looked" not in ticking.after(0, ticking.ticker.tick)
+    ticking.ticker.has_read_events, ticking.inside = behind, inside
+    assert "looked" not in ticking.after(0, ticking.ticker.run_due_work)
     assert [watermark.idle for watermark in ticking.watermarks] == [False]
 
 
 def test_what_is_asked_of_capture_is_looked_for_once_a_second() -> None:
     ticking = Ticking()
-    polls = [ticking.after(seconds, ticking.ticker.tick).count("requests") for seconds in (0, 0.5, 0.5)]
+    polls = [
+        ticking.after(seconds, ticking.ticker.run_due_work).count("requests") for seconds in (0, 0.5, 0.5)
+    ]
     assert polls == [1, 0, 1]
 
 
@@ -210,21 +212,21 @@ def test_capture_of_a_snapshot_alone_ends_once_all_of_it_is_in_kafka(
     ticking.copies.busy, ticking.acknowledges = busy, False
     if ends:
         with pytest.raises(SnapshotFinishedError):
-            ticking.ticker.tick()
+            ticking.ticker.run_due_work()
         assert ticking.did[-2:] == ["acknowledged", "stored"]
     else:
-        ticking.ticker.tick()
+        ticking.ticker.run_due_work()
         assert "acknowledged" not in ticking.did
 
 
 def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> None:
     """Its time is that of the last transaction; of a source that is idle it is now: there is no lag."""
     ticking = Ticking()
-    ticking.offsets[ticking.captured.topic(ACCT).name] = 12
+    ticking.offsets[ticking.captured.get_topic(ACCT).name] = 12
     ticking.pending = {"bank.b", "bank.a"}
-    ticking.sender.send(HERE, frozenset(ticking.pending), idle=True, events=7)
+    ticking.sender.send_watermark(HERE, frozenset(ticking.pending), idle=True, events=7)
     ticking.started.errors |= {("bank", "x"): "no key", ("bank", "y"): "a view"}
-    ticking.sender.send(HERE, frozenset(), idle=False, events=8)
+    ticking.sender.send_watermark(HERE, frozenset(), idle=False, events=8)
     first, second = (msgspec.structs.replace(each, stops={}) for each in ticking.watermarks)
     expected = Watermark(
         source="b1", gen=4, position=(0, 3, 500, -1), file="binlog.000003", commit_ts_ms=90, ts_ms=90, idle=True,
@@ -240,13 +242,16 @@ def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> No
 def test_a_topic_that_gets_partitions_stops_its_table_alone() -> None:
     ticking = Ticking()
     ticking.captured.known = {ACCT, STOPPED, UNSAID}
-    ticking.captured.usable = {ticking.captured.topic_of(ACCT)}
-    ticking.counts = {ticking.captured.topic_of(ACCT): 2, ticking.captured.topic_of(STOPPED): 3}
-    assert "split" not in ticking.after(29, ticking.ticker.tick)
+    ticking.captured.usable = {ticking.captured.assign_topic_name(ACCT)}
+    ticking.counts = {
+        ticking.captured.assign_topic_name(ACCT): 2,
+        ticking.captured.assign_topic_name(STOPPED): 3,
+    }
+    assert "split" not in ticking.after(29, ticking.ticker.run_due_work)
     ticking.inside = True
-    assert "split" not in ticking.after(2, ticking.ticker.tick), "a stop stands between transactions"
+    assert "split" not in ticking.after(2, ticking.ticker.run_due_work), "a stop stands between transactions"
     ticking.inside = False
-    did = ticking.after(1, ticking.ticker.tick)
+    did = ticking.after(1, ticking.ticker.run_due_work)
     assert did.count("split") == 1
     ((stop, moment),) = ticking.splits
     assert (stop.cause, stop.tables) == ("topic", frozenset([ACCT]))
@@ -258,10 +263,10 @@ def test_a_topic_that_gets_partitions_stops_its_table_alone() -> None:
 def test_kafka_that_does_not_list_its_topics_is_asked_again() -> None:
     ticking = Ticking()
     ticking.captured.known = {ACCT}
-    ticking.counts = {ticking.captured.topic_of(ACCT): 2}
+    ticking.counts = {ticking.captured.assign_topic_name(ACCT): 2}
     ticking.silent = True
-    ticking.after(31, ticking.ticker.tick)
+    ticking.after(31, ticking.ticker.run_due_work)
     assert not ticking.splits
     ticking.silent = False
-    ticking.after(31, ticking.ticker.tick)
+    ticking.after(31, ticking.ticker.run_due_work)
     assert len(ticking.splits) == 1

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.sources.binlog.assembly import Assembly, ReadAgain
-from producer.sources.binlog.transactions import CapturedRows, Output, TransactionAssembler
-from producer.sources.changes import Barrier, Boundary, not_undone
+from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
+from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
+from producer.sources.changes import Barrier, Boundary, find_not_undone_stop
 from tests.log_kit import CAPTURED, OTHER, Log
 
 
@@ -22,28 +22,28 @@ def _captured(db: str, table: str) -> bool:
     return (db, table) == CAPTURED
 
 
-def whole(events: list[LogEvent]) -> Iterator[LogEvent]:
+def whole(events: list[BinlogEvent]) -> Iterator[BinlogEvent]:
     """The events as the assembly passes them on."""
-    assembly = Assembly(_captured)
+    assembly = TransactionBuffer(_captured)
     for event in events:
-        found = assembly.feed(event)
-        assert not isinstance(found, ReadAgain)
+        found = assembly.accept_event(event)
+        assert not isinstance(found, RereadRequest)
         yield from found
 
 
-def fold(events: list[LogEvent], folding: TransactionAssembler | None = None) -> list[Output]:
+def fold(events: list[BinlogEvent], folding: TransactionAssembler | None = None) -> list[FoldedChange]:
     """Everything that follows; each Rows is counted by its length in bytes, as the encoder would."""
     folding = folding or TransactionAssembler(_captured)
-    found: list[Output] = []
+    found: list[FoldedChange] = []
     for event in whole(events):
-        output = folding.feed(event)
+        output = folding.fold_event(event)
         if output is not None:
             found.append(output)
         if isinstance(output, CapturedRows):
-            folding.counted((len(output.body) - 12) // 5)
+            folding.record_position_count((len(output.body) - 12) // 5)
         if isinstance(output, Barrier):
-            folding.counted(1)
-            boundary = folding.after_barrier(event)
+            folding.record_position_count(1)
+            boundary = folding.finish_barrier(event)
             found.extend([boundary] if boundary else [])
     return found
 
@@ -181,13 +181,13 @@ def test_a_partial_image_stops_its_table_only() -> None:
     folding, found, stops = TransactionAssembler(_captured), [], []
     for event in whole(written.events):
         try:
-            output = folding.feed(event)
+            output = folding.fold_event(event)
         except TableStoppedError as error:
             stops.append((error.tables, error.cause, "binlog_row_value_options" in error.remedy))
             continue
         if isinstance(output, CapturedRows):
             found.append(output.first_row)
-            folding.counted((len(output.body) - 12) // 5)
+            folding.record_position_count((len(output.body) - 12) // 5)
     assert stops == [({CAPTURED}, "log", True)]
     assert found == [0, 3], "an event that cannot be counted takes one position"
     assert isinstance(output, Boundary)
@@ -285,7 +285,7 @@ def test_ignorable_and_unimportant_events_pass() -> None:
     assert fold(written.events) == []
 
 
-def _parts(*parts: bytes) -> list[Output]:
+def _parts(*parts: bytes) -> list[FoldedChange]:
     """An ALTER as MariaDB logs it with binlog_alter_two_phase; each part is the GTID event's flags as a server wrote them."""
     written = Log()
     for extra in parts:
@@ -346,8 +346,8 @@ def test_a_barrier_says_where_its_statement_stands() -> None:
 
 
 def test_only_tables_without_transactions_stop_when_their_rows_are_rolled_back() -> None:
-    stop = not_undone({CAPTURED: "MyISAM", OTHER: None})
+    stop = find_not_undone_stop({CAPTURED: "MyISAM", OTHER: None})
     assert stop is not None
     assert (stop.tables, stop.cause) == (frozenset([CAPTURED]), "log")
     assert "bank.acct (MyISAM)" in stop.reason
-    assert not_undone({CAPTURED: None}) is None
+    assert find_not_undone_stop({CAPTURED: None}) is None

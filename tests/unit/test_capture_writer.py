@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.checks.binlog_server import settings_findings
+from producer.checks.binlog_server import check_server_settings
 from producer.errors import (
     ConfigError,
     DeliveryError,
@@ -21,14 +21,14 @@ from producer.errors import (
     StreamStoppedError,
     TransientSourceError,
 )
-from producer.flavours.mysql import MYSQL
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.kafka import settings as kafka_settings
 from producer.kafka import writer as kafka_writer
-from producer.kafka.settings import check_options, producer_settings
+from producer.kafka.settings import build_capture_producer_settings, check_capture_kafka_options
 from producer.kafka.writer import InterruptedWriteError, KafkaWriter
-from producer.sources.binlog.binlog_dump import Cutter, cut
+from producer.sources.binlog.binlog_dump import PacketSplitter, split_packets
 from producer.sources.binlog.log_stream import SILENCE, LogStream
-from producer.sources.grants import missing_grants
+from producer.sources.grants import list_missing_grants
 from schemas.config.model import KafkaConfig, SourceConfig
 
 
@@ -91,27 +91,27 @@ def test_a_mark_waits_for_everything_before_it(client: FakeProducer) -> None:
     reached: list[str] = []
     writer.send("a", b"k", b"1")
     writer.send_all("b", [(b"k", b"2"), (b"k", b"3")], 4)
-    writer.mark(lambda: reached.append("first"))
+    writer.call_when_acknowledged(lambda: reached.append("first"))
     writer.send("a", b"k", b"4")
-    writer.mark(lambda: reached.append("second"))
+    writer.call_when_acknowledged(lambda: reached.append("second"))
     client.deliver(2)
-    writer.poll(0)
+    writer.poll_acknowledgements(0)
     assert reached == [], "the last message of topic b is not acknowledged"
     client.deliver(1)
-    writer.poll(0)
+    writer.poll_acknowledgements(0)
     assert reached == ["first"]
     client.deliver(1)
-    writer.poll(0)
+    writer.poll_acknowledgements(0)
     assert reached == ["first", "second"]
 
 
 def test_of_records_those_fit_that_stand_before_the_first_one_that_is_too_large() -> None:
-    small, limit = (b"k", b"v"), kafka_settings.LARGEST
-    assert kafka_settings.fitting([]) == (0, 0)
-    assert kafka_settings.fitting([small, (b"k", bytes(limit - 1))]) == (2, limit + 2), (
+    small, limit = (b"k", b"v"), kafka_settings.MAX_EVENT_BYTES
+    assert kafka_settings.count_fitting_records([]) == (0, 0)
+    assert kafka_settings.count_fitting_records([small, (b"k", bytes(limit - 1))]) == (2, limit + 2), (
         "together they may be more"
     )
-    assert kafka_settings.fitting([small, small, (b"k", bytes(limit)), small]) == (2, 4)
+    assert kafka_settings.count_fitting_records([small, small, (b"k", bytes(limit)), small]) == (2, 4)
 
 
 def test_no_records_are_no_message(client: FakeProducer) -> None:
@@ -130,7 +130,7 @@ def test_the_first_failure_purges_and_nothing_more_is_produced(client: FakeProdu
     client.deliver(1)
     client.failing = KafkaError(KafkaError._MSG_TIMED_OUT)
     with pytest.raises(DeliveryError, match="for a"):
-        writer.poll(0)
+        writer.poll_acknowledgements(0)
     assert client.purged
     writer.send("a", b"k", b"2")
     with pytest.raises(DeliveryError):
@@ -167,7 +167,7 @@ def test_too_large_an_event_names_its_row(client: FakeProducer) -> None:
 
 
 def test_the_settings_are_what_the_guarantees_need() -> None:
-    settings = producer_settings(
+    settings = build_capture_producer_settings(
         KafkaConfig(bootstrap="x:1", options={"linger.ms": "1", "sasl.username": "u"})
     )
     assert settings["acks"] == "all"
@@ -184,7 +184,7 @@ def test_the_settings_are_what_the_guarantees_need() -> None:
 )
 def test_guarantees_cannot_be_configured_away(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        check_options({name: "1"})
+        check_capture_kafka_options({name: "1"})
 
 
 def _packet(payload: bytes, number: int) -> bytes:
@@ -197,7 +197,7 @@ def test_packets_are_cut_wherever_the_network_cuts(payloads: list[bytes], data: 
     found, rest = [], b""
     while stream:
         size = data.draw(st.integers(1, len(stream)))
-        packets, rest = cut(rest + stream[:size])
+        packets, rest = split_packets(rest + stream[:size])
         found += packets
         stream = stream[size:]
     assert (found, rest) == (payloads, b"")
@@ -206,8 +206,8 @@ def test_packets_are_cut_wherever_the_network_cuts(payloads: list[bytes], data: 
 def test_packets_of_16_megabytes_are_joined() -> None:
     first, second = bytes(0xFFFFFF), b"end"
     stream = _packet(first, 0) + _packet(second, 1) + _packet(b"x", 2)
-    assert cut(stream) == ([first + second, b"x"], b"")
-    assert cut(stream[: 0xFFFFFF + 10])[0] == []
+    assert split_packets(stream) == ([first + second, b"x"], b"")
+    assert split_packets(stream[: 0xFFFFFF + 10])[0] == []
 
 
 def test_large_packets_are_cut_without_copying_them_at_each_read() -> None:
@@ -220,9 +220,9 @@ def test_large_packets_are_cut_without_copying_them_at_each_read() -> None:
             packet[i : i + 0xFFFFFF] for i in range(0, len(packet) + (len(packet) % 0xFFFFFF == 0), 0xFFFFFF)
         )
     )
-    cutter, found = Cutter(), []
+    cutter, found = PacketSplitter(), []
     for i in range(0, len(stream), 50_000):
-        found += cutter.feed(stream[i : i + 50_000])
+        found += cutter.add_data(stream[i : i + 50_000])
     assert found == packets
 
 
@@ -232,7 +232,7 @@ class Recording:
     def __init__(self, *packets: bytes) -> None:
         self._packets = [list(packets)]
 
-    def read(self, timeout: float) -> list[bytes]:
+    def read_topic(self, timeout: float) -> list[bytes]:
         del timeout
         return self._packets.pop() if self._packets else []
 
@@ -251,7 +251,7 @@ def test_offsets_go_on_where_the_server_leaves_them_out() -> None:
         100,
         lambda: 0,
     )
-    events = stream.read(0)
+    events = stream.read_topic(0)
     assert [(event.start, event.end) for event in events] == [(100, 129), (129, 153), (153, 184)]
     assert stream.point == ("b.1", 184)
 
@@ -267,7 +267,7 @@ def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:
         begin,
         lambda: 0,
     )
-    assert [(event.start - begin, event.end - begin) for event in stream.read(0)] == [
+    assert [(event.start - begin, event.end - begin) for event in stream.read_topic(0)] == [
         (0, 29),
         (29, 60),
         (60, 103),
@@ -277,24 +277,24 @@ def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:
 @given(st.integers(4, 1 << 40), st.integers(19, (1 << 31) - 1))
 def test_the_nearest_offset_is_the_one_that_was_meant(start: int, size: int) -> None:
     end = start + size
-    assert log.whole_offset(end % (1 << 32), end) in (end, 0)
-    assert log.whole_offset(end % (1 << 32), start) in (end, 0)
+    assert log.widen_offset(end % (1 << 32), end) in (end, 0)
+    assert log.widen_offset(end % (1 << 32), start) in (end, 0)
 
 
 def test_a_damaged_event_stops_the_stream() -> None:
     packet = bytearray(_event(16, b"z" * 8, end=100))
     packet[22] ^= 1
     with pytest.raises(StreamStoppedError, match="checksum"):
-        LogStream(Recording(bytes(packet)), "b.1", 4, lambda: 0).read(0)
+        LogStream(Recording(bytes(packet)), "b.1", 4, lambda: 0).read_topic(0)
 
 
 def test_silence_is_noticed() -> None:
     now = iter([0.0, SILENCE - 1, SILENCE + 1])
     stream = LogStream(Recording(), "b.1", 4, lambda: next(now))
     stream._packets._packets.clear()  # type: ignore[attr-defined]
-    assert stream.read(0) == []
+    assert stream.read_topic(0) == []
     with pytest.raises(TransientSourceError, match="silent"):
-        stream.read(0)
+        stream.read_topic(0)
 
 
 def rotate(name: bytes, pos: int = 4, *, checksum: bool = True, flags: int = 0x20) -> bytes:
@@ -317,7 +317,7 @@ def test_a_rotation_to_no_file_is_damage(name: bytes, checksum: bool) -> None:
     with pytest.raises(DecodeError, match="is damaged"):
         log.parse_rotate(rotate(name, checksum=checksum))
     with pytest.raises(StreamStoppedError, match=r"b\.1:4: a ROTATE names .* is damaged"):
-        LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read(0)
+        LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read_topic(0)
 
 
 def test_a_log_never_goes_on_in_a_file_before_it() -> None:
@@ -325,11 +325,11 @@ def test_a_log_never_goes_on_in_a_file_before_it() -> None:
     for name, goes_on in ((b"b.000007", True), (b"b.000008", True), (b"b.000006", False), (b"b.7", True)):
         stream = LogStream(Recording(b"\0" + rotate(name)), "b.000007", 4, lambda: 0)
         if goes_on:
-            assert stream.read(0) == []
+            assert stream.read_topic(0) == []
             assert stream.point == (name.decode(), 4)
         else:
             with pytest.raises(StreamStoppedError, match=r"goes on in b\.000006, which comes before it"):
-                stream.read(0)
+                stream.read_topic(0)
 
 
 def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
@@ -341,7 +341,7 @@ def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
             alike += 1
             assert log.parse_rotate(event) == ("binlog.000005", pos)
             stream = LogStream(Recording(b"\0" + event), "binlog.000004", 4, lambda: 0)
-            stream.read(0)
+            stream.read_topic(0)
             assert stream.point == ("binlog.000005", pos)
     assert alike > 50
 
@@ -372,7 +372,7 @@ SOURCE = SourceConfig.model_validate(
     ],
 )
 def test_grants(lines: list[str], missing: list[str]) -> None:
-    found = missing_grants(lines, MYSQL.rights, SOURCE)
+    found = list_missing_grants(lines, MYSQL_FLAVOUR.rights, SOURCE)
     assert len(found) == len(missing)
     assert all(part in statement for part, (_, statement) in zip(missing, found, strict=True))
 
@@ -382,14 +382,14 @@ def test_each_setting_has_its_remedy() -> None:
         "log_bin": "OFF", "binlog_format": "MIXED", "binlog_row_image": "NOBLOB", "gtid_mode": "OFF",
         "binlog_row_value_options": "PARTIAL_JSON", "server_id": "0",
     }  # fmt: skip
-    found = list(settings_findings(wrong, SOURCE, "source s"))
+    found = list(check_server_settings(wrong, SOURCE, "source s"))
     assert len(found) == len(wrong)
     assert all(f.level == "error" and f.remedy for f in found)
     right = {
         "log_bin": "ON", "binlog_format": "ROW", "binlog_row_image": "FULL", "gtid_mode": "ON",
         "binlog_row_value_options": "", "binlog_transaction_compression": "ON", "server_id": "1",
     }  # fmt: skip
-    assert list(settings_findings(right, SOURCE, "source s")) == []
-    (advice,) = settings_findings({**right, "binlog_row_metadata": "MINIMAL"}, SOURCE, "source s")
+    assert list(check_server_settings(right, SOURCE, "source s")) == []
+    (advice,) = check_server_settings({**right, "binlog_row_metadata": "MINIMAL"}, SOURCE, "source s")
     assert advice.level == "warning"
     assert "SET GLOBAL binlog_row_metadata = FULL" in advice.remedy

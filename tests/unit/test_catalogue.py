@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.run import server_config
+from rowlock.coordinator.run import build_server_config
 from rowlock.coordinator.unit_catalogue import (
     IDS_EVERY_S,
-    CatalogueReader,
-    apply_unit,
-    capture_unit,
-    parts_of,
-    uid_of,
+    InventoryReader,
+    build_apply_unit_name,
+    build_capture_unit_name,
+    build_unit_uid,
+    split_unit_name,
 )
-from rowlock.coordinator.units import captured_sources, debezium_sources, units
-from rowlock.credentials import security_of
+from rowlock.coordinator.units import list_apply_units, list_debezium_sources, list_sources_to_capture
+from rowlock.credentials import load_security
 from rowlock.errors import CommandError
-from rowlock.inspect.checks.coordination_check import coordination_findings
-from rowlock.processes.run import commands
+from rowlock.inspect.checks.coordination_check import yield_coordination_findings
+from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config, CoordinationTls, load_config
 from schemas.table.names import TableName
 from tests.topic_kit import usual_tables
@@ -55,13 +55,13 @@ class Kafka:
         self.ids = {name: f"id-{name}" for name in names}
         self.asked = 0
 
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         return list(self.ids)
 
-    def tables(self, sources: Sequence[str], topics: Sequence[str]) -> dict[str, TableName]:
+    def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> dict[str, TableName]:
         return usual_tables(topics)
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+    def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         self.asked += 1
         return {topic: self.ids[topic] for topic in topics if topic in self.ids}
 
@@ -69,12 +69,16 @@ class Kafka:
 def test_what_a_start_leaves_out_has_no_apply_units(config: Config) -> None:
     """Its coordinator is told of sources and pipelines that nobody else would keep from running."""
     kafka = Kafka("rowlock.b1.bank.acct", "rowlock.b2.bank.cust")
-    everything = {unit.unit for unit in CatalogueReader(config, kafka)().units}
-    left = {unit.unit for unit in CatalogueReader(config, kafka, without=["source/b2"])().units}
-    assert everything - left == {apply_unit("p", "rowlock.b2.bank.cust")}
-    left = {unit.unit for unit in CatalogueReader(config, kafka, without=["pipeline/p"])().units}
-    assert left == {capture_unit("b1"), capture_unit("b2"), apply_unit("q", "rowlock.b1.bank.acct")}
-    told = commands(config, without=["pipeline/p"])["coordinator"]
+    everything = {unit.unit for unit in InventoryReader(config, kafka)().units}
+    left = {unit.unit for unit in InventoryReader(config, kafka, without=["source/b2"])().units}
+    assert everything - left == {build_apply_unit_name("p", "rowlock.b2.bank.cust")}
+    left = {unit.unit for unit in InventoryReader(config, kafka, without=["pipeline/p"])().units}
+    assert left == {
+        build_capture_unit_name("b1"),
+        build_capture_unit_name("b2"),
+        build_apply_unit_name("q", "rowlock.b1.bank.acct"),
+    }
+    told = build_run_commands(config, without=["pipeline/p"])["coordinator"]
     assert list(told[-2:]) == ["--without", "pipeline/p"]
 
 
@@ -86,9 +90,9 @@ def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(
             raise RecursionError("nobody foresaw this")
         return object()
 
-    monkeypatch.setattr("consumer.tables.discovery.resolve", resolve)
+    monkeypatch.setattr("consumer.tables.discovery.resolve_route", resolve)
     topics = [f"rowlock.b1.bank.{table}" for table in ("acct", "bad", "cust")]
-    found = {(unit.pipeline, unit.topic) for unit in units(config, topics, usual_tables(topics))}
+    found = {(unit.pipeline, unit.topic) for unit in list_apply_units(config, topics, usual_tables(topics))}
     assert found == {(pipeline, topic) for pipeline in "pq" for topic in (topics[0], topics[2])}
 
 
@@ -96,7 +100,7 @@ def test_units_of_sources_and_topics(config: Config) -> None:
     kafka = Kafka(
         "rowlock.b1.bank.acct", "rowlock.b2.bank.cust", "rowlock.b1.other.t", "rowlock.b1.watermark"
     )
-    found = CatalogueReader(config, kafka)()
+    found = InventoryReader(config, kafka)()
     assert {
         spec.unit: (spec.kind, spec.source, spec.pipeline, spec.uid, spec.apart) for spec in found.units
     } == {
@@ -111,7 +115,7 @@ def test_units_of_sources_and_topics(config: Config) -> None:
 
 def test_ids_are_asked_for_when_names_change_and_now_and_then(config: Config) -> None:
     now, kafka = [0.0], Kafka("rowlock.b1.bank.acct")
-    read = CatalogueReader(config, kafka, lambda: now[0])
+    read = InventoryReader(config, kafka, lambda: now[0])
     first = read()
     assert read() == first
     assert kafka.asked == 1
@@ -125,21 +129,26 @@ def test_ids_are_asked_for_when_names_change_and_now_and_then(config: Config) ->
 
 def test_a_topic_that_goes_while_it_is_asked_for_is_no_unit(config: Config) -> None:
     class Vanishing(Kafka):
-        def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
             return {}
 
-    found = CatalogueReader(config, Vanishing("rowlock.b1.bank.acct"))()
+    found = InventoryReader(config, Vanishing("rowlock.b1.bank.acct"))()
     assert [spec.unit for spec in found.units] == ["capture/b1", "capture/b2"]
 
 
 def test_a_unit_says_what_it_is() -> None:
     topic = "rowlock.b1.bank.a_x2f_b"
-    assert parts_of(apply_unit("p", topic), uid_of("hq", "a/b")) == ("p", topic, "hq", "a/b")
-    assert parts_of(capture_unit("b1"), "") is None
+    assert split_unit_name(build_apply_unit_name("p", topic), build_unit_uid("hq", "a/b")) == (
+        "p",
+        topic,
+        "hq",
+        "a/b",
+    )
+    assert split_unit_name(build_capture_unit_name("b1"), "") is None
 
 
 def test_the_coordinator_is_told_what_the_configuration_says(config: Config) -> None:
-    told = server_config(config.coordination, "c1")
+    told = build_server_config(config.coordination, "c1")
     assert (told.name, told.listen, told.rest, told.security) == (
         "c1",
         "127.0.0.1:7701",
@@ -154,7 +163,7 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         CommandError, match=r"cannot use .*ca\.pem: No such file.*; correct coordination\.tls"
     ):
-        security_of(CoordinationTls(ca=missing, cert=missing, key=missing))
+        load_security(CoordinationTls(ca=missing, cert=missing, key=missing))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +179,9 @@ def test_check_says_what_is_open_or_missing(tmp_path: Path, section: str, found:
         (tmp_path / name).write_text("x")
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG[: CONFIG.index("coordination:")] + f"coordination: {section}\n")
-    findings = [f"{each.level}: {each.message}" for each in coordination_findings(load_config(file, {}))]
+    findings = [
+        f"{each.level}: {each.message}" for each in yield_coordination_findings(load_config(file, {}))
+    ]
     assert len(findings) == len(found)
     assert all(seen.startswith(said) for seen, said in zip(findings, found, strict=True)), findings
 
@@ -179,7 +190,7 @@ def test_a_source_of_debezium_s_has_no_capture_unit(tmp_path: Path) -> None:
     file = tmp_path / "d.yaml"
     file.write_text(CONFIG.replace("b1: {type: mariadb,", "b1: {type: mariadb, events: debezium,"))
     config = load_config(file, {})
-    found = CatalogueReader(config, Kafka("rowlock.b1.bank.acct", "rowlock.b1.other.t"))()
+    found = InventoryReader(config, Kafka("rowlock.b1.bank.acct", "rowlock.b1.other.t"))()
     assert [spec.unit for spec in found.units] == [
         "capture/b2",
         "apply/p/rowlock.b1.bank.acct",
@@ -188,11 +199,11 @@ def test_a_source_of_debezium_s_has_no_capture_unit(tmp_path: Path) -> None:
     assert found.sources == {"p": ("b1", "b2"), "q": ("b1",)}, (
         "the pipelines' checkpoints count it all the same"
     )
-    assert debezium_sources(config) == ["b1"]
+    assert list_debezium_sources(config) == ["b1"]
 
 
 def test_where_all_that_is_read_is_debezium_s_nothing_is_captured(tmp_path: Path) -> None:
     file = tmp_path / "d.yaml"
     text = CONFIG.replace("{type: mariadb,", "{type: mariadb, events: debezium,", 2)
     file.write_text(text)
-    assert captured_sources(load_config(file, {})) == []
+    assert list_sources_to_capture(load_config(file, {})) == []

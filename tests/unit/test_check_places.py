@@ -30,11 +30,11 @@ def config(folder: Path, state: Path, port: int = 1) -> Config:
 
 def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
     state = tmp_path / "deep" / "state"
-    assert list(check._state_dir(config(tmp_path, state))) == []
+    assert list(check._yield_state_dir_findings(config(tmp_path, state))) == []
     assert not (tmp_path / "deep").exists(), "check leaves nothing behind"
     state.mkdir(parents=True)
     (state / "kept").touch()
-    assert list(check._state_dir(config(tmp_path, state))) == []
+    assert list(check._yield_state_dir_findings(config(tmp_path, state))) == []
     assert [each.name for each in state.iterdir()] == ["kept"]
 
 
@@ -42,13 +42,13 @@ def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_a_finding(tmp_path: Path, below: str) -> None:
     """A plain file stands where the folder is to be: that stops root as well."""
     (tmp_path / "file").touch()
-    (found,) = check._state_dir(config(tmp_path, tmp_path / "file" / below))
+    (found,) = check._yield_state_dir_findings(config(tmp_path, tmp_path / "file" / below))
     assert "no file can be written" in found.message
     assert found.remedy
 
 
 def test_another_server_at_kafka_s_port_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.views.kafka.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 1.0)
     with listening(http) as port:
-        (found,) = check._kafka(config(tmp_path, tmp_path, port))
+        (found,) = check._yield_kafka_findings(config(tmp_path, tmp_path, port))
     assert f"at 127.0.0.1:{port} answers an HTTP server, not a Kafka broker" in found.message

@@ -9,17 +9,17 @@ import pytest
 
 from producer.decoders.context import SourceContext, TopicTail
 from producer.errors import TableStoppedError
-from producer.kafka.settings import LARGEST
+from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.ports import Clock
-from producer.resume.started import Started
-from producer.snapshot.chunk_sender import ChunkSender, first_row
+from producer.resume.started import StartedCapture
+from producer.snapshot.chunk_sender import ChunkSender, compute_first_row
 from producer.snapshot.chunks import SnapshotMachine
 from producer.snapshot.jobs import SnapshotJob
 from producer.sources.chunk_data import EmitChunk
-from producer.tables import Captured, TableState, TopicState
+from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import Identity, StoredPosition
 
@@ -54,7 +54,7 @@ class Writer:
         self.sizes.append(size)
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[EventEnvelope]:
         return [decode_event(value) for _, _, value in self.sent]
 
 
@@ -68,24 +68,24 @@ class Sending:
         record = StoredPosition(
             source="s", gen=5, epoch=0, file="binlog.000003", pos=4, identity=IDENTITY, ts_ms=1
         )
-        started = Started(
-            record, SourceContext(connector="mysql", name="s", epoch=0, gen=5), Captured("p", "s"), {}, {}, fresh=False,
+        started = StartedCapture(
+            record, SourceContext(connector="mysql", name="s", epoch=0, gen=5), CapturedTables("p", "s"), {}, {}, fresh=False,
         )  # fmt: skip
         writer: Any = self.writer
         self.sender = ChunkSender(started, writer, Clock(lambda: 1.0, lambda: 1000))
         self.job = SnapshotJob(state, SnapshotMachine(10))
 
-    def send(self, *rows: Row, pos: int = 4800) -> None:
+    def store_position(self, *rows: Row, pos: int = 4800) -> None:
         chunk = EmitChunk(TABLE, rows, (3, pos), number=1, after=None, upto=None, repeated=False)
-        self.sender.send(self.job, chunk, "binlog.000003")
+        self.sender.send_chunk(self.job, chunk, "binlog.000003")
 
 
 def test_a_chunk_is_its_rows_and_its_marker_one_behind_the_other_behind_what_the_topic_has() -> None:
     sending = Sending()
-    assert sending.sender.passed(sending.topic, (3, 4800))
-    sending.send((1, "a"), (2, "b"))
-    sending.send((3, "c"))
-    first = first_row(5, None)
+    assert sending.sender.has_passed_topic(sending.topic, (3, 4800))
+    sending.store_position((1, "a"), (2, "b"))
+    sending.store_position((3, "c"))
+    first = compute_first_row(5, None)
     rows = [first + n for n in range(5)]
     events = sending.writer.events
     assert [each.source.position for each in events] == [(0, 3, 4800, row) for row in rows]
@@ -99,16 +99,16 @@ def test_a_chunk_is_its_rows_and_its_marker_one_behind_the_other_behind_what_the
 
 def test_what_begins_a_copy_stands_directly_before_the_rows_of_the_copy() -> None:
     sending = Sending()
-    first = sending.sender.next_row(sending.topic)
+    first = sending.sender.reserve_row(sending.topic)
     sending.sender.take_row(sending.topic)
-    sending.send((1, "a"))
+    sending.store_position((1, "a"))
     assert [each.source.position[3] for each in sending.writer.events] == [first + 1, first + 2]
 
 
 def test_the_writer_is_told_how_many_bytes_the_rows_of_a_chunk_have() -> None:
     """By that it knows how much waits and is unacknowledged; the marker is sent, and counted, by itself."""
     sending = Sending()
-    sending.send((1, "a"), (2, "b"))
+    sending.store_position((1, "a"), (2, "b"))
     *rows, _marker = sending.writer.sent
     assert sending.writer.sizes == [sum(len(key) + len(value) for _, key, value in rows)]
 
@@ -116,13 +116,13 @@ def test_the_writer_is_told_how_many_bytes_the_rows_of_a_chunk_have() -> None:
 def test_a_chunk_with_a_row_that_kafka_does_not_take_stops_its_table_and_nothing_of_it_is_sent() -> None:
     sending = Sending()
     with pytest.raises(TableStoppedError, match=r'the row \{"id":2\} of d\.t makes an event of (\d+) bytes') as stopped:  # fmt: skip
-        sending.send((1, "a"), (2, "b" * LARGEST), (3, "c"))
+        sending.store_position((1, "a"), (2, "b" * MAX_EVENT_BYTES), (3, "c"))
     assert (stopped.value.cause, stopped.value.tables) == ("size", frozenset([("d", "t")]))
     said = int(str(stopped.value).partition("an event of ")[2].split()[0])
-    assert LARGEST < said < LARGEST + 2000
+    assert MAX_EVENT_BYTES < said < MAX_EVENT_BYTES + 2000
     assert sending.writer.sent == []
     assert sending.topic.tail.last == BEFORE, "the stop's event follows what the topic has"
-    sending.send((1, "a"))
+    sending.store_position((1, "a"))
     assert [each.source.prev for each in sending.writer.events][:1] == [BEFORE]
 
 
@@ -130,7 +130,7 @@ GENERATIONS = 1 << 20
 
 
 def test_rows_of_snapshots_rise_from_one_assignment_to_the_next_and_never_reach_the_logs() -> None:
-    firsts = [first_row(gen, None) for gen in (1, 2, 3, GENERATIONS - 1, GENERATIONS)]
+    firsts = [compute_first_row(gen, None) for gen in (1, 2, 3, GENERATIONS - 1, GENERATIONS)]
     assert firsts[0] == FIRST_SNAPSHOT_ROW, "the lowest that a number of JSON holds exactly"
     assert firsts == sorted(set(firsts))
     room = firsts[1] - firsts[0]
@@ -140,5 +140,5 @@ def test_rows_of_snapshots_rise_from_one_assignment_to_the_next_and_never_reach_
 
 def test_behind_a_row_of_a_snapshot_a_topic_goes_on_with_the_next_row() -> None:
     """The assignments' stretches begin anew at some time: on an idle source all stands at one place of the log."""
-    assert first_row(GENERATIONS + 1, (0, 3, 4711, -500)) == -499
-    assert first_row(7, (0, 3, 4711, first_row(6, None) + 3)) == first_row(7, None)
+    assert compute_first_row(GENERATIONS + 1, (0, 3, 4711, -500)) == -499
+    assert compute_first_row(7, (0, 3, 4711, compute_first_row(6, None) + 3)) == compute_first_row(7, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer.spark import class_archive
-from consumer.spark.query import session_settings
+from consumer.spark.query import build_session_settings
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def _options() -> str:
     common = {"master": "local[2,4]", "memory": "1g", "local_dir": "/d", "log4j": None}
-    settings = session_settings(jars="a.jar", classes=class_archive.java_options(), **common)  # type: ignore[arg-type]
+    settings = build_session_settings(jars="a.jar", classes=class_archive.list_archive_options(), **common)  # type: ignore[arg-type]
     return settings["spark.driver.extraJavaOptions"]
 
 
@@ -44,10 +44,10 @@ def test_java_is_told_of_an_archive_that_is_there(place: Path) -> None:
 
 @pytest.mark.usefixtures("place")
 def test_it_is_made_once_and_anew_for_another_java(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "_made_of", lambda: "one Java")
-    assert [class_archive.make(), class_archive.make()] == [True, False]
-    monkeypatch.setattr(class_archive, "_made_of", lambda: "another Java")
-    assert [class_archive.make(), class_archive.make()] == [True, False]
+    monkeypatch.setattr(class_archive, "_describe_inputs", lambda: "one Java")
+    assert [class_archive.make_class_archive(), class_archive.make_class_archive()] == [True, False]
+    monkeypatch.setattr(class_archive, "_describe_inputs", lambda: "another Java")
+    assert [class_archive.make_class_archive(), class_archive.make_class_archive()] == [True, False]
     assert class_archive.archive_file().read_text() == "classes 1"
     assert len(runs) == 2
 
@@ -58,11 +58,11 @@ def test_what_was_made_halfway_is_not_used(place: Path, monkeypatch: pytest.Monk
         archive.write_text("half")
         raise RuntimeError("Java wrote no archive of its classes")
 
-    monkeypatch.setattr(class_archive, "_made_of", lambda: "a Java")
-    class_archive.make()
-    monkeypatch.setattr(class_archive, "_made_of", lambda: "another Java")
+    monkeypatch.setattr(class_archive, "_describe_inputs", lambda: "a Java")
+    class_archive.make_class_archive()
+    monkeypatch.setattr(class_archive, "_describe_inputs", lambda: "another Java")
     monkeypatch.setattr(class_archive, "_run_spark", broken)
     with pytest.raises(RuntimeError):
-        class_archive.make()
+        class_archive.make_class_archive()
     assert "SharedArchiveFile" not in _options()
     assert [each.suffix for each in place.iterdir()] == [".txt"], "and nothing of it lies about"

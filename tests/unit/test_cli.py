@@ -13,14 +13,14 @@ from click import Command, Group
 from click.testing import CliRunner
 
 from rowlock.cli import main
-from rowlock.commands.tables import console, units_table
-from rowlock.coordinator.units import UnitName, units
-from rowlock.inspect.caught_up import SourceStart, behind
-from rowlock.inspect.observed.applied import lag
-from rowlock.inspect.observed.source_status import SourceStatus, source_status
+from rowlock.commands.tables import build_unit_status_table, make_console
+from rowlock.coordinator.units import ApplyUnitName, list_apply_units
+from rowlock.inspect.caught_up import SourceStart, list_lagging_units
+from rowlock.inspect.observed.applied import count_lag
+from rowlock.inspect.observed.source_status import SourceStatus, judge_source
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.processes import log
-from rowlock.views.kafka import Span
+from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import load_config
 from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark
 from tests.topic_kit import usual_tables
@@ -113,11 +113,11 @@ def test_version() -> None:
 def test_logs_hide_what_is_named_like_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr("sys.stderr", out)
-    log.configure()
+    log.configure_logging()
     structlog.get_logger().info(
         "connected", password="abc", options={"sasl.password": "def", "x": "y"}, token="ghi"
     )
-    assert json.loads(out.getvalue())["options"] == {"sasl.password": log.HIDDEN, "x": "y"}
+    assert json.loads(out.getvalue())["options"] == {"sasl.password": log.HIDDEN_FIELD_TEXT, "x": "y"}
     assert not [secret for secret in ("abc", "def", "ghi") if secret in out.getvalue()]
 
 
@@ -142,34 +142,34 @@ def watermark(**changes: object) -> Watermark:
     ],
 )
 def test_captured(seen: tuple[int, Watermark] | None, expected: bool) -> None:
-    assert SourceStart((3, 500), 5).captured(seen) is expected
+    assert SourceStart((3, 500), 5).is_captured(seen) is expected
 
 
 def test_a_unit_without_progress_is_behind() -> None:
-    unit = UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
-    assert behind({unit: 1}, {}) == [unit]
-    assert behind({unit: 0}, {}) == []
+    unit = ApplyUnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    assert list_lagging_units({unit: 1}, {}) == [unit]
+    assert list_lagging_units({unit: 0}, {}) == []
 
 
 def test_source_states() -> None:
-    assert source_status("b1", None, 0).state == "new"
-    assert source_status("b1", watermark(), 100_000).state == "running"
-    assert source_status("b1", watermark(), 100_000).lag_seconds == 1.0
-    assert source_status("b1", watermark(idle=True), 100_000).state == "running"
-    assert source_status("b1", watermark(idle=True), 110_000).state == "silent"
-    assert source_status("b1", watermark(error="x"), 100_000).state == "running", "of a table alone"
-    assert source_status("b1", watermark(ended="x"), 100_000).state == "stopped"
-    assert source_status("b1", watermark(ended="x", restarts=True), 100_000).state == "restarting"
+    assert judge_source("b1", None, 0).state == "new"
+    assert judge_source("b1", watermark(), 100_000).state == "running"
+    assert judge_source("b1", watermark(), 100_000).lag_seconds == 1.0
+    assert judge_source("b1", watermark(idle=True), 100_000).state == "running"
+    assert judge_source("b1", watermark(idle=True), 110_000).state == "silent"
+    assert judge_source("b1", watermark(error="x"), 100_000).state == "running", "of a table alone"
+    assert judge_source("b1", watermark(ended="x"), 100_000).state == "stopped"
+    assert judge_source("b1", watermark(ended="x", restarts=True), 100_000).state == "restarting"
     complete = watermark(ended=SNAPSHOT_COMPLETE)
-    assert source_status("b1", complete, 900_000).state == "finished"
+    assert judge_source("b1", complete, 900_000).state == "finished"
 
 
 def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = ApplyUnitStatus("p", "b1", "rowlock.b1.bank.a", "hq", "current")
     drifted = ApplyUnitStatus("p", "b1", "rowlock.b1.bank.b", "hq", "stopped", displaced=4711, reason="a gap")
-    console().print(units_table(Status(1, 0, units=(quiet,))))
+    make_console().print(build_unit_status_table(Status(1, 0, units=(quiet,))))
     assert "displaced" not in capsys.readouterr().out
-    console().print(units_table(Status(1, 0, units=(quiet, drifted))))
+    make_console().print(build_unit_status_table(Status(1, 0, units=(quiet, drifted))))
     head, *rows = [
         [cell.strip() for cell in line.split(line[0])]
         for line in capsys.readouterr().out.splitlines()
@@ -181,10 +181,10 @@ def test_displaced_rows_have_a_column_where_there_are_any(capsys: pytest.Capture
 
 
 def test_lag_counts_what_is_there() -> None:
-    assert lag(-1, Span(0, 0)) == 0
-    assert lag(-1, Span(0, 5)) == 5
-    assert lag(4, Span(0, 5)) == 0
-    assert lag(-1, Span(3, 5)) == 2
+    assert count_lag(-1, OffsetSpan(0, 0)) == 0
+    assert count_lag(-1, OffsetSpan(0, 5)) == 5
+    assert count_lag(4, OffsetSpan(0, 5)) == 0
+    assert count_lag(-1, OffsetSpan(3, 5)) == 2
 
 
 def test_units_of_a_cluster(config: Path) -> None:
@@ -195,6 +195,6 @@ def test_units_of_a_cluster(config: Path) -> None:
         "rowlock.b2.bank.a",
         "rowlock.b1.x.a",
     ]
-    assert units(load_config(config, {}), topics, usual_tables(topics)) == [
-        UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    assert list_apply_units(load_config(config, {}), topics, usual_tables(topics)) == [
+        ApplyUnitName("p", "b1", "rowlock.b1.bank.a", "hq")
     ]

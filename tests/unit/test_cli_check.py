@@ -11,12 +11,12 @@ from unittest.mock import MagicMock
 import pytest
 from msgspec import structs
 
-from consumer.tables.router import TableRoute, resolve, wanted_table
+from consumer.tables.router import TableRoute, build_desired_table, resolve_route
 from consumer.targets.checks.table_facts import TableFacts
 from rowlock.errors import CommandError
 from rowlock.inspect import check
 from rowlock.inspect.checks import debezium_check
-from rowlock.views.source import Selected
+from rowlock.views.source import SelectedTables
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.findings import Finding
@@ -48,7 +48,7 @@ class Judge:
         self.at_target: list[Table] = []
         for name in ("_java", "_kafka", "_source", "coordination_findings", "findings_for_session"):
             monkeypatch.setattr(check, name, lambda *_: [])
-        monkeypatch.setattr(check, "selected_tables", lambda *_: Selected(self.at_source, {}))
+        monkeypatch.setattr(check, "read_selected_tables", lambda *_: SelectedTables(self.at_source, {}))
         monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
 
     def _session(self) -> Any:
@@ -57,7 +57,7 @@ class Judge:
             read_table=lambda *name: tables.get(name),
             facts=lambda *_: TableFacts(),
             column_names=EXACT,
-            missing_rights=lambda *_, **__: [],
+            find_missing_rights=lambda *_, **__: [],
             topics=lambda _: [],
             close=lambda: None,
         )
@@ -66,7 +66,7 @@ class Judge:
         self, *, from_: str = "bank.*", create: bool = True, type_: str = "mariadb"
     ) -> list[Finding]:
         self._file.write_text(CONFIG.format(from_=from_, create=str(create).lower(), type_=type_))
-        return check.check(load_config(self._file))
+        return check.list_findings(load_config(self._file))
 
 
 @pytest.fixture
@@ -83,9 +83,9 @@ def test_a_missing_table_is_refused_where_none_is_to_be_made(judge: Judge) -> No
 
 
 def test_a_table_that_is_there_need_not_be_made(judge: Judge) -> None:
-    routed = resolve([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
+    routed = resolve_route([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
     assert routed is not None
-    judge.at_target = [wanted_table(account_table(), routed)]
+    judge.at_target = [build_desired_table(account_table(), routed)]
     assert judge(create=False) == []
 
 
@@ -107,7 +107,7 @@ def test_of_a_source_without_tables_its_routes_are_not_blamed(judge: Judge) -> N
 def with_defaults() -> Table:
     """The account table with a column that may be NULL and has a default."""
     table = account_table()
-    note = structs.replace(table.column("note"), default="-")
+    note = structs.replace(table.get_column("note"), default="-")
     return structs.replace(table, columns=(*table.columns[:-1], note))
 
 
@@ -119,12 +119,14 @@ class OfDebezium:
         self.topics = {"rowlock.b1.bank.acct": 1}
         self.compression: tuple[str, str] | None = None
         self.cascades: list[str] = []
-        monkeypatch.setattr(debezium_check, "cascading_foreign_keys", lambda *_: self.cascades)
-        monkeypatch.setattr(check, "_source", lambda *_: pytest.fail("capture has nothing to say of it"))
-        view = SimpleNamespace(partitions=lambda: self.topics, close=lambda: None)
+        monkeypatch.setattr(debezium_check, "list_cascading_foreign_keys", lambda *_: self.cascades)
+        monkeypatch.setattr(
+            check, "_list_source_findings", lambda *_: pytest.fail("capture has nothing to say of it")
+        )
+        view = SimpleNamespace(count_partitions=lambda: self.topics, close=lambda: None)
         monkeypatch.setattr(debezium_check, "KafkaView", lambda _: view)
         self.policies: dict[str, str] = {}
-        settings = SimpleNamespace(policies=lambda _topics: self.policies)
+        settings = SimpleNamespace(read_cleanup_policies=lambda _topics: self.policies)
         monkeypatch.setattr(debezium_check, "TopicSettings", lambda _: settings)
         cursor = MagicMock()
         cursor.__enter__.return_value.fetchone.side_effect = lambda: self.compression
@@ -209,9 +211,9 @@ def test_where_null_would_become_a_default_it_is_said(debezium: OfDebezium) -> N
 def test_a_source_of_debezium_s_that_is_down_does_not_keep_a_run_from_starting(
     judge: Judge, monkeypatch: pytest.MonkeyPatch, type_: str, transient: bool, level: str
 ) -> None:
-    def fails(*_: object) -> Selected:
+    def fails(*_: object) -> SelectedTables:
         raise CommandError("source b1: away") from ServerConnectError("away", transient=transient)
 
-    monkeypatch.setattr(check, "selected_tables", fails)
+    monkeypatch.setattr(check, "read_selected_tables", fails)
     (finding,) = judge(type_=type_)
     assert (finding.level, "source b1: away" in finding.message) == (level, True)

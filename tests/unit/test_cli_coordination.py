@@ -41,11 +41,11 @@ from coordinator.server.operators.api import CommandRefusedError, LeaderView
 from coordinator.server.operators.copies import CopyAsked, CopyTaken
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
-from rowlock.commands.cluster_tables import agents_table, units_table
-from rowlock.commands.tables import plain
+from rowlock.commands.cluster_tables import build_agents_table, build_cluster_units_table
+from rowlock.commands.tables import escape_markup
 from rowlock.coordinator import control_view
 from rowlock.coordinator import leader_client as leader_module
-from rowlock.coordinator.leader_client import Found, LeaderClient
+from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
@@ -88,7 +88,7 @@ def serve() -> Iterator[Serve]:
 def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the control topic says that REST of the leader is; empty: it names none."""
     said: list[str] = []
-    monkeypatch.setattr(control_view, "led_at", lambda _: said[0] if said else None)
+    monkeypatch.setattr(control_view, "find_leader_address", lambda _: said[0] if said else None)
     return said
 
 
@@ -157,9 +157,9 @@ def test_who_leads_by_the_control_topic(
             folds.apply(fold, offset, message)
         return fold
 
-    monkeypatch.setattr(control_view.ControlView, "read", read)
+    monkeypatch.setattr(control_view.ControlView, "read_topic", read)
     monkeypatch.setattr(control_view.ControlView, "close", lambda _: closed.append(True))
-    assert control_view.led_at(KafkaConfig(bootstrap=NOWHERE)) == at
+    assert control_view.find_leader_address(KafkaConfig(bootstrap=NOWHERE)) == at
     assert closed
 
 
@@ -230,7 +230,7 @@ def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
 )
 def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) -> None:
     row = Agent.model_validate(agent("a", **health)).model_dump()
-    assert list(agents_table([row]).columns[1].cells) == [plain(shown)]
+    assert list(build_agents_table([row]).columns[1].cells) == [escape_markup(shown)]
 
 
 @pytest.mark.parametrize(
@@ -243,13 +243,13 @@ def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) 
 )
 def test_an_agent_is_listed_with_its_version(row: dict[str, object], shown: str) -> None:
     listed = Agent.model_validate(agent("a", **row)).model_dump()
-    assert list(agents_table([listed]).columns[-1].cells) == [shown]
+    assert list(build_agents_table([listed]).columns[-1].cells) == [shown]
 
 
 def test_a_leader_that_does_not_know_versions_has_its_agents_listed() -> None:
     listed = Agent.model_validate(agent("a")).model_dump()
     del listed["version"]
-    assert list(agents_table([listed]).columns[-1].cells) == ["?"]
+    assert list(build_agents_table([listed]).columns[-1].cells) == ["?"]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,9 @@ def test_copies(
 ) -> None:  # fmt: skip
     given: list[CopyAsked] = []
     monkeypatch.setattr(
-        FakeDesk, "ask", lambda _, asked, by: given.append(asked) or CopyTaken("7f3c", "b1", asked.table)
+        FakeDesk,
+        "request_copy",
+        lambda _, asked, by: given.append(asked) or CopyTaken("7f3c", "b1", asked.table),
     )
     result = rowlock(f"copy b.t {words}")
     assert (given, result.exit_code) == ([asked] if asked else [], 0 if asked else 2)
@@ -323,7 +325,7 @@ def test_where_nobody_answers_the_coordinators_are_asked(
     rowlock: Callable[..., Result], control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = serve(control)
-    monkeypatch.setattr(leader_module, "find_rest", lambda *_: Found(at))
+    monkeypatch.setattr(leader_module, "find_rest", lambda *_: FoundLeader(at))
     assert rowlock("rebalance", NOWHERE).exit_code == 0
     assert control.commands == [Rebalance()]
 
@@ -382,7 +384,7 @@ def test_during_an_election_a_command_waits(
             control.seen_leader = elected
 
     monkeypatch.setattr(leader_module.time, "sleep", wait)
-    with LeaderClient(CoordinationConfig(rest=serve(control)), find=Found) as leader:
+    with LeaderClient(CoordinationConfig(rest=serve(control)), find=FoundLeader) as leader:
         leader.post("/v1/rebalance")
     assert len(waits) == 5
     assert control.commands == [Rebalance()]
@@ -435,7 +437,7 @@ def test_a_coordinator_of_another_system_that_knows_no_such_command_is_passed_ov
 def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> None:
     control.seen_leader = None
     config = CoordinationConfig(rest=serve(control))
-    with LeaderClient(config, patience_s=0.0, find=Found) as leader:
+    with LeaderClient(config, patience_s=0.0, find=FoundLeader) as leader:
         with pytest.raises(CommandError, match="nobody leads just now"):
             leader.get("/v1/units")
 
@@ -467,7 +469,7 @@ def test_an_agent_shows_its_certificate_to_the_coordinators(
     config = load_config(file, {})
     with transport_kit.serving(security=authority.security("c0")) as server:
         server.lead(1)
-        agent = threading.Thread(target=agent_command.run, args=(config, "a1", [server.address]))
+        agent = threading.Thread(target=agent_command.run_agent, args=(config, "a1", [server.address]))
         agent.start()
         try:
             transport_kit.until(lambda: server.opened("a1"))
@@ -483,7 +485,7 @@ def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve
     config = CoordinationConfig.model_validate(
         {"rest": rest, "tls": {"ca": ours.ca, "cert": ours.cert, "key": ours.key}}
     )
-    with LeaderClient(config, find=Found) as leader:
+    with LeaderClient(config, find=FoundLeader) as leader:
         with pytest.raises(CommandError, match="certificate verify failed"):
             leader.post("/v1/resign")
     assert control.commands == []
@@ -500,7 +502,7 @@ def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
         )
     ]  # fmt: skip
     out = Console(file=io.StringIO(), width=200)
-    out.print(units_table(rows, 0))
+    out.print(build_cluster_units_table(rows, 0))
     ill, well = (line for line in out.file.getvalue().splitlines() if "apply/p/" in line)  # type: ignore[attr-defined]
     for word in ("the target table is gone", "61.0 s ago", "start over"):
         assert word in ill

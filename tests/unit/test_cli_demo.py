@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from deploy.embedded.patience import Patience
+from deploy.embedded.patience import AdaptiveTimeout
 from rowlock.demo import world as demo_world
 from rowlock.demo.bank import Bank
-from rowlock.demo.load import percentile
-from rowlock.demo.rows import Tally
-from rowlock.demo.run import DemoOutcome, _facts, look_around, require_alive
-from rowlock.demo.view import DemoView, Figures, rows_table
-from rowlock.demo.waits import DemoWait, LogFollower, Milestones, waits_for, wrong
-from rowlock.demo.world import World
+from rowlock.demo.load import compute_percentile
+from rowlock.demo.rows import TopicRowCount
+from rowlock.demo.run import DemoOutcome, _list_facts, look_around, require_alive
+from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
+from rowlock.demo.waits import DemoWait, LogFollower, Milestones, describe_next_step, explain_problem
+from rowlock.demo.world import DemoServers
 from rowlock.errors import CommandError
-from rowlock.inspect.observed.source_status import LEFT_OUT, NOBODY, SourceStatus
+from rowlock.inspect.observed.source_status import LEFT_OUT, NOT_RUNNING_TEXT, SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
-from schemas.wire.event import Event, Op, Source
+from schemas.wire.event import EventEnvelope, EventOp, Source
 from schemas.wire.position import Position
 from tests.waiting import until
 
@@ -66,7 +66,7 @@ class Branch:
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_every_transaction_is_one_that_a_server_accepts(seed: int, count: int) -> None:
     bank, branch = Bank(Random(seed)), Branch()
-    transactions = [*bank.seed(50), *(bank.transaction() for _ in range(count))]
+    transactions = [*bank.seed_customers(50), *(bank.build_transaction() for _ in range(count))]
     for statement, values in (each for transaction in transactions for each in transaction):
         branch.execute(statement, values)
     assert branch.tables["customers"] == bank.emails
@@ -75,9 +75,9 @@ def test_every_transaction_is_one_that_a_server_accepts(seed: int, count: int) -
 
 def test_values_wander_between_rows() -> None:
     bank = Bank(Random(1))
-    list(bank.seed(50))
+    list(bank.seed_customers(50))
     before = dict(bank.emails)
-    bank.hand_email_on()
+    bank.move_email()
     moved = [key for key in before if bank.emails[key] != before[key]]
     assert len(moved) == 2
     assert set(before.values()) & {bank.emails[key] for key in moved}
@@ -85,8 +85,8 @@ def test_values_wander_between_rows() -> None:
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 6), (0.99, 10), (0.0, 1)])
 def test_percentile(share: float, expected: float) -> None:
-    assert percentile([float(n) for n in range(10, 0, -1)], share) == expected
-    assert percentile([], share) is None
+    assert compute_percentile([float(n) for n in range(10, 0, -1)], share) == expected
+    assert compute_percentile([], share) is None
 
 
 def status(*units: ApplyUnitStatus) -> Status:
@@ -115,22 +115,24 @@ def all_rows(_topic: str, offset: int) -> int:
 
 def test_figures_add_up_over_branches() -> None:
     units = (unit("d.n.bank.acct", 3, 9, 1.0), unit("d.s.bank.acct", -1, 0, 2.5))
-    figures = Figures.of(status(*units), 10.0, all_rows)
+    figures = DemoFigures.from_status(status(*units), 10.0, all_rows)
     assert figures.captured == {"acct": 11}
     assert figures.applied == {"acct": 4}
     assert figures.behind == 7
     assert figures.lag == 2.5
-    later = Figures.of(status(unit("d.n.bank.acct", 9, 9, 0.0)), 12.0, all_rows)
-    assert later.rate(figures) == 3.0
-    assert later.rate(figures, "acct") == 3.0
-    assert later.rate(figures, "another") == 0.0
+    later = DemoFigures.from_status(status(unit("d.n.bank.acct", 9, 9, 0.0)), 12.0, all_rows)
+    assert later.compute_rate(figures) == 3.0
+    assert later.compute_rate(figures, "acct") == 3.0
+    assert later.compute_rate(figures, "another") == 0.0
 
 
 def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     view = DemoView()
     view.open()
     for now in range(12):
-        view.show(Figures.of(status(unit("d.n.bank.acct", 3, 9, 1.0)), float(now), all_rows), 0.0123)
+        view.show_figures(
+            DemoFigures.from_status(status(unit("d.n.bank.acct", 3, 9, 1.0)), float(now), all_rows), 0.0123
+        )
     view.close()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -139,18 +141,18 @@ def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def event(op: Op, position: Position) -> Event:
+def event(op: EventOp, position: Position) -> EventEnvelope:
     source = Source(
         version="1.0", connector="mariadb", name="n", ts_ms=0, snapshot="false", db="bank", table="acct", server_id=1,
         gtid=None, file="f.000001", pos=position[2], row=position[3], position=position, prev=None, gen=1,
     )  # fmt: skip
-    return Event(op=op, source=source, ts_ms=0)
+    return EventEnvelope(op=op, source=source, ts_ms=0)
 
 
 def test_only_rows_are_counted_and_each_once() -> None:
-    tally = Tally()
-    assert tally.rows(7) == 0
-    kinds: list[tuple[Op, Position]] = [
+    tally = TopicRowCount()
+    assert tally.count_rows(7) == 0
+    kinds: list[tuple[EventOp, Position]] = [
         ("m", (0, 1, 4, -9)),  # 0: the definition
         ("r", (0, 1, 9, -8)),
         ("r", (0, 1, 9, -7)),
@@ -163,30 +165,30 @@ def test_only_rows_are_counted_and_each_once() -> None:
         ("t", (0, 1, 50, 0)),  # 9: emptied
     ]
     for op, position in kinds:
-        tally.add(event(op, position))
-    assert [tally.rows(offset) for offset in range(-1, 10)] == [0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 5]
-    assert tally.rows(1_000) == 5, "what was not read is not counted"
+        tally.add_event(event(op, position))
+    assert [tally.count_rows(offset) for offset in range(-1, 10)] == [0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 5]
+    assert tally.count_rows(1_000) == 5, "what was not read is not counted"
 
 
 def test_the_summary_tells_rows_of_the_snapshot_and_the_pace_after_it() -> None:
-    snapshot = Figures(10.0, {"a": 40, "b": 60}, {"a": 40, "b": 60})
-    end = Figures(20.0, {"a": 140, "b": 1_060}, {"a": 140, "b": 1_060})
-    assert rows_table(snapshot, end) == [
+    snapshot = DemoFigures(10.0, {"a": 40, "b": 60}, {"a": 40, "b": 60})
+    end = DemoFigures(20.0, {"a": 140, "b": 1_060}, {"a": 140, "b": 1_060})
+    assert build_summary_rows(snapshot, end) == [
         ("a", "40", "140", "140", "10"),
         ("b", "60", "1,060", "1,060", "100"),
         ("all", "100", "1,200", "1,200", "110"),
     ]
     outcome = DemoOutcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
-    assert dict(_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
+    assert dict(_list_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
 
 
 def source(state: str = "running", **more: object) -> SourceStatus:
     return SourceStatus("north", state, **more)  # type: ignore[arg-type]
 
 
-def seen(*units: ApplyUnitStatus, sources: tuple[SourceStatus, ...] = ()) -> tuple[Status, Figures]:
+def seen(*units: ApplyUnitStatus, sources: tuple[SourceStatus, ...] = ()) -> tuple[Status, DemoFigures]:
     found = Status(1, 0, sources or (source(),), units)
-    return found, Figures.of(found, 0.0, all_rows)
+    return found, DemoFigures.from_status(found, 0.0, all_rows)
 
 
 RUNNING = Milestones(spark=True, queries=1, taken=1)
@@ -211,32 +213,36 @@ RUNNING = Milestones(spark=True, queries=1, taken=1)
     ],
 )
 def test_the_demo_says_what_it_waits_for(
-    status: Status | None, figures: Figures | None, log: Milestones, expected: str
+    status: Status | None, figures: DemoFigures | None, log: Milestones, expected: str
 ) -> None:
-    assert expected in waits_for(status, figures, log, 1)
+    assert expected in describe_next_step(status, figures, log, 1)
 
 
 def test_what_is_wrong_is_one_sentence_and_what_only_begins_is_not_wrong() -> None:
     stopped = structs.replace(unit("d.n.bank.acct", 4, 9, 1.0), stopped="x is missing: add it")
-    assert wrong(seen(stopped)[0]) == "d.n.bank.acct has stopped: x is missing: add it"
-    both = wrong(seen(stopped, sources=(source("stopped", reason="log_bin is OFF"),))[0])
+    assert explain_problem(seen(stopped)[0]) == "d.n.bank.acct has stopped: x is missing: add it"
+    both = explain_problem(seen(stopped, sources=(source("stopped", reason="log_bin is OFF"),))[0])
     assert both == "north is not captured: log_bin is OFF (and 1 more)"
-    for reason in (NOBODY, LEFT_OUT):
-        assert wrong(seen(sources=(source("stopped", reason=reason),))[0]) is None
+    for reason in (NOT_RUNNING_TEXT, LEFT_OUT):
+        assert explain_problem(seen(sources=(source("stopped", reason=reason),))[0]) is None
 
 
 def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_sentence() -> None:
     at = [0.0]
-    patience = Patience(100, now=lambda: at[0], pressure=lambda: 1.0)
+    patience = AdaptiveTimeout(100, now=lambda: at[0], pressure=lambda: 1.0)
     waiting = DemoWait("the rows did not arrive", patience, busy=lambda: 11.0)
     for offset in range(5):
         at[0] += 90
-        waiting.look(*seen(unit("d.n.bank.acct", offset, 9, 1.0)), RUNNING, 1)
+        waiting.check_movement(*seen(unit("d.n.bank.acct", offset, 9, 1.0)), RUNNING, 1)
     at[0] += 99
-    waiting.look(*seen(unit("d.n.bank.acct", 4, 9, 2.0)), RUNNING, 1)  # a lag that grows is no progress
+    waiting.check_movement(
+        *seen(unit("d.n.bank.acct", 4, 9, 2.0)), RUNNING, 1
+    )  # a lag that grows is no progress
     at[0] += 2
     with pytest.raises(CommandError) as given_up:
-        waiting.look(*seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "a query died"), 1)
+        waiting.check_movement(
+            *seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "a query died"), 1
+        )
     said = str(given_up.value)
     assert said.startswith("the rows did not arrive: it waited for 5 events")
     assert "101 s" in said
@@ -249,17 +255,17 @@ def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "run.log"
     file.write_text('{"event": "started", "child": "agent"}\n{"event": "Spark has sta')
     follower = LogFollower(file)
-    assert follower.read() == Milestones()
+    assert follower.read_new_lines() == Milestones()
     with file.open("a") as log:
         log.write(
             'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of Java\n{"event": "query started"}\n'
         )
-    assert follower.read() == Milestones(spark=True, queries=1, error="refused to start")
+    assert follower.read_new_lines() == Milestones(spark=True, queries=1, error="refused to start")
     with file.open("a") as log:
         log.write(
             '{"event": "unit taken over"}\n{"event": "ended", "reason": "gone", "level": "error"}\n[1]\n'
         )
-    assert follower.read() == Milestones(spark=True, queries=1, taken=1, error="ended: gone")
+    assert follower.read_new_lines() == Milestones(spark=True, queries=1, taken=1, error="ended: gone")
 
 
 def test_a_run_that_has_ended_is_one_sentence(tmp_path: Path) -> None:
@@ -284,7 +290,7 @@ class Shell:
 def test_what_the_kept_demo_prints_can_be_typed(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     branches = {"north": Shell("/x/mariadb"), "south": Shell("/y y/mariadb")}
-    made = World(folder, None, branches, Shell("/x/psql"))  # type: ignore[arg-type]
+    made = DemoServers(folder, None, branches, Shell("/x/psql"))  # type: ignore[arg-type]
     lines = [shlex.split(line, comments=True) for line in look_around(made)[1:]]
     assert lines[:3] == [["/x/mariadb", "bank"], ["/y y/mariadb", "bank"], ["/x/psql", "head_office"]]
     assert lines[-1] == ["tail", "-f", str(made.log_file)]
@@ -303,7 +309,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """`world()` without servers."""
     for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
         monkeypatch.setattr(demo_world, name, lambda *_, **__: None)
-    monkeypatch.setattr(demo_world, "stack", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(demo_world, "combine_services", lambda *_: contextlib.nullcontext())
 
 
 @pytest.mark.usefixtures("no_servers")
@@ -315,7 +321,7 @@ def test_the_log_outlives_a_failure_where_the_message_says(
     folders: list[Path] = []
 
     def fail(log: str | None) -> None:
-        with demo_world.world() as made:
+        with demo_world.run_servers() as made:
             folders.append(made.folder)
             assert made.folder.stat().st_mode & 0o777 == 0o700
             if log:

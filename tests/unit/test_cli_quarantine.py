@@ -9,19 +9,24 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from consumer.attempt.spec import initial_layout
+from consumer.attempt.spec import build_initial_layout
 from consumer.errors import RefusedError
-from consumer.ordering.model import ApplyUnit, Held, UnitState
-from consumer.tables.definition import InForce
-from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
-from consumer.tables.held_events import held_event
-from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
-from consumer.tables.stored import Stored
+from consumer.ordering.model import ApplyUnit, QuarantineEntry, UnitState
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
+from consumer.tables.held_events import decode_quarantined_event
+from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
+from consumer.tables.stored import StoredDefinition
 from rowlock.inspect import quarantine
-from rowlock.inspect.quarantine import HeldEvent, Selection, final_change, held_lines
+from rowlock.inspect.quarantine import (
+    EntrySelection,
+    QuarantinedEvent,
+    build_final_change,
+    format_quarantine_lines,
+)
 from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event, encode_table
+from schemas.wire.codec import encode_event_value, encode_table
 from tests.apply_kit import FakeSource, account_table
 from tests.debezium_kit import Connector, Values
 from tests.fake_target import FakeSession, FakeTarget
@@ -37,19 +42,19 @@ SOURCE = Table(
 )
 
 
-def in_force(source: Table = SOURCE) -> InForce:
-    routed = resolve(
+def in_force(source: Table = SOURCE) -> ActiveDefinition:
+    routed = resolve_route(
         [TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))], "b1", "bank", "acct"
     )
     assert routed is not None
-    wanted = wanted_table(source, routed)
-    return InForce(
-        text="", stored=Stored(source), written=source, routed=routed, wanted=wanted, real=wanted, target=target_table(wanted, wanted, ("branch",)),
-        decode=event_decoder(source), decode_row=row_decoder(source, {"id"}), row=image_row(source, routed.added),
+    wanted = build_desired_table(source, routed)
+    return ActiveDefinition(
+        text="", stored=StoredDefinition(source), written=source, routed=routed, expected=wanted, real=wanted, target=build_target_table(wanted, wanted, ("branch",)),
+        decode=make_event_decoder(source), decode_row=make_row_decoder(source, {"id"}), row=make_image_converter(source, routed.added),
     )  # fmt: skip
 
 
-def held(offset: int, key: int, before: dict | None, after: dict | None, part: int = 0) -> Held:
+def held(offset: int, key: int, before: dict | None, after: dict | None, part: int = 0) -> QuarantineEntry:
     source = {
         "version": "1.0",
         "ts_ms": 1,
@@ -62,7 +67,7 @@ def held(offset: int, key: int, before: dict | None, after: dict | None, part: i
     op = "c" if before is None else "d" if after is None else "u"
     event = json.dumps({"op": op, "before": before, "after": after, "source": source})
     text = msgspec.json.encode(("b1", key)).decode()
-    return Held(offset, part, "public.acct", text, text, event, "too long", 1)
+    return QuarantineEntry(offset, part, "public.acct", text, text, event, "too long", 1)
 
 
 def row(key: int, name: str) -> dict[str, object]:
@@ -71,7 +76,7 @@ def row(key: int, name: str) -> dict[str, object]:
 
 def test_the_last_image_counts() -> None:
     entries = [held(7, 1, row(1, "a"), row(1, "b")), held(5, 1, None, row(1, "a"))]
-    net = final_change(in_force(), entries)
+    net = build_final_change(in_force(), entries)
     assert (net.deletes, net.replaces, net.updates) == ([], [(1, "b", "b1")], [])
 
 
@@ -85,34 +90,34 @@ def test_entries_of_a_key_belong_together_whichever_version_wrote_them() -> None
     table = f"{in_force().target.schema}.{in_force().target.name}"
     first, last, other = (structs.replace(each, table=table) for each in (first, last, other))
     entries = [structs.replace(first, folded="3f3f"), last, other]
-    [found] = quarantine.grouped(in_force().target, [entries[0]], entries)
+    [found] = quarantine.group_by_target_key(in_force().target, [entries[0]], entries)
     assert [entry.offset for entry in found] == [1, 3]
 
 
 def test_a_delete_at_the_end_deletes() -> None:
-    net = final_change(in_force(), [held(5, 1, None, row(1, "a")), held(9, 1, row(1, "a"), None)])
+    net = build_final_change(in_force(), [held(5, 1, None, row(1, "a")), held(9, 1, row(1, "a"), None)])
     assert (net.deletes, net.replaces) == ([("b1", 1)], [])
 
 
 def test_a_key_that_moved_away_is_deleted_and_the_new_one_has_its_row() -> None:
     move = (row(1, "a"), row(2, "a"))
-    net = final_change(in_force(), [held(5, 1, *move, part=0)])
+    net = build_final_change(in_force(), [held(5, 1, *move, part=0)])
     assert (net.deletes, net.replaces) == ([("b1", 1)], [])
-    net = final_change(in_force(), [held(5, 2, *move, part=1)])
+    net = build_final_change(in_force(), [held(5, 2, *move, part=1)])
     assert (net.deletes, net.replaces) == ([], [(2, "a", "b1")])
 
 
 def test_a_row_that_is_there_is_changed_in_place_unless_it_is_a_new_one() -> None:
     """So columns that only the target has keep their values."""
     update = held(5, 1, row(1, "a"), row(1, "b"))
-    net = final_change(in_force(), [update, held(6, 1, row(1, "b"), row(1, "c"))])
+    net = build_final_change(in_force(), [update, held(6, 1, row(1, "b"), row(1, "c"))])
     assert (net.deletes, net.replaces, net.snapshot) == ([], [], [(1, "c", "b1")])
     again = [update, held(6, 1, row(1, "b"), None), held(7, 1, None, row(1, "d"))]
-    assert final_change(in_force(), again).replaces == [(1, "d", "b1")]
+    assert build_final_change(in_force(), again).replaces == [(1, "d", "b1")]
     back = [update, held(6, 1, row(1, "b"), row(2, "b")), held(7, 1, row(2, "b"), row(1, "e"), part=1)]
-    assert final_change(in_force(), back).replaces == [(1, "e", "b1")]
+    assert build_final_change(in_force(), back).replaces == [(1, "e", "b1")]
     old = structs.replace(held(4, 1, row(1, "x"), row(1, "a")), event='{"op":"u","source":{}}')
-    assert final_change(in_force(), [old, update]).replaces == [(1, "b", "b1")], "nobody knows"
+    assert build_final_change(in_force(), [old, update]).replaces == [(1, "b", "b1")], "nobody knows"
 
 
 def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_it() -> None:
@@ -120,22 +125,22 @@ def test_a_value_that_cannot_be_decoded_is_held_on_until_the_source_has_mended_i
     marked = json.loads(odd.event) | {"undecodable": {"after": ["name"]}}
     odd = structs.replace(odd, event=json.dumps(marked))
     with pytest.raises(RefusedError, match="column name: its bytes at the source are no"):
-        final_change(in_force(), [odd])
-    net = final_change(in_force(), [odd, held(9, 1, row(1, "?"), row(1, "mended"))])
+        build_final_change(in_force(), [odd])
+    net = build_final_change(in_force(), [odd, held(9, 1, row(1, "?"), row(1, "mended"))])
     assert net.replaces == [(1, "mended", "b1")]
 
 
 def test_the_listing_shows_no_values() -> None:
-    entry = HeldEvent("p", "hq", "t.b1.bank.acct", held(5, 1, None, row(1, "secret name")))
-    assert held_lines([entry]) == ['p t.b1.bank.acct@5.0 public.acct key ["b1",1]: too long']
-    assert held_lines([]) == ["nothing is held"]
+    entry = QuarantinedEvent("p", "hq", "t.b1.bank.acct", held(5, 1, None, row(1, "secret name")))
+    assert format_quarantine_lines([entry]) == ['p t.b1.bank.acct@5.0 public.acct key ["b1",1]: too long']
+    assert format_quarantine_lines([]) == ["nothing is held"]
 
 
 def test_selection() -> None:
-    entry = HeldEvent("p", "hq", "t", held(5, 1, None, row(1, "x")))
-    assert Selection().takes(entry)
-    assert Selection(pipeline="p", topic="t", key='["b1",1]').takes(entry)
-    assert not Selection(key='["b1",2]').takes(entry)
+    entry = QuarantinedEvent("p", "hq", "t", held(5, 1, None, row(1, "x")))
+    assert EntrySelection().matches_entry(entry)
+    assert EntrySelection(pipeline="p", topic="t", key='["b1",1]').matches_entry(entry)
+    assert not EntrySelection(key='["b1",2]').matches_entry(entry)
 
 
 def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
@@ -150,14 +155,16 @@ def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
     connector = Connector(table)
     connector.insert(values)
     target = FakeTarget()
-    FakeSession(target).take_over(ApplyUnit("p", topic), "id", initial_layout((), 1).encode(), 1)
+    FakeSession(target).take_over(ApplyUnit("p", topic), "id", build_initial_layout((), 1).encode(), 1)
     FakeSession(target).create_table(structs.replace(table, db="public"))
     target.state.unit = UnitState(encode_table(table).decode(), None, None)
     file = tmp_path / "c.yaml"
     file.write_text(CONFIG)
-    taken = quarantine._Taken.take(load_config(file), FakeSession(target), ApplyUnit("p", topic))  # type: ignore[arg-type]
+    taken = quarantine._OwnedUnit.take_over(load_config(file), FakeSession(target), ApplyUnit("p", topic))  # type: ignore[arg-type]
     event = (connector.records[0] or b"").decode()
-    net = final_change(taken.in_force, [Held(0, 0, "public.acct", "[5]", "[5]", event, "no", 0)])
+    net = build_final_change(
+        taken.in_force, [QuarantineEntry(0, 0, "public.acct", "[5]", "[5]", event, "no", 0)]
+    )
     assert net.replaces == [tuple(values.values())]
 
 
@@ -174,15 +181,15 @@ pipelines:
 
 def test_an_event_that_was_held_before_a_column_came_has_there_what_the_source_gave_to_its_row() -> None:
     """ADD COLUMN gives the rows that are there a value without a row event; a retry that left it out would crash, or lose it."""
-    raw = encode_event(FakeSource(table=SOURCE).event("c", None, {"id": 1, "name": "old"}))
+    raw = encode_event_value(FakeSource(table=SOURCE).event("c", None, {"id": 1, "name": "old"}))
     extra = Column(name="w", type=ColumnType(kind=Kind.INT, bits=32), default="7", nullable=False)
     nullable = structs.replace(extra, default=None, nullable=True)
     for column, found in ((extra, 7), (nullable, None)):
         known = in_force(structs.replace(SOURCE, columns=(*SOURCE.columns, column)))
-        assert known.row(held_event(known, raw).after) == (1, "old", found, "b1")
+        assert known.row(decode_quarantined_event(known, raw).after) == (1, "old", found, "b1")
     unknown = structs.replace(nullable, default_expression="uuid()")
     known = in_force(structs.replace(SOURCE, columns=(*SOURCE.columns, unknown)))
     with pytest.raises(RefusedError, match="column w"):
-        held_event(known, raw)
+        decode_quarantined_event(known, raw)
     with pytest.raises(RefusedError, match="cannot be read"):
-        held_event(known, b"{}")
+        decode_quarantined_event(known, b"{}")

@@ -16,7 +16,12 @@ from msgspec import structs
 
 from consumer.ordering.model import LaneProgress, UnitState
 from rowlock.cli import main
-from rowlock.commands.tables import console, sources_table, stops_table, units_table
+from rowlock.commands.tables import (
+    build_sources_table,
+    build_stops_table,
+    build_unit_status_table,
+    make_console,
+)
 from rowlock.errors import CommandError
 from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
@@ -26,12 +31,12 @@ from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement
 from rowlock.inspect.status import ApplyUnitStatus, Status, StatusReader
 from rowlock.views import headroom
-from rowlock.views.kafka import Span
-from rowlock.views.retention import Kept
-from rowlock.views.source import KeptLog
+from rowlock.views.kafka import OffsetSpan
+from rowlock.views.retention import RetentionLimits
+from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
-from schemas.table.names import TableName, table_text
-from schemas.wire.event import Event, Source
+from schemas.table.names import TableName, format_table_text
+from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
 from tests.topic_kit import usual_tables
 
@@ -64,12 +69,12 @@ def lane(number: int, offset: int) -> LaneProgress:
     return LaneProgress(number, 5, 1, "id", offset, (0, 3, 100 + offset, 0), 7, "{}")
 
 
-def event(ts_ms: int) -> Event:
+def event(ts_ms: int) -> EventEnvelope:
     source = Source(
         version="1.0", connector="mariadb", name="b1", ts_ms=ts_ms, snapshot="false", db="bank", table="acct",
         server_id=1, gtid=None, file="f.000003", pos=4, row=0, position=(0, 3, 4, 0), prev=None, gen=7,
     )  # fmt: skip
-    return Event(op="c", source=source, ts_ms=ts_ms)
+    return EventEnvelope(op="c", source=source, ts_ms=ts_ms)
 
 
 @dataclass
@@ -78,8 +83,8 @@ class Seen:
 
     lanes: list[LaneProgress] = field(default_factory=list)
     stopped: str | None = None
-    span: Span = Span(0, 10)  # noqa: RUF009 - frozen
-    events: dict[int, Event] = field(default_factory=dict)
+    span: OffsetSpan = OffsetSpan(0, 10)  # noqa: RUF009 - frozen
+    events: dict[int, EventEnvelope] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
     idle_ms: int = 2_500
     target_fails: bool = False
@@ -90,9 +95,11 @@ class Seen:
     )
     mark: dict[str, Any] = field(default_factory=dict)
     unreadable: bool = False
-    kept: dict[str, Kept] = field(default_factory=lambda: {TOPIC: Kept(None, "retention.ms")})
+    kept: dict[str, RetentionLimits] = field(
+        default_factory=lambda: {TOPIC: RetentionLimits(None, "retention.ms")}
+    )
     produced: dict[int, int | None] = field(default_factory=dict)
-    log: KeptLog | None = None
+    log: RetainedLog | None = None
     log_fails: Exception | None = None
     unmarked: bool = False
     on_read: Callable[[], None] = lambda: None
@@ -123,7 +130,7 @@ class Seen:
     def tables(self, _sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
         return usual_tables(topics)
 
-    def event(self, topic: str, offset: int) -> Event | None:
+    def event(self, topic: str, offset: int) -> EventEnvelope | None:
         assert topic == TOPIC
         self.asked.append(offset)
         return self.events.get(offset)
@@ -163,18 +170,18 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         return seen.placement
 
     view = SimpleNamespace(
-        watermark=seen.watermark,
-        watermark_end=lambda _: 0 if seen.unmarked else 5,
-        partitions=seen.partitions,
-        tables=seen.tables,
-        event=seen.event,
-        debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
-        span=lambda _: seen.span,
-        produced_ms=lambda _, offset: seen.produced.get(offset, NOW_MS),
+        read_watermark=seen.watermark,
+        read_watermark_end=lambda _: 0 if seen.unmarked else 5,
+        count_partitions=seen.partitions,
+        read_topic_tables=seen.tables,
+        read_event=seen.event,
+        read_debezium_commit_ms=lambda topic, offset: getattr(seen.event(topic, offset), "ts_ms", None),
+        read_span=lambda _: seen.span,
+        read_produced_ms=lambda _, offset: seen.produced.get(offset, NOW_MS),
         close=lambda: None,
     )
 
-    def source_log(_: object, name: str) -> KeptLog:
+    def source_log(_: object, name: str) -> RetainedLog:
         if seen.log is None:
             raise CommandError(f"source {name}: it says nothing of its log: GRANT") from seen.log_fails
         return seen.log
@@ -182,7 +189,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
     settings = SimpleNamespace(
         kept=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept}
     )
-    monkeypatch.setattr(headroom, "source_log", source_log)
+    monkeypatch.setattr(headroom, "read_source_log", source_log)
     for module in (status, of_check):
         monkeypatch.setattr(module, "KafkaView", lambda _: view)
         monkeypatch.setattr(module, "TopicSettings", lambda _: settings)
@@ -191,7 +198,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
     )
     monkeypatch.setattr(applied, "target_session", session)
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
-    return StatusReader(config).read()
+    return StatusReader(config).read_status()
 
 
 def only(found: Status) -> ApplyUnitStatus:
@@ -222,7 +229,7 @@ def test_displaced_rows_are_counted_in_the_target(read: Any) -> None:
 
 
 def test_what_retention_deleted_is_not_asked_for(read: Any) -> None:
-    seen = Seen([lane(0, 3)], span=Span(6, 10), events={6: event(NOW_MS - 1_000)})
+    seen = Seen([lane(0, 3)], span=OffsetSpan(6, 10), events={6: event(NOW_MS - 1_000)})
     assert only(read(seen)).lag_events == 4
     assert seen.asked == [6]
 
@@ -254,7 +261,7 @@ def test_new_stopped_and_unknown(read: Any) -> None:
 
 def test_the_table_has_the_figures(read: Any) -> None:
     seen = Seen([lane(0, 3)], events={4: event(NOW_MS - 7_800)})
-    cells = [next(iter(column.cells)) for column in units_table(read(seen)).columns]
+    cells = [next(iter(column.cells)) for column in build_unit_status_table(read(seen)).columns]
     assert cells == ["p", TOPIC, "behind", "f.000003:103", "3/9", "6", "7.8 s", ""]
 
 
@@ -284,12 +291,15 @@ def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPa
         status,
         "KafkaView",
         lambda _: SimpleNamespace(
-            watermark=lambda _: None, watermark_end=lambda _: 0, partitions=dict, tables=lambda *_: {}
+            read_watermark=lambda _: None,
+            read_watermark_end=lambda _: 0,
+            count_partitions=dict,
+            read_topic_tables=lambda *_: {},
         ),
     )
     monkeypatch.setattr(status, "PlacementReader", lambda _: SimpleNamespace(read=Placement))
     before = int(time.time() * 1000)
-    assert before <= StatusReader(config).read().time_ms <= int(time.time() * 1000)
+    assert before <= StatusReader(config).read_status().time_ms <= int(time.time() * 1000)
 
 
 STOP = TableStop(
@@ -312,7 +322,7 @@ def test_all_is_well_where_everything_runs(read: Any) -> None:
     found = read(Seen([lane(0, 9)], idle_ms=500))
     assert found.healthy
     assert (found.sources[0].state, found.sources[0].idle) == ("running", True)
-    assert [column.header for column in sources_table(found).columns][-1] == "snapshot pending"
+    assert [column.header for column in build_sources_table(found).columns][-1] == "snapshot pending"
 
 
 def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) -> None:
@@ -337,7 +347,7 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
         ("bank.keyless", "left out"),
         ("bank.other", "stopped"),
     ]
-    table = stops_table(found)
+    table = build_stops_table(found)
     assert table is not None
     assert list(table.columns[1].cells) == ["bank.keyless", "bank.other"], "each is said once"
     assert list(table.columns[3].cells) == ["", "value at f.000003:400"]
@@ -346,9 +356,9 @@ def test_a_stop_by_capture_is_the_units_with_cause_time_and_remedy(read: Any) ->
 
 @pytest.mark.parametrize("place", [("bank.2024", "acct"), ("bank", "2024.my acct")])
 def test_a_stop_of_a_table_with_a_dot_in_its_name_is_the_units(place: tuple[str, str]) -> None:
-    stopped = TableStatus(table_text(*place), "stopped", "seen", "do")
+    stopped = TableStatus(format_table_text(*place), "stopped", "seen", "do")
     others = [TableStatus("bank.acct", "stopped", "x", "y"), stopped]
-    assert status.stop_of(place, others) is stopped
+    assert status.find_capture_stop(place, others) is stopped
 
 
 def test_where_nobody_leads_nothing_runs(read: Any) -> None:
@@ -416,7 +426,9 @@ def test_the_exit_code_says_whether_all_runs(read: Any, config: Config) -> None:
 
 
 def test_remedies_have_a_column_of_their_own(read: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    console().print(units_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it"))))
+    make_console().print(
+        build_unit_status_table(read(Seen([lane(0, 9)], stopped="the column x is missing: add it")))
+    )
     head, line = [
         [cell.strip() for cell in text.split(text[0])]
         for text in capsys.readouterr().out.splitlines()
@@ -435,7 +447,7 @@ def test_a_watermark_that_cannot_be_read_is_told(read: Any) -> None:
 
 
 HOUR_MS, DAY_S = 3_600_000, 86_400.0
-WEEK = Kept(7 * DAY_S, "retention.ms")
+WEEK = RetentionLimits(7 * DAY_S, "retention.ms")
 
 
 def late(hours: float, **more: Any) -> Seen:
@@ -478,7 +490,9 @@ def test_a_topic_whose_settings_may_not_be_read_is_said_once_something_is_old(re
 
 
 def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
-    log = KeptLog(Kept(DAY_S, "binlog_expire_logs_seconds"), (("f.000002", 7), ("f.000003", 9)))
+    log = RetainedLog(
+        RetentionLimits(DAY_S, "binlog_expire_logs_seconds"), (("f.000002", 7), ("f.000003", 9))
+    )
     (source,) = read(Seen(idle_ms=11 * HOUR_MS, log=log)).sources
     assert source.headroom_seconds == 13 * 3600
     found = read(Seen(idle_ms=13 * HOUR_MS, log=log))
@@ -491,7 +505,7 @@ def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
 
 def test_a_log_that_is_cut_by_size_is_an_alarm_too(read: Any) -> None:
     files = (("f.000002", 900), ("f.000003", 501), ("f.000004", 100))
-    log = KeptLog(Kept(None, "expire_logs_days", 1200, "max_binlog_total_size"), files)
+    log = RetainedLog(RetentionLimits(None, "expire_logs_days", 1200, "max_binlog_total_size"), files)
     (said,) = read(Seen(idle_ms=HOUR_MS, log=log)).problems
     assert "up to 1.2 KiB (max_binlog_total_size)" in said
     assert "it has 601 bytes: that may be deleted once 599 bytes more are written" in said
@@ -513,10 +527,10 @@ def test_neither_source_nor_kafka_is_asked_while_nothing_is_old_and_a_source_tha
 
 
 def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Config, read: Any) -> None:
-    log = KeptLog(Kept(None, "expire_logs_days"), (("f.000003", 600),))
-    topic_kept = Kept(3600.0, "retention.ms", 1 << 30, "retention.bytes")
+    log = RetainedLog(RetentionLimits(None, "expire_logs_days"), (("f.000003", 600),))
+    topic_kept = RetentionLimits(3600.0, "retention.ms", 1 << 30, "retention.bytes")
     read(Seen([lane(0, 9)], log=log, kept={TOPIC: topic_kept}))
-    (source, topic), warnings = of_check.headroom(config)
+    (source, topic), warnings = of_check.measure_headroom(config)
     assert (
         str(source) == "source b1: its log is kept for ever; the oldest that capture has not read is 2 s old"
     )
@@ -533,7 +547,7 @@ def test_check_tells_the_headroom_of_all_that_is_captured_and_applied(config: Co
 
 def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
     read(late(1, kept={}))
-    found, (down, hidden) = of_check.headroom(config)
+    found, (down, hidden) = of_check.measure_headroom(config)
     assert found == []
     assert (down.place, down.remedy) == ("source b1", "GRANT")
     assert "is not known: source b1: it says nothing of its log" in down.message
@@ -541,7 +555,9 @@ def test_check_says_what_it_cannot_tell(config: Config, read: Any) -> None:
     unread = late(1, kept={TOPIC: WEEK})
     unread.produced[4] = None
     read(unread)
-    assert ["at offset 4 cannot be read" in each.message for each in of_check.headroom(config)[1]] == [
+    assert [
+        "at offset 4 cannot be read" in each.message for each in of_check.measure_headroom(config)[1]
+    ] == [
         False,
         True,
     ]

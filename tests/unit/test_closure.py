@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.statements.closure import reach
-from producer.statements.tokens import tokenize
-from schemas.table.names import Names, TableName
+from producer.statements.closure import find_impacted_tables
+from producer.statements.tokens import tokenize_sql
+from schemas.table.names import NameRules, TableName
 
 ACCT, LOG, PARENT, CHILD = ("bank", "acct"), ("bank", "log"), ("bank", "parent"), ("bank", "child")
 CAPTURED = frozenset([ACCT, CHILD])
@@ -22,16 +22,16 @@ class Seen:
 
     hidden: tuple[str, ...] = ()
 
-    def everything(self) -> bool:
+    def can_see_all_tables(self) -> bool:
         return "tables" not in self.hidden
 
-    def triggers(self, _db: str) -> bool:
+    def can_see_triggers(self, _db: str) -> bool:
         return "triggers" not in self.hidden
 
-    def foreign_keys(self, _db: str) -> bool:
+    def can_see_foreign_keys(self, _db: str) -> bool:
         return "keys" not in self.hidden
 
-    def routines(self) -> bool:
+    def can_see_routines(self) -> bool:
         return "routines" not in self.hidden
 
 
@@ -70,7 +70,7 @@ def source(**more: object) -> Source:
 
 def reached(sql: str, objects: Source | None = None, db: str = "bank") -> set[TableName] | None:
     """The captured tables that may be written; None: nobody knows."""
-    tables = reach(tokenize(sql), db, objects or source()).tables
+    tables = find_impacted_tables(tokenize_sql(sql), db, objects or source()).tables
     return None if tables is None else set(tables & CAPTURED)
 
 
@@ -124,7 +124,9 @@ def test_names_are_those_of_the_current_database() -> None:
 
 
 def test_names_compare_as_the_server_compares_them() -> None:
-    found = reach(tokenize("INSERT INTO ACCT VALUES (1)"), "Bank", source(), Names(folds=True)).tables
+    found = find_impacted_tables(
+        tokenize_sql("INSERT INTO ACCT VALUES (1)"), "Bank", source(), NameRules(folds=True)
+    ).tables
     assert found is not None
     assert ACCT in found
     assert reached("INSERT INTO ACCT VALUES (1)") == set()
@@ -132,7 +134,9 @@ def test_names_compare_as_the_server_compares_them() -> None:
 
 @pytest.mark.parametrize("hidden", ["tables", "triggers", "keys"])
 def test_what_is_hidden_leaves_no_answer(hidden: str) -> None:
-    found = reach(tokenize("INSERT INTO log VALUES (1)"), "bank", source(sight=Seen((hidden,))))
+    found = find_impacted_tables(
+        tokenize_sql("INSERT INTO log VALUES (1)"), "bank", source(sight=Seen((hidden,)))
+    )
     assert found.tables is None
     assert "GRANT" in found.why
 
@@ -163,8 +167,8 @@ def test_circles_end() -> None:
 
 @given(st.text(max_size=60), st.text(alphabet="UPDATE INSERT(),.;`'\"tacv SET", max_size=40))
 def test_anything_gets_an_answer(free: str, near: str) -> None:
-    reach(tokenize(free), "bank", source())
-    reach(tokenize(near), "bank", source())
+    find_impacted_tables(tokenize_sql(free), "bank", source())
+    find_impacted_tables(tokenize_sql(near), "bank", source())
 
 
 _BLANKS = st.sampled_from([" ", "\n", " /* x */ ", "\t-- y\n", "/*!50000 IGNORE */ "])
@@ -180,6 +184,6 @@ def test_a_body_is_read_as_either_sql_mode_reads_it(mark: str) -> None:
     """Under NO_BACKSLASH_ESCAPES the first string ends where otherwise it would go on, and hide the statement."""
     body = f"BEGIN SET @x = {mark}; INSERT INTO acct VALUES (1); SET @y = 'z'; END"
     for more in ({"triggers": {LOG: (("bank", body),)}}, {"routines": {("bank", "f"): body}}):
-        found = reach(tokenize("INSERT INTO log VALUES (f(1))"), "bank", source(**more))
+        found = find_impacted_tables(tokenize_sql("INSERT INTO log VALUES (f(1))"), "bank", source(**more))
         assert found.tables is not None
         assert ACCT in found.tables

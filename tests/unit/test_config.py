@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from rowlock.credentials import agent_token
-from rowlock.processes.run import commands
+from rowlock.credentials import load_agent_token
+from rowlock.processes.run import build_run_commands
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
@@ -68,8 +68,8 @@ def test_a_file_with_defaults(tmp_path: Path) -> None:
     assert config.pipelines["to-hq"].lanes == 4
     assert config.state_dir == tmp_path / "state"
     assert config.path == tmp_path / "c.yaml"
-    assert config.where("sources", "branch1", "host") == f"{tmp_path}/c.yaml:6"
-    assert config.where("sources", "branch1", "port") == f"{tmp_path}/c.yaml:4"
+    assert config.find_line("sources", "branch1", "host") == f"{tmp_path}/c.yaml:6"
+    assert config.find_line("sources", "branch1", "port") == f"{tmp_path}/c.yaml:4"
 
 
 @pytest.mark.parametrize(
@@ -355,20 +355,25 @@ def test_a_master_with_one_try_is_refused(tmp_path: Path, written: str) -> None:
 
 def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD).coordination
-    assert config.coordinators == [config.listen] == [config.reachable(config.listen)] == ["127.0.0.1:7701"]
+    assert (
+        config.coordinators
+        == [config.listen]
+        == [config.get_reachable_address(config.listen)]
+        == ["127.0.0.1:7701"]
+    )
     assert config.advertised_rest == config.rest == "127.0.0.1:7780"
     assert (config.token, config.tls) == (None, None)
     assert config.lease_s >= 3 * config.interval_s
 
 
 def test_runs_of_one_machine_have_addresses_of_their_own_unless_the_file_says_which(tmp_path: Path) -> None:
-    ours = commands(load(tmp_path, GOOD))
+    ours = build_run_commands(load(tmp_path, GOOD))
     listen = ours["coordinator"][ours["coordinator"].index("--listen") + 1]
     assert ours["agent"][ours["agent"].index("--coordinator") + 1] == listen
     assert listen != "127.0.0.1:7701"
     assert "--or-any-port" in ours["coordinator"]
     config = coordination(tmp_path, "{listen: '127.0.0.1:7701'}")
-    said = commands(config)
+    said = build_run_commands(config)
     assert not {"--listen", "--rest"} & set(said["coordinator"])
     assert "--coordinator" not in said["agent"]
 
@@ -386,7 +391,7 @@ def test_agents_prove_themselves_beyond_loopback_by_certificate_or_token(
 ) -> None:
     config = coordination(tmp_path, section).coordination
     mutual = config.tls is not None and config.tls.mutual
-    assert agent_token(config) == ("x" if config.token and not mutual else "")
+    assert load_agent_token(config) == ("x" if config.token and not mutual else "")
 
 
 def test_coordination_of_several_machines(tmp_path: Path) -> None:
@@ -394,7 +399,7 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
     section = """{coordinators: [a:1, b:1], listen: "0.0.0.0:1", rest: "[::]:2", advertise: a, token_file: token,
       tls: {ca: ca.pem, cert: /c.pem, key: k.pem}, apart: {branch1: x}}"""
     config = coordination(tmp_path, section).coordination
-    assert (config.reachable(config.listen), config.advertised_rest) == ("a:1", "a:2")
+    assert (config.get_reachable_address(config.listen), config.advertised_rest) == ("a:1", "a:2")
     assert config.token is not None
     assert config.token.get_secret_value() == "very-secret"
     assert "very-secret" not in repr(config)

@@ -14,11 +14,11 @@ import yaml
 from coordinator.core.schedulers import UnitKind
 from coordinator.server.operators.configuration import ConfigurationRefusedError
 from rowlock.agent.configuration import AgentConfiguration
-from rowlock.coordinator.configuration import HeldConfiguration
-from rowlock.coordinator.unit_catalogue import CatalogueReader
+from rowlock.coordinator.configuration import ActiveConfiguration
+from rowlock.coordinator.unit_catalogue import InventoryReader
 from schemas.config.changes import handed
-from schemas.config.changes.parts import digest, part_digests, parts
-from schemas.config.changes.plan import HIDDEN, plan
+from schemas.config.changes.parts import collect_config_parts, compute_config_digest, compute_part_digests
+from schemas.config.changes.plan import HIDDEN_VALUE, plan_config_change
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, Route, SourceConfig, load_config
 
 RAW: dict[str, Any] = {
@@ -64,41 +64,46 @@ def old(write: Callable[..., Path]) -> Config:
 def test_what_is_handed_on_is_the_same_whatever_the_files_say_by_then(
     old: Config, tmp_path: Path, write: Callable[..., Path]
 ) -> None:
-    line = handed.encode(old)
+    line = handed.encode_config(old)
     assert handed.is_handed(line)
     assert not handed.is_handed(b'{"do":"prepare","unit":"u","assignment":1}')
     (tmp_path / "pw").write_text("second")
     write(lambda raw: raw.pop("sources"))
-    found = handed.rebuild(line)
+    found = handed.rebuild_config(line)
     assert found == old
     assert found.sources["b1"].password.get_secret_value() == "first"
     assert found.path == old.path
-    assert found.where("sources", "b1", "tables") == old.where("sources", "b1", "tables")
-    descriptor = handed.nameless_file(line)
-    assert handed.load(tmp_path / "nowhere.yaml", descriptor, {("kafka", "prefix"): "y"}).kafka.prefix == "y"
+    assert found.find_line("sources", "b1", "tables") == old.find_line("sources", "b1", "tables")
+    descriptor = handed.make_nameless_file(line)
+    assert (
+        handed.load_handed_config(
+            tmp_path / "nowhere.yaml", descriptor, {("kafka", "prefix"): "y"}
+        ).kafka.prefix
+        == "y"
+    )
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     with pytest.raises(ConfigErrors):
-        handed.load(old.path, None)
+        handed.load_handed_config(old.path, None)
     with pytest.raises(ConfigErrors, match="sources"):
-        handed.read_again(old)
+        handed.reload_config_file(old)
 
 
 def test_what_the_command_line_gave_is_handed_on_and_read_again_and_not_said_to_the_parent(
     write: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = load_config(write(), changes={("kafka", "prefix"): "given"})
-    for again in (handed.rebuild(handed.encode(config)), handed.read_again(config)):
+    for again in (handed.rebuild_config(handed.encode_config(config)), handed.reload_config_file(config)):
         assert again.kafka.prefix == "given"
-    handed.say(config)
+    handed.announce_config(config)
     line = yaml.safe_load(capsys.readouterr().out)
     assert handed.is_said(line)
     assert not handed.is_said({"kind": "ready"})
-    assert handed.said(line).kafka.prefix == "x"
+    assert handed.decode_announced_config(line).kafka.prefix == "x"
 
 
 def test_the_parts_are_what_units_run_under(old: Config) -> None:
-    assert {part: len(sections) for part, sections in parts(old).items()} == {
+    assert {part: len(sections) for part, sections in collect_config_parts(old).items()} == {
         "source/b1": 1, "source/b2": 1, "pipeline/p": 3, "pipeline/q": 2
     }  # fmt: skip
 
@@ -133,11 +138,11 @@ def test_a_change_is_shown_and_concerns_whoever_runs_under_it(
     old: Config, write: Callable[..., Path], change: Change, concerned: set[str], shown: tuple[str, ...]
 ) -> None:
     new = load_config(write(change))
-    found = plan(old, new)
+    found = plan_config_change(old, new)
     assert set(found.parts) == concerned
     assert tuple(map(str, found.changes)) == shown
     assert found.refused == ()
-    gone = set(parts(old)) - set(parts(new))
+    gone = set(collect_config_parts(old)) - set(collect_config_parts(new))
     assert found.gone == gone
 
 
@@ -160,7 +165,7 @@ def test_every_key_of_a_section_is_compared() -> None:
 def test_what_a_process_has_built_on_is_refused(
     old: Config, write: Callable[..., Path], change: Change, place: str
 ) -> None:
-    found = plan(old, load_config(write(change)))
+    found = plan_config_change(old, load_config(write(change)))
     (line,) = found.refused
     assert f": {place}: " in line
     assert line.endswith("this cannot change while rowlock runs: restart it")
@@ -173,83 +178,83 @@ def test_secrets_show_in_the_comparison_and_not_in_digests(
 ) -> None:
     (tmp_path / "pw").write_text("second")
     new = load_config(write())
-    assert [dataclasses.astuple(each) for each in plan(old, new).changes] == [
-        ("sources.b1.password", HIDDEN, HIDDEN)
+    assert [dataclasses.astuple(each) for each in plan_config_change(old, new).changes] == [
+        ("sources.b1.password", HIDDEN_VALUE, HIDDEN_VALUE)
     ]
-    assert plan(old, new).parts == {"source/b1"}
-    assert digest(new) == digest(old)
-    assert part_digests(new) == part_digests(old)
+    assert plan_config_change(old, new).parts == {"source/b1"}
+    assert compute_config_digest(new) == compute_config_digest(old)
+    assert compute_part_digests(new) == compute_part_digests(old)
 
 
 def test_a_digest_tells_what_is_not_a_machines_own(old: Config, write: Callable[..., Path]) -> None:
     tls = load_config(write(lambda r: r["sources"]["b1"].update(tls={"ca": "ca.pem"})))
     elsewhere = load_config(write(lambda r: r["sources"]["b1"].update(tls={"ca": "/etc/ca.pem"})))
     weaker = load_config(write(lambda r: r["sources"]["b1"].update(tls={"ca": "ca.pem", "verify": "none"})))
-    assert digest(old) != digest(tls)
-    assert digest(tls) == digest(elsewhere)
-    assert digest(tls) != digest(weaker)
+    assert compute_config_digest(old) != compute_config_digest(tls)
+    assert compute_config_digest(tls) == compute_config_digest(elsewhere)
+    assert compute_config_digest(tls) != compute_config_digest(weaker)
     prefix = load_config(write(lambda r: r["kafka"].update(prefix="y")))
-    assert digest(prefix) != digest(old)
+    assert compute_config_digest(prefix) != compute_config_digest(old)
 
 
 # who holds one
 
 
 class Topics:
-    def topics(self) -> list[str]:
+    def list_topics(self) -> list[str]:
         return ["x.b1.bank.acct", "x.b2.bank.acct", "x.b1.other.t"]
 
-    def topic_ids(self, topics: Any) -> dict[str, str]:
+    def fetch_topic_ids(self, topics: Any) -> dict[str, str]:
         return dict.fromkeys(topics, "1")
 
-    def tables(self, sources: Any, topics: Any) -> dict[str, tuple[str, str]]:
+    def find_topic_tables(self, sources: Any, topics: Any) -> dict[str, tuple[str, str]]:
         del sources
         return {topic: tuple(topic.split(".")[2:]) for topic in topics}
 
 
 def test_a_coordinator_goes_by_what_is_in_force(old: Config, write: Callable[..., Path]) -> None:
-    reader = CatalogueReader(old, Topics(), without=("pipeline/p", "pipeline/q"))
+    reader = InventoryReader(old, Topics(), without=("pipeline/p", "pipeline/q"))
     taken: list[Config] = []
-    held = HeldConfiguration(old, (reader,), taken.append)
+    held = ActiveConfiguration(old, (reader,), taken.append)
     assert [unit.kind for unit in reader().units] == [UnitKind.CAPTURE] * 2
     write(lambda r: r["pipelines"]["p"]["routes"].append({"from": "other.*", "to": "o.{table}"}))
-    found = held.read()
+    found = held.read_file()
     assert found.changed == {"pipeline/p"}
-    assert reader().digest == digest(old), "nothing is taken by reading"
-    held.take("another")
-    assert reader().digest == digest(old)
-    held.take(found.digest)
+    assert reader().digest == compute_config_digest(old), "nothing is taken by reading"
+    held.adopt_config("another")
+    assert reader().digest == compute_config_digest(old)
+    held.adopt_config(found.digest)
     catalogue = reader()
     assert (catalogue.digest, catalogue.parts) == (found.digest, found.parts)
     applied = {unit.unit for unit in catalogue.units if unit.kind is UnitKind.APPLY}
     assert applied == {"apply/p/x.b1.bank.acct", "apply/p/x.b1.other.t"}, "p has changed, q is left out still"
-    assert [digest(each) for each in taken] == [found.digest]
+    assert [compute_config_digest(each) for each in taken] == [found.digest]
 
 
 def test_a_coordinator_refuses_and_keeps_what_it_has(old: Config, write: Callable[..., Path]) -> None:
-    reader = CatalogueReader(old, Topics())
-    held = HeldConfiguration(old, (reader,))
+    reader = InventoryReader(old, Topics())
+    held = ActiveConfiguration(old, (reader,))
     path = write(lambda r: r["sources"]["b1"].update(port="many", snapshot="sometimes"))
     with pytest.raises(ConfigurationRefusedError) as refused:
-        held.read()
+        held.read_file()
     assert len(refused.value.lines) == 2
     assert all(line.startswith(f"{path}:") for line in refused.value.lines)
     write(lambda r: r.update(spark={"memory": "2g"}))
     with pytest.raises(ConfigurationRefusedError, match="restart it"):
-        held.read()
-    assert reader().digest == digest(held.config) == digest(old)
+        held.read_file()
+    assert reader().digest == compute_config_digest(held.config) == compute_config_digest(old)
 
 
 def test_an_elected_coordinator_catches_up_with_its_file(old: Config, write: Callable[..., Path]) -> None:
     new = load_config(write(lambda r: r["pipelines"]["p"].update(lanes=2)))
-    held = HeldConfiguration(old, ())
+    held = ActiveConfiguration(old, ())
     held.catch_up("of nobody's file")
-    assert digest(held.config) == digest(old)
-    held.catch_up(digest(new))
-    assert digest(held.config) == digest(new)
+    assert compute_config_digest(held.config) == compute_config_digest(old)
+    held.catch_up(compute_config_digest(new))
+    assert compute_config_digest(held.config) == compute_config_digest(new)
     write(lambda r: r.pop("sources"))
-    held.catch_up(digest(old))
-    assert digest(held.config) == digest(new)
+    held.catch_up(compute_config_digest(old))
+    assert compute_config_digest(held.config) == compute_config_digest(new)
 
 
 def test_an_agent_takes_only_what_is_in_force(
@@ -257,23 +262,23 @@ def test_an_agent_takes_only_what_is_in_force(
 ) -> None:
     used: list[Config] = []
     agent = AgentConfiguration(old, used.append)
-    assert agent.read() == (digest(old), ())
+    assert agent.read_file() == (compute_config_digest(old), ())
     new = load_config(write(lambda r: r["pipelines"]["p"].update(lanes=2)))
-    assert agent.read() == (digest(new), ())
-    assert agent.digest == digest(old)
-    assert not agent.take("another")
+    assert agent.read_file() == (compute_config_digest(new), ())
+    assert agent.digest == compute_config_digest(old)
+    assert not agent.adopt_config("another")
     assert used == []
-    assert agent.take(digest(new))
-    assert (agent.digest, used) == (digest(new), [new])
+    assert agent.adopt_config(compute_config_digest(new))
+    assert (agent.digest, used) == (compute_config_digest(new), [new])
     (tmp_path / "pw").write_text("second")
-    assert agent.take(digest(new))
+    assert agent.adopt_config(compute_config_digest(new))
     assert used[-1].sources["b1"].password.get_secret_value() == "second"
     path = write(lambda r: r["pipelines"]["p"].update(lanes="many"))
-    seen, problems = agent.read()
+    seen, problems = agent.read_file()
     assert (seen, len(problems)) == ("", 1)
     assert problems[0].startswith(f"{path}:")
-    assert not agent.take(digest(old))
-    assert agent.take(digest(new)), "somebody edits it: what was read is in force"
+    assert not agent.adopt_config(compute_config_digest(old))
+    assert agent.adopt_config(compute_config_digest(new)), "somebody edits it: what was read is in force"
     assert len(used) == 2
     write(lambda r: r.update(spark={"memory": "2g"}))
-    assert agent.read()[1][0].endswith("restart it")
+    assert agent.read_file()[1][0].endswith("restart it")

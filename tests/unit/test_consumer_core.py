@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from consumer.attempt.transactions import Progress
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import FencedError, UnitStoppedError
-from consumer.ordering.dedup import Deduplicator, Verdict
-from consumer.ordering.layout import Layout, keys_fingerprint
-from consumer.ordering.locks import SWEEP, LockTable, Ticket, Wait
-from consumer.ordering.model import EventId, LaneProgress, RowChange
-from consumer.ordering.netchange import net_change, sort_keys
-from consumer.ordering.progress import advanced, committed, plan, relaid, start_refusal
+from consumer.ordering.dedup import Deduplicator, DuplicateVerdict
+from consumer.ordering.layout import Layout, compute_keys_fingerprint
+from consumer.ordering.locks import SWEEP_THRESHOLD, LockTable, Ticket, Wait
+from consumer.ordering.model import ChangeId, LaneProgress, RowChange
+from consumer.ordering.netchange import compute_net_change, sort_keys
+from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
 from schemas.table.model import Row
 from schemas.wire.position import ZERO, Position
 from tests.history import target_table
@@ -39,25 +39,27 @@ def test_marks_come_from_the_lowest_lane() -> None:
     layout = Layout(lanes=2)
     marks = Deduplicator([lane(0, 6, layout, at(60), gen=9), lane(1, 0, layout, at(0), gen=2)])
     assert (marks.offset, marks.position, marks.gen) == (0, at(0), 2)
-    assert marks.judge(0, at(0), None, 2) == Verdict.COVERED
-    assert marks.judge(1, at(10), at(0), 2) == Verdict.ACCEPT
+    assert marks.judge_record(0, at(0), None, 2) == DuplicateVerdict.COVERED
+    assert marks.judge_record(1, at(10), at(0), 2) == DuplicateVerdict.ACCEPT
 
 
 def test_duplicates_and_zombies_are_dropped_and_a_gap_stops_the_unit() -> None:
     marks = Deduplicator([lane(0, -1, Layout(lanes=1), gen=0)])
-    assert marks.judge(0, at(1), None, 1) == Verdict.ACCEPT
-    assert marks.judge(1, at(1), None, 2) == Verdict.DUPLICATE  # and yet its gen was seen
-    assert marks.judge(2, at(2), at(1), 1) == Verdict.ZOMBIE
-    assert marks.judge(3, None, None, 2) == Verdict.ACCEPT  # a record without a position: by offset only
+    assert marks.judge_record(0, at(1), None, 1) == DuplicateVerdict.ACCEPT
+    assert marks.judge_record(1, at(1), None, 2) == DuplicateVerdict.DUPLICATE  # and yet its gen was seen
+    assert marks.judge_record(2, at(2), at(1), 1) == DuplicateVerdict.ZOMBIE
+    assert (
+        marks.judge_record(3, None, None, 2) == DuplicateVerdict.ACCEPT
+    )  # a record without a position: by offset only
     with pytest.raises(UnitStoppedError, match="gap"):
-        marks.judge(4, at(4), at(3), 2)
+        marks.judge_record(4, at(4), at(3), 2)
     assert marks.position == at(1)
 
 
 @pytest.mark.parametrize(
     ("position", "prev", "verdict"),
     [
-        ((0, 3, 50, 2), (0, 3, 50, 1), Verdict.ACCEPT),
+        ((0, 3, 50, 2), (0, 3, 50, 1), DuplicateVerdict.ACCEPT),
         ((0, 3, 50, 3), (0, 3, 50, 2), None),  # a row of the same transaction was lost
         ((0, 3, 60, 0), (0, 3, 50, 2), None),  # the last one of it
         ((0, 3, 60, 1), (0, 3, 60, 0), None),  # the first one of the next
@@ -65,25 +67,25 @@ def test_duplicates_and_zombies_are_dropped_and_a_gap_stops_the_unit() -> None:
         ((0, 4, 4, 0), (0, 3, 90, 0), None),  # in the file before
         ((1, 1, 4, 0), (0, 3, 50, 2), None),  # at the end of the era before
         ((1, 1, 20, 0), (1, 1, 4, 0), None),  # at the beginning of the next
-        ((0, 3, 60, 0), (0, 3, 50, 1), Verdict.ACCEPT),
-        ((0, 3, 60, 0), (0, 3, 50, 0), Verdict.ACCEPT),  # written again from an earlier place on
-        ((0, 3, 60, 0), None, Verdict.ACCEPT),  # the first of a topic
-        ((0, 3, 50, 1), (0, 3, 50, 0), Verdict.DUPLICATE),
-        ((0, 3, 50, -5), (0, 3, 50, -6), Verdict.DUPLICATE),  # a row of a snapshot that stood there
+        ((0, 3, 60, 0), (0, 3, 50, 1), DuplicateVerdict.ACCEPT),
+        ((0, 3, 60, 0), (0, 3, 50, 0), DuplicateVerdict.ACCEPT),  # written again from an earlier place on
+        ((0, 3, 60, 0), None, DuplicateVerdict.ACCEPT),  # the first of a topic
+        ((0, 3, 50, 1), (0, 3, 50, 0), DuplicateVerdict.DUPLICATE),
+        ((0, 3, 50, -5), (0, 3, 50, -6), DuplicateVerdict.DUPLICATE),  # a row of a snapshot that stood there
     ],
 )
 def test_one_row_that_is_lost_is_a_gap_also_inside_a_transaction(
-    position: Position, prev: Position | None, verdict: Verdict | None
+    position: Position, prev: Position | None, verdict: DuplicateVerdict | None
 ) -> None:
     """The reader stands at row 1 of the transaction at 50."""
     marks = Deduplicator([lane(0, -1, Layout(lanes=1), gen=0)])
-    assert marks.judge(0, (0, 3, 50, 1), None, 1) == Verdict.ACCEPT
+    assert marks.judge_record(0, (0, 3, 50, 1), None, 1) == DuplicateVerdict.ACCEPT
     if verdict is None:
         with pytest.raises(UnitStoppedError, match="gap"):
-            marks.judge(1, position, prev, 1)
+            marks.judge_record(1, position, prev, 1)
         assert marks.position == (0, 3, 50, 1)
     else:
-        assert marks.judge(1, position, prev, 1) == verdict
+        assert marks.judge_record(1, position, prev, 1) == verdict
 
 
 # --- layout
@@ -92,12 +94,12 @@ def test_one_row_that_is_lost_is_a_gap_also_inside_a_transaction(
 def test_the_lane_hash_is_pinned() -> None:
     layout = Layout(lanes=1 << 32)
     vectors = {("public.acct", b"1"): 3845594705, ("public.acct", b"2"): 1202537275, ("x.y", b""): 503437600}
-    assert {(table, key): layout.lane_hash(table)(key) for table, key in vectors} == vectors
-    assert Layout(lanes=1).lane_hash("public.acct")(b"1") == 0
+    assert {(table, key): layout.make_lane_hash(table)(key) for table, key in vectors} == vectors
+    assert Layout(lanes=1).make_lane_hash("public.acct")(b"1") == 0
 
 
 def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
-    layout = Layout(lanes=3, routes="r", keys=keys_fingerprint([TABLE]))
+    layout = Layout(lanes=3, routes="r", keys=compute_keys_fingerprint([TABLE]))
     assert Layout.decode(layout.encode()) == layout
     assert not Layout(lanes=3, fold=1).computable
     with pytest.raises(UnitStoppedError, match="cannot be read"):
@@ -109,19 +111,19 @@ def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
 
 def test_a_lock_orders_lanes_and_is_free_when_its_last_holder_is_released() -> None:
     locks = LockTable(2)
-    index = locks.index("s.t", "u")
+    index = locks.get_holders("s.t", "u")
     assert locks.register(index, b"lucy", ((0, 0), 0)) is None
     assert locks.register(index, b"lucy", ((1, 0), 0)) is None  # the same lane
     wait = locks.register(index, b"lucy", ((2, 0), 1))
     assert wait == ((1, 0), 0)
     locks.release(0, (0, 0))
-    assert not locks.ready(wait)
+    assert not locks.is_released(wait)
     locks.release(0, (1, 0))
-    assert locks.ready(wait)
+    assert locks.is_released(wait)
     assert len(locks) == 1
     locks.release(1, (2, 0))
     assert len(locks) == 0
-    assert locks.index("s.t", "other") is not index
+    assert locks.get_holders("s.t", "other") is not index
 
 
 class CountingLocks:
@@ -158,8 +160,8 @@ def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
     steps: list[tuple[str, int, Any]],
 ) -> None:
     locks, counting = LockTable(4, sweep=0), CountingLocks()
-    index = locks.index("s.t", "u")
-    queues: list[list[tuple[EventId, Wait | None]]] = [[] for _ in range(4)]
+    index = locks.get_holders("s.t", "u")
+    queues: list[list[tuple[ChangeId, Wait | None]]] = [[] for _ in range(4)]
     for offset, (what, lane, how) in enumerate(steps):
         if what == "take":
             ticket = ((offset, 0), lane)
@@ -168,29 +170,29 @@ def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
             queues[lane].append((ticket[0], wait))
         elif what == "commit":
             for event, wait in queues[lane][:how]:
-                if wait is not None and not locks.ready(wait):
+                if wait is not None and not locks.is_released(wait):
                     break
                 locks.release(lane, event)
                 counting.release((event, lane))
                 queues[lane].pop(0)
         else:
-            locks.sweep()
+            locks.sweep_free_values()
         assert len(locks) == len(counting.held)
 
 
 def test_free_values_are_swept_and_held_ones_stay() -> None:
     locks = LockTable(2)
-    index = locks.index("s.t", "u")
-    for n in range(SWEEP):
+    index = locks.get_holders("s.t", "u")
+    for n in range(SWEEP_THRESHOLD):
         locks.register(index, b"%d" % n, ((n, 0), n % 2))
-    locks.sweep()
-    assert locks.kept == SWEEP  # nothing is free
-    locks.release(0, (SWEEP, 0))
-    for n in range(SWEEP, 2 * SWEEP):
+    locks.sweep_free_values()
+    assert locks.kept == SWEEP_THRESHOLD  # nothing is free
+    locks.release(0, (SWEEP_THRESHOLD, 0))
+    for n in range(SWEEP_THRESHOLD, 2 * SWEEP_THRESHOLD):
         locks.register(index, b"%d" % n, ((n + 1, 0), 1))
-        locks.sweep()
-    assert locks.kept == len(locks) == SWEEP // 2 + SWEEP
-    assert locks.register(index, b"1", ((9 * SWEEP, 0), 0)) == ((1, 0), 1)
+        locks.sweep_free_values()
+    assert locks.kept == len(locks) == SWEEP_THRESHOLD // 2 + SWEEP_THRESHOLD
+    assert locks.register(index, b"1", ((9 * SWEEP_THRESHOLD, 0), 0)) == ((1, 0), 1)
 
 
 # --- net change
@@ -202,7 +204,7 @@ def change(offset: int, before: Row | None, after: Row | None) -> RowChange:
 
 def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> None:
     a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
-    net = net_change(
+    net = compute_net_change(
         TABLE,
         [
             change(0, b, (2, "q", 2, 1)),
@@ -223,7 +225,7 @@ def read(offset: int, after: Row) -> RowChange:
 
 def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() -> None:
     a, b, c, d, e, f = (((n, "x", n, 0)) for n in range(6))
-    net = net_change(
+    net = compute_net_change(
         TABLE,
         [
             read(0, f),
@@ -244,26 +246,30 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
     assert net.updates == [(1, "x", 1, 2)]
     assert net.replaces == [(2, "x", 2, 1), (3, "x", 3, 1), (4, "x", 4, 2)]
     assert (net.deletes, net.size) == ([], 6)
-    gone = net_change(TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))])
+    gone = compute_net_change(
+        TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))]
+    )
     assert (gone.deletes, gone.replaces, gone.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
-    assert net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
-    assert net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
+    assert compute_net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
+    assert compute_net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
 
 
 def test_unique_values_that_rows_hand_on_behind_a_snapshot_s_are_replaced_and_meet_no_other_row() -> None:
     """As in two gathers. In place the second row's old value would be in the first one's way: at a table with columns of its own it was displaced."""
     a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
     given_up, taken = (2, None, 2, 1), (1, "y", 1, 1)
-    net = net_change(TABLE, [read(0, a), read(1, b), read(2, c), change(3, b, given_up), change(4, a, taken)])
+    net = compute_net_change(
+        TABLE, [read(0, a), read(1, b), read(2, c), change(3, b, given_up), change(4, a, taken)]
+    )
     assert (net.replaces, net.snapshot) == ([taken, given_up], [c])
-    back = net_change(
+    back = compute_net_change(
         TABLE, [read(0, a), change(1, a, (1, "q", 1, 1)), change(2, (1, "q", 1, 1), (1, "x", 1, 2))]
     )
     assert (back.replaces, back.snapshot) == ([], [(1, "x", 1, 2)])
 
 
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
-    net = net_change(
+    net = compute_net_change(
         TABLE,
         [
             change(0, (1, "x", 1, 0), (2, "x", 1, 1)),
@@ -278,7 +284,7 @@ def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
 
 def test_a_case_changing_key_is_delete_and_insert_by_exact_key() -> None:
     table = target_table()
-    net = net_change(table, [change(0, ("A", None, None, 0), ("a", None, None, 1))])
+    net = compute_net_change(table, [change(0, ("A", None, None, 0), ("a", None, None, 1))])
     assert (net.deletes, net.replaces, net.updates) == ([("A",)], [("a", None, None, 1)], [])
 
 
@@ -292,40 +298,44 @@ def test_keys_of_mixed_forms_sort() -> None:
 def test_a_layout_changes_only_when_all_lanes_stand_equal() -> None:
     two, three = Layout(lanes=2), Layout(lanes=3)
     apart = [lane(0, 7, two), lane(1, 4, two)]
-    assert plan(apart, two).start == 5
-    assert (plan(apart, three).layout, plan(apart, three).finish, plan(apart, three).start) == (two, 7, 5)
+    assert plan_resume(apart, two).start == 5
+    assert (
+        plan_resume(apart, three).layout,
+        plan_resume(apart, three).finish,
+        plan_resume(apart, three).start,
+    ) == (two, 7, 5)
     with pytest.raises(ValueError, match="apart"):
-        relaid(apart, three)
+        relay_rows(apart, three)
     equal = [lane(0, 7, two), lane(1, 7, two)]
-    assert plan(equal, three).switch_now
-    assert [row.lane for row in relaid(equal, three)] == [0, 1, 2]
-    assert {row.offset for row in relaid(equal, three)} == {7}
+    assert plan_resume(equal, three).switch_now
+    assert [row.lane for row in relay_rows(equal, three)] == [0, 1, 2]
+    assert {row.offset for row in relay_rows(equal, three)} == {7}
     with pytest.raises(UnitStoppedError, match="another version"):
-        plan([lane(0, 7, replaced := Layout(lanes=2, fold=1)), lane(1, 4, replaced)], three)
+        plan_resume([lane(0, 7, replaced := Layout(lanes=2, fold=1)), lane(1, 4, replaced)], three)
     with pytest.raises(UnitStoppedError, match="damaged"):
-        plan([lane(0, 7, three)], three)
+        plan_resume([lane(0, 7, three)], three)
 
 
 def test_no_row_goes_back_and_higher_lanes_are_left_alone() -> None:
     layout = Layout(lanes=2)
     rows = [lane(0, 3, layout, at(3)), lane(1, 9, layout, at(9))]
-    assert Progress(rows).behind((5, at(5), 1, 0), [0, 1]) == [0]
+    assert AttemptProgress(rows).list_lanes_below((5, at(5), 1, 0), [0, 1]) == [0]
     with pytest.raises(ValueError, match="cannot go back"):
-        advanced(rows[1], (5, at(5), 1, 0))
+        advance_row(rows[1], (5, at(5), 1, 0))
     for mark in ((10, at(5), 1, 0), (5, at(10), 1, 0)):  # one of the two is enough
         with pytest.raises(ValueError, match="cannot go back"):
-            advanced(rows[1], mark)
+            advance_row(rows[1], mark)
 
 
 def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:
     layout = Layout(lanes=2)
     guard = lane(0, 3, layout, at(3))
-    wrote = advanced(guard, (5, at(5), 1, 0))
-    assert committed(wrote, guard, wrote)
-    assert not committed(guard, guard, wrote)
+    wrote = advance_row(guard, (5, at(5), 1, 0))
+    assert was_committed(wrote, guard, wrote)
+    assert not was_committed(guard, guard, wrote)
     wider = structs.replace(guard, layout=Layout(lanes=3).encode())  # a change of the layout moves no offset
-    assert committed(wider, guard, wider)
-    assert not committed(guard, guard, wider)
+    assert was_committed(wider, guard, wider)
+    assert not was_committed(guard, guard, wider)
     for other in (
         None,
         structs.replace(guard, attempt=2),
@@ -333,7 +343,7 @@ def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:
         structs.replace(guard, offset=4),
     ):
         with pytest.raises(FencedError):
-            committed(other, guard, wrote)
+            was_committed(other, guard, wrote)
 
 
 @given(st.integers(-1, 50), st.integers(0, 60))

@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.tables.event_decoder import ROW_OPS, event_decoder, image_row, row_decoder
+from consumer.tables.event_decoder import (
+    ROW_EVENT_OPS,
+    make_event_decoder,
+    make_image_converter,
+    make_row_decoder,
+)
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
-from schemas.wire.codec import encode_event
-from schemas.wire.debezium import Decoder, Modes
+from schemas.wire.codec import encode_event_value
+from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 from schemas.wire.event import ENVELOPE_VERSION
 from tests.apply_kit import FakeSource, account_table
 
@@ -23,12 +28,16 @@ def history(numbers: list[int]) -> list[bytes]:
     source = FakeSource()
     events = [source.put(source.row(n % 5, f"{n}@x" if n % 3 else None, n)) for n in numbers]
     events += [source.delete(key) for key in list(source.rows)]
-    return [encode_event(event) for event in events]
+    return [encode_event_value(event) for event in events]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
 def test_both_decoders_agree_in_all_that_is_asked_for(numbers: list[int]) -> None:
-    general, fast, row = event_decoder(TABLE), row_decoder(TABLE, KEPT), image_row(TABLE, (("branch", "b1"),))
+    general, fast, row = (
+        make_event_decoder(TABLE),
+        make_row_decoder(TABLE, KEPT),
+        make_image_converter(TABLE, (("branch", "b1"),)),
+    )
     for raw in history(numbers):
         whole, found = general(raw), fast(raw)
         assert (found.op, found.source.position, found.source.prev, found.source.gen, found.source.ts_ms) == (
@@ -56,8 +65,8 @@ def test_both_decoders_agree_in_all_that_is_asked_for(numbers: list[int]) -> Non
 )
 def test_the_fast_decoder_refuses_what_is_not_a_row_of_this_table(old: bytes, new: bytes) -> None:
     raw = history([1])[0]
-    fast = row_decoder(TABLE, KEPT)
-    assert fast(raw).op in ROW_OPS
+    fast = make_row_decoder(TABLE, KEPT)
+    assert fast(raw).op in ROW_EVENT_OPS
     assert old in raw
     with pytest.raises(msgspec.DecodeError):
         fast(raw.replace(old, new))
@@ -73,7 +82,7 @@ def test_a_column_may_be_called_like_a_field_of_ours(name: str) -> None:
     )
     source = '{"version":"1.0","ts_ms":1,"db":"d","table":"t","position":[0,1,2,3],"prev":null,"gen":1}'
     raw = f'{{"op":"u","before":{{"id":1,"{name}":2}},"after":{{"id":1,"{name}":3}},"source":{source}}}'.encode()
-    event, row = row_decoder(table, {"id"})(raw), image_row(table, ())
+    event, row = make_row_decoder(table, {"id"})(raw), make_image_converter(table, ())
     assert (row(event.before), row(event.after)) == ((1, None), (1, 3))
 
 
@@ -91,13 +100,13 @@ def test_a_column_may_have_any_name(names: list[str]) -> None:
     )
     source = FakeSource(table)
     values: dict[str, Value] = {name: number for number, name in enumerate(names)}
-    raw = encode_event(source.event("u", values, values))
-    row = image_row(table, (("branch", "b1"),))
-    for decode in (event_decoder(table), row_decoder(table, set(names))):
+    raw = encode_event_value(source.event("u", values, values))
+    row = make_image_converter(table, (("branch", "b1"),))
+    for decode in (make_event_decoder(table), make_row_decoder(table, set(names))):
         event = decode(raw)
         assert row(event.before) == row(event.after) == (*range(len(names)), "b1")
-    fewer = encode_event(source.event("c", None, dict.fromkeys(names[1:], 1)))
-    for decode in (event_decoder(table), row_decoder(table, set(names))):
+    fewer = encode_event_value(source.event("c", None, dict.fromkeys(names[1:], 1)))
+    for decode in (make_event_decoder(table), make_row_decoder(table, set(names))):
         with pytest.raises(msgspec.DecodeError):
             decode(fewer)
 
@@ -110,7 +119,7 @@ def test_a_column_of_debeziums_may_have_any_name(names: list[str]) -> None:
         columns=tuple(Column(name=n, type=ColumnType(kind=Kind.INT, bits=32)) for n in names),
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column=names[0]),)),
     )
-    decode = Decoder(table, Modes())
+    decode = DebeziumDecoder(table, ConnectorModes())
     source = {"db": "d", "table": "t", "ts_ms": 1, "file": "b.000001", "pos": 4, "row": 0}
 
     def event(*columns: str) -> bytes:

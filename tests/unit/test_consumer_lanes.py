@@ -14,16 +14,23 @@ from msgspec.structs import replace as altered
 from consumer.attempt.effects import Await, Machine
 from consumer.attempt.lane_group import LaneGroup
 from consumer.errors import FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.ordering.collations import text_fold
-from consumer.ordering.dispatch import Dispatcher, Item
-from consumer.ordering.fold import fold_decimal, fold_float, fold_whole, index_fold, key_fold, refolded
-from consumer.ordering.lanes.batches import Batch
-from consumer.ordering.lanes.lane import Apply, Idle, Lane, WaitFor
+from consumer.ordering.collations import make_text_fold
+from consumer.ordering.dispatch import Dispatcher, LaneItem
+from consumer.ordering.fold import (
+    fold_decimal,
+    fold_float,
+    fold_whole,
+    make_index_fold,
+    make_key_fold,
+    recompute_folded_keys,
+)
+from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.lanes.lane import ApplySegment, Lane, WaitForTickets, WaitForWork
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import EventId, Held, LaneProgress, RowChange, TargetTable
-from consumer.tables.router import target_table as resolved
+from consumer.ordering.model import ChangeId, LaneProgress, QuarantineEntry, RowChange, TargetTable
+from consumer.tables.router import build_target_table as resolved
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.apply_kit import account_table
@@ -37,13 +44,13 @@ class Bench:
     """A dispatcher over lanes whose number can be chosen; changes get their list index as offset."""
 
     def __init__(
-        self, lanes: int = 1, *, held: Sequence[Held] = (), replace: bool = True, **limits: float
+        self, lanes: int = 1, *, held: Sequence[QuarantineEntry] = (), replace: bool = True, **limits: float
     ) -> None:
         layout = Layout(lanes=lanes)
         rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(lanes)]
         self.locks = LockTable(lanes)
         self.dispatcher = Dispatcher(layout, self.locks, rows)
-        self.plan = self.dispatcher.plan(TABLE)
+        self.plan = self.dispatcher.plan_table(TABLE)
         settings = LaneLimits(**limits)  # type: ignore[arg-type]
         self.lanes = [Lane(n, self.locks, settings, held, replace=replace) for n in range(lanes)]
         self.offset = 0
@@ -56,33 +63,33 @@ class Bench:
             self.offset += 1
         return out
 
-    def feed(self, *changes: tuple[Row | None, Row | None]) -> list[list[Item]]:
+    def feed(self, *changes: tuple[Row | None, Row | None]) -> list[list[LaneItem]]:
         self.dispatcher.dispatch(self.plan, self.routed(*changes))
-        queues = self.dispatcher.take()
+        queues = self.dispatcher.take_queued()
         for lane, items in zip(self.lanes, queues, strict=True):
-            lane.feed(items)
+            lane.queue_items(items)
         return queues
 
     def tickets(self, change: tuple[Row | None, Row | None]) -> set[bytes]:
         """Feed `change` alone; return the values of the first unique index that it holds a ticket of."""
         offset = self.offset
         self.feed(change)
-        holders = self.locks.index(self.plan.name, TABLE.table.unique[0].name)
+        holders = self.locks.get_holders(self.plan.name, TABLE.table.unique[0].name)
         return {value for value, (event, _lane) in holders.items() if event[0] == offset}
 
-    def commit(self, lane: Lane) -> Batch:
+    def commit(self, lane: Lane) -> LaneBatch:
         """Expect Apply, and let it succeed."""
-        effect = lane.next()
-        assert isinstance(effect, Apply)
-        batch = lane.batch()
-        lane.applied()
+        effect = lane.choose_effect()
+        assert isinstance(effect, ApplySegment)
+        batch = lane.build_batch()
+        lane.record_applied()
         return batch
 
-    def fail(self, lane: Lane, error: Exception) -> tuple[EventId, EventId] | None:
+    def fail(self, lane: Lane, error: Exception) -> tuple[ChangeId, ChangeId] | None:
         """Expect Apply, and let it fail."""
-        assert isinstance(lane.next(), Apply)
-        events = lane.batch().events
-        lane.failed(error)
+        assert isinstance(lane.choose_effect(), ApplySegment)
+        events = lane.build_batch().events
+        lane.handle_failure(error)
         return events
 
 
@@ -103,26 +110,26 @@ def test_a_lane_gathers_until_the_drain_or_its_limit() -> None:
     bench = Bench(max_gather=3)
     (lane,) = bench.lanes
     bench.feed((None, row(1)), (None, row(2)))
-    assert lane.next() == Idle()
+    assert lane.choose_effect() == WaitForWork()
     bench.feed((None, row(3)), (None, row(4)))
     assert bench.commit(lane).count == 3
-    assert lane.next() == Idle()
-    lane.drain(END)
+    assert lane.choose_effect() == WaitForWork()
+    lane.drain_to(END)
     last = bench.commit(lane)
     assert (last.count, last.mark) == (1, END)
-    assert lane.next() == Idle(drained=True, wrote=True)
-    lane.drain(END)
-    assert lane.next() == Idle(drained=True, wrote=False)
+    assert lane.choose_effect() == WaitForWork(drained=True, wrote=True)
+    lane.drain_to(END)
+    assert lane.choose_effect() == WaitForWork(drained=True, wrote=False)
 
 
 def test_a_lane_gathers_until_the_bytes_of_its_limit_over_all_that_it_was_fed() -> None:
     bench = Bench(max_bytes=2 * len(b'{"n":0}'))
     (lane,) = bench.lanes
     bench.feed((None, row(1)))
-    assert lane.next() == Idle()
+    assert lane.choose_effect() == WaitForWork()
     bench.feed((None, row(2)), (None, row(3)))
     assert bench.commit(lane).count == 2
-    assert lane.next() == Idle(), "the count begins anew"
+    assert lane.choose_effect() == WaitForWork(), "the count begins anew"
 
 
 def test_tickets_are_taken_for_values_that_change_hands() -> None:
@@ -168,9 +175,9 @@ def test_a_stricter_index_of_the_target_has_a_ticket_of_every_event(
 ) -> None:
     layout, locks = Layout(lanes=1), LockTable(1)
     dispatcher = Dispatcher(layout, locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())])
-    plan = dispatcher.plan(other(TABLE, table=at_target), at_source)
+    plan = dispatcher.plan_table(other(TABLE, table=at_target), at_source)
     dispatcher.dispatch(plan, [RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7))])
-    assert b"lucy" in locks.index(plan.name, at_target.unique[0].name)
+    assert b"lucy" in locks.get_holders(plan.name, at_target.unique[0].name)
 
 
 def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
@@ -178,7 +185,7 @@ def test_a_key_that_moves_between_lanes_hands_its_value_over() -> None:
     k = other_lane(bench, 1)
     queues = bench.feed((row(1, "lucy"), row(k, "lucy")))
     first, second = (items[0] for items in sorted(queues, key=lambda items: items[0][0].id))
-    holders = bench.locks.index(bench.plan.name, TABLE.table.unique[0].name)
+    holders = bench.locks.get_holders(bench.plan.name, TABLE.table.unique[0].name)
     assert holders == {b"lucy": ((0, 1), bench.plan.lane_of(second[2]))}
     assert first[3] == ()
     assert {event for event, _lane in second[3]} == {(0, 0)}
@@ -192,16 +199,16 @@ def test_a_lane_commits_before_it_waits_and_the_holder_commits_when_asked() -> N
         lane for lane in bench.lanes if lane.number == bench.plan.lane_of(bench.plan.fold_key(row(1)))
     )
     waiter = bench.lanes[1 - holder.number]
-    assert holder.next() == Idle()
+    assert holder.choose_effect() == WaitForWork()
     assert bench.commit(waiter).events == ((1, 0), (1, 0))  # what it had gathered before
-    effect = waiter.next()
-    assert isinstance(effect, WaitFor)
+    effect = waiter.choose_effect()
+    assert isinstance(effect, WaitForTickets)
     assert effect.waits == (((2, 0), holder.number),)
-    holder.ask((2, 0))
+    holder.request_commit((2, 0))
     assert holder.busy
     assert bench.commit(holder).events == ((0, 0), (2, 0))
-    assert waiter.next() == Idle()
-    waiter.drain(END)
+    assert waiter.choose_effect() == WaitForWork()
+    waiter.drain_to(END)
     assert bench.commit(waiter).nets[0].replaces == [row(k, "lucy")]
     assert len(bench.locks) == 0
 
@@ -210,11 +217,11 @@ def test_behind_a_commit_that_was_asked_for_a_lane_gathers_again() -> None:
     bench = Bench()
     (lane,) = bench.lanes
     bench.feed((None, row(1)))
-    assert lane.next() == Idle()
-    lane.ask((0, 0))
+    assert lane.choose_effect() == WaitForWork()
+    lane.request_commit((0, 0))
     assert bench.commit(lane).events == ((0, 0), (0, 0))
     bench.feed((None, row(2)))
-    assert lane.next() == Idle()
+    assert lane.choose_effect() == WaitForWork()
 
 
 def test_a_key_move_is_two_parts_in_order_or_one_item() -> None:
@@ -241,7 +248,7 @@ def test_what_a_lane_has_passed_is_dropped_in_that_lane_only() -> None:
     text = bench.dispatcher.layout.encode()
     rows = [LaneProgress(n, 1, 1, "id", 1 if n == mine else -1, ZERO, 0, text) for n in range(2)]
     bench.dispatcher = Dispatcher(bench.dispatcher.layout, bench.locks, rows)
-    bench.plan = bench.dispatcher.plan(TABLE)
+    bench.plan = bench.dispatcher.plan_table(TABLE)
     queues = bench.feed((None, row(1)), (row(1), row(k)), (None, row(1)))
     assert [[item[0].id for item in queues[n]] for n in (mine, 1 - mine)] == [[(2, 0)], [(1, 1)]]
 
@@ -253,12 +260,12 @@ def test_transient_errors_retry_whole_then_halves_by_event_order_then_raise() ->
     bench = Bench(tries=4, whole=2, pause=0.5, max_pause=1.0)
     (lane,) = bench.lanes
     bench.feed(*((None, row(k)) for k in (4, 3, 2, 1)))
-    lane.drain(END)
+    lane.drain_to(END)
     error = TransientError("deadlock")
     assert bench.fail(lane, error) == ((0, 0), (3, 0))
-    assert lane.next() == Apply(pause=0.5)
+    assert lane.choose_effect() == ApplySegment(pause=0.5)
     assert bench.fail(lane, error) == ((0, 0), (3, 0))
-    assert lane.next() == Apply(pause=1.0)
+    assert lane.choose_effect() == ApplySegment(pause=1.0)
     first = bench.commit(lane)
     assert (first.events, first.mark[0]) == (((0, 0), (1, 0)), 1)  # the half's own progress
     assert first.nets[0].replaces == [row(3), row(4)]
@@ -278,25 +285,27 @@ def test_a_refused_event_is_isolated_quarantined_and_its_key_held() -> None:
         (row(2), row(2, "later")),
         (row(2, "later"), row(7, "later")),
     )
-    lane.drain(END)
+    lane.drain_to(END)
     bench.fail(lane, RefusedError("too long"))
     bench.fail(lane, RefusedError("too long"))
     assert bench.commit(lane).events == ((0, 0), (0, 0))
     bench.fail(lane, RefusedError("too long"))
     held = bench.commit(lane)
     assert held.nets == []
-    assert [(h.offset, h.part, h.table, h.key, h.event, h.error) for h in held.held] == [
+    assert [(h.offset, h.part, h.table, h.key, h.event, h.error) for h in held.quarantined] == [
         (1, 0, "public.history", "[2]", '{"n":1}', "too long")
     ]
     rest = bench.commit(lane)
-    assert [(h.offset, h.part, h.key, h.error) for h in rest.held] == [(3, 0, "[2]", "held behind offset 1")]
+    assert [(h.offset, h.part, h.key, h.error) for h in rest.quarantined] == [
+        (3, 0, "[2]", "held behind offset 1")
+    ]
     assert rest.closed == [(1, 0), (3, 0)]  # the key move deletes the held key
     assert [(net.deletes, net.replaces) for net in rest.nets] == [([(2,)], [row(3), row(7, "later")])]
     assert len(bench.locks) == 0
-    again = Bench(held=held.held)
+    again = Bench(held=held.quarantined)
     again.feed((row(2), row(2, "x")))
-    again.lanes[0].drain(END)
-    assert again.commit(again.lanes[0]).held[0].error == "held behind offset 1"
+    again.lanes[0].drain_to(END)
+    assert again.commit(again.lanes[0]).quarantined[0].error == "held behind offset 1"
 
 
 def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> None:
@@ -304,13 +313,13 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
         bench = Bench(replace=replace)
         (lane,) = bench.lanes
         bench.feed((None, row(1, "a")))
-        lane.drain(END)
+        lane.drain_to(END)
         bench.fail(lane, UniqueViolationError("held"))
-        assert isinstance(lane.next(), Apply)
-        assert lane.batch().displacing is None
+        assert isinstance(lane.choose_effect(), ApplySegment)
+        assert lane.build_batch().displacing is None
         bench.fail(lane, UniqueViolationError("held"))
         batch = bench.commit(lane)
-        assert (batch.displacing, len(batch.held)) == (
+        assert (batch.displacing, len(batch.quarantined)) == (
             ('{"lane":0,"from":[0,0],"to":[0,0]}', 0) if replace else (None, 1)
         )
 
@@ -320,24 +329,24 @@ def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*,
     """Written in place each would meet the value of the other; nobody is displaced, for the target has not drifted. Where the target has
     columns of its own, in which a new row has nothing, the old row is displaced, whole."""
     bench = Bench()
-    bench.plan = bench.dispatcher.plan(other(TABLE, more=more))
+    bench.plan = bench.dispatcher.plan_table(other(TABLE, more=more))
     (lane,) = bench.lanes
     read = [
         altered(change, snapshot=True) for change in bench.routed((None, row(2, "a")), (None, row(1, "b")))
     ]
     bench.dispatcher.dispatch(bench.plan, [*read, *bench.routed((None, row(3, "c")))])
-    lane.feed(bench.dispatcher.take()[0])
-    lane.drain(END)
-    assert isinstance(lane.next(), Apply)
-    (net,) = lane.batch().nets
+    lane.queue_items(bench.dispatcher.take_queued()[0])
+    lane.drain_to(END)
+    assert isinstance(lane.choose_effect(), ApplySegment)
+    (net,) = lane.build_batch().nets
     assert (net.snapshot, net.replaces) == ([row(1, "b"), row(2, "a")], [row(3, "c")])
     bench.fail(lane, UniqueViolationError("held"))
-    assert isinstance(lane.next(), Apply)
-    (net,) = lane.batch().nets
+    assert isinstance(lane.choose_effect(), ApplySegment)
+    (net,) = lane.build_batch().nets
     in_place, new = [row(1, "b"), row(2, "a")], [row(3, "c")]
     wanted = (in_place, new) if more else ([], [*in_place, *new])
     assert (net.snapshot, net.replaces) == wanted
-    assert lane.batch().displacing is None
+    assert lane.build_batch().displacing is None
     bench.fail(lane, UniqueViolationError("held"))
     batch = bench.commit(lane)
     assert [(net.snapshot, net.replaces) for net in batch.nets] == [wanted]
@@ -347,7 +356,7 @@ def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*,
 def test_a_fenced_lane_stops_at_once() -> None:
     bench = Bench()
     bench.feed((None, row(1)))
-    bench.lanes[0].drain(END)
+    bench.lanes[0].drain_to(END)
     with pytest.raises(FencedError):
         bench.fail(bench.lanes[0], FencedError("gone"))
 
@@ -359,23 +368,23 @@ def test_the_first_error_of_a_lane_stops_all_and_is_raised_to_the_caller() -> No
     bench = Bench(lanes=4)
     applied: list[int] = []
 
-    def commit(lane: int, batch: Batch) -> Machine[None]:
+    def commit(lane: int, batch: LaneBatch) -> Machine[None]:
         applied.append(lane)
         yield from ()
         raise FencedError(f"lane {lane}")
 
     driver = lane_driver()
     group = LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=LaneLimits(max_gather=1), signals=driver.signals(4)
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(max_gather=1), signals=driver.make_signals(4)
     )
 
     def work() -> Machine[None]:
         yield from group.start()
-        yield from group.submit(bench.plan, bench.routed(*((None, row(k)) for k in range(40))))
+        yield from group.submit_changes(bench.plan, bench.routed(*((None, row(k)) for k in range(40))))
         yield from group.drain(END)
 
     with pytest.raises(FencedError):
-        driver.run(work())
+        driver.run_machine(work())
     assert len(applied) <= 4
 
 
@@ -383,25 +392,29 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
     bench = Bench(lanes=2)
     counts: list[int] = []
 
-    def commit(_lane: int, batch: Batch) -> Machine[None]:
+    def commit(_lane: int, batch: LaneBatch) -> Machine[None]:
         counts.append(batch.count)
         yield from ()
 
     driver = lane_driver()
     group = LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=LaneLimits(max_pending=10), signals=driver.signals(2)
+        bench.dispatcher,
+        bench.locks,
+        commit,
+        limits=LaneLimits(max_pending=10),
+        signals=driver.make_signals(2),
     )
 
     def work() -> Machine[None]:
         yield from group.start()
         for _ in range(20):
-            yield from group.submit(
+            yield from group.submit_changes(
                 bench.plan, bench.routed(*((None, row(bench.offset + k)) for k in range(5)))
             )
         yield from group.drain(END)
         yield from group.close()
 
-    driver.run(work())
+    driver.run_machine(work())
     assert sum(counts) == 100
     assert max(counts) < 100
 
@@ -409,13 +422,13 @@ def test_submit_blocks_at_the_limit_and_lanes_then_commit_what_they_have() -> No
 def group_of(bench: Bench, applied: list[int], **limits: int) -> LaneGroup:
     """Lanes that nobody drives yet; `applied`: the lanes that commit, in turn."""
 
-    def commit(lane: int, _batch: Batch) -> Machine[None]:
+    def commit(lane: int, _batch: LaneBatch) -> Machine[None]:
         applied.append(lane)
         yield from ()
 
     lanes = len(bench.lanes)
     return LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=LaneLimits(**limits), signals=lane_driver().signals(lanes)
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(**limits), signals=lane_driver().make_signals(lanes)
     )  # fmt: skip
 
 
@@ -436,10 +449,10 @@ def test_a_lane_that_waits_for_another_asks_it_to_commit_what_it_has() -> None:
     group = group_of(bench, applied, max_gather=3)
     giver, taker = row(1, "a"), other_lane(bench, 1)
     takes = [(None, row(taker, "a")), (row(taker, "a"), row(taker, "b")), (row(taker, "b"), row(taker, "c"))]
-    for _ in group.submit(bench.plan, bench.routed((giver, None), *takes)):
+    for _ in group.submit_changes(bench.plan, bench.routed((giver, None), *takes)):
         raise AssertionError("there is room")
     giving = bench.plan.lane_of(bench.plan.fold_key(giver))
-    settled(*(group.lane(number) for number in range(2)))
+    settled(*(group.run_lane(number) for number in range(2)))
     assert applied == [giving, 1 - giving]
 
 
@@ -448,13 +461,13 @@ def test_who_closes_lanes_is_told_of_their_error_unless_another_one_ends_the_att
     ended: Exception | None,
 ) -> None:
     group = group_of(Bench(), [])
-    group.failed(FencedError("the lane's"))
+    group.record_lane_error(FencedError("the lane's"))
     if ended is None:
         with pytest.raises(FencedError, match="the lane's"):
-            lane_driver().run(group.close())
+            lane_driver().run_machine(group.close())
     else:
-        lane_driver().run(group.close(ended))
-    lane_driver().run(group_of(Bench(), []).close())
+        lane_driver().run_machine(group.close(ended))
+    lane_driver().run_machine(group_of(Bench(), []).close())
 
 
 # --- fold
@@ -499,7 +512,7 @@ def _table(collation: str | None, prefix: int | None = None, *, nulls_distinct: 
     ],
 )
 def test_text_folds_by_its_collation(collation: str, left: str, right: str, equal: bool) -> None:
-    fold = text_fold(collation, None)
+    fold = make_text_fold(collation, None)
     assert (fold(left) == fold(right)) == equal
 
 
@@ -508,17 +521,17 @@ def test_only_the_target_s_collation_counts() -> None:
     table = _table("utf8mb4_general_ci")
     for real, equal in ((None, False), ("utf8mb4_bin", False), ("utf8mb4_general_ci", True)):
         routed = resolved(table, _table(real))
-        fold = key_fold(routed.table)
+        fold = make_key_fold(routed.table)
         assert (fold(("Lucy", 1)) == fold(("lucy", 1))) == equal
-    coarser = key_fold(resolved(_table("utf8mb4_bin"), _table("utf8mb4_general_ci")).table)
+    coarser = make_key_fold(resolved(_table("utf8mb4_bin"), _table("utf8mb4_general_ci")).table)
     assert coarser(("Lucy", 1)) == coarser(("lucy", 1))
 
 
 def test_a_collation_that_its_maker_wrote_holds_everything_equal() -> None:
     """PostgreSQL's collations that do not compare exactly come with their schema: 007 may be 7 there."""
-    fold = text_fold("public.utf8mb4_general_ci", None)
+    fold = make_text_fold("public.utf8mb4_general_ci", None)
     assert fold("a007") == fold("b7")
-    assert text_fold("xx_unheard_of_ci", None)("a-1") == b"1"
+    assert make_text_fold("xx_unheard_of_ci", None)("a-1") == b"1"
 
 
 def test_a_held_key_is_met_again_by_a_version_that_folds_otherwise() -> None:
@@ -526,33 +539,33 @@ def test_a_held_key_is_met_again_by_a_version_that_folds_otherwise() -> None:
     first = Bench()
     first.feed((None, altered_row := row(1, "refused")))
     lane = first.lanes[0]
-    lane.drain(END)
+    lane.drain_to(END)
     first.fail(lane, RefusedError("no"))
-    [entry] = first.commit(lane).held
+    [entry] = first.commit(lane).quarantined
     stale = altered(entry, folded=entry.folded + "00")
-    for held, overtakes in (([stale], True), (refolded([stale], TABLE), False)):
+    for held, overtakes in (([stale], True), (recompute_folded_keys([stale], TABLE), False)):
         bench = Bench(held=held)
         bench.feed((altered_row, row(1)), (None, row(2)))
-        bench.lanes[0].drain(END)
+        bench.lanes[0].drain_to(END)
         batch = bench.commit(bench.lanes[0])
-        assert (not batch.held) == overtakes
-    assert [each.key for each in batch.held] == ["[1]"]
+        assert (not batch.quarantined) == overtakes
+    assert [each.key for each in batch.quarantined] == ["[1]"]
     elsewhere = altered(stale, table="another.table")
-    assert refolded([elsewhere], TABLE) == [elsewhere]
+    assert recompute_folded_keys([elsewhere], TABLE) == [elsewhere]
 
 
 def test_prefixes_and_nulls() -> None:
     table = _table("utf8mb4_bin", prefix=2)
-    fold = index_fold(table, table.unique[0])
+    fold = make_index_fold(table, table.unique[0])
     assert fold(("abc", 1)) == fold(("abd", 1)) != fold(("abd", 2))
     assert fold(("abc", None)) is None
     same = _table("utf8mb4_bin", nulls_distinct=False)
     assert (
-        index_fold(same, same.unique[0])(("abc", None))
-        == index_fold(same, same.unique[0])(("abc", None))
+        make_index_fold(same, same.unique[0])(("abc", None))
+        == make_index_fold(same, same.unique[0])(("abc", None))
         is not None
     )
-    assert key_fold(table)(("abc", 1)) == b"abc"
+    assert make_key_fold(table)(("abc", 1)) == b"abc"
 
 
 @given(st.integers(-(2**70), 2**70))
@@ -586,12 +599,12 @@ def test_values_that_the_source_keeps_unique_have_one_holder_also_where_the_targ
     branch = Column(name="branch", type=ColumnType(kind=Kind.INT, bits=32), nullable=False)
     for parts, more in ((index.parts, ()), ((IndexPart(column="branch"), *index.parts), (branch,))):
         table = altered(source, columns=(*exact, *more), unique=(altered(index, parts=parts),))
-        at = tuple(table.indexes_of(each.columns) for each in table.unique)
+        at = tuple(table.find_ordinals(each.columns) for each in table.unique)
         target = TargetTable(
-            table=table, key_at=table.indexes_of(table.key.columns), unique_at=at, added=(), more=False
+            table=table, key_at=table.find_ordinals(table.key.columns), unique_at=at, added=(), more=False
         )
         layout = Layout(lanes=1)
         plan = Dispatcher(
             layout, LockTable(1), [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
-        ).plan(target, source)
+        ).plan_table(target, source)
         assert [each[3] for each in plan.indexes] == [one]

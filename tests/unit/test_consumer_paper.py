@@ -12,17 +12,17 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace as altered
 
-from consumer.attempt.drivers.batches import OneAtATime
-from consumer.attempt.drivers.threads import carry_out
-from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact
+from consumer.attempt.drivers.batches import SingleThreadSignals
+from consumer.attempt.drivers.threads import carry_out_operation
+from consumer.attempt.effects import AttemptEffect, Await, Machine, StartLanes, Transact
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.operations import Write
+from consumer.attempt.operations import WriteChanges
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import Holders, LockTable, Ticket
-from consumer.ordering.model import EventId, LaneProgress, RowChange, TargetTable
+from consumer.ordering.locks import LockTable, Ticket, ValueHolders
+from consumer.ordering.model import ChangeId, LaneProgress, RowChange, TargetTable
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.fake_target import FakeTarget
@@ -57,24 +57,24 @@ INTERLEAVINGS = {
 class Unlocked(LockTable):
     """No lane ever waits."""
 
-    def register(self, holders: Holders, value: bytes, ticket: Ticket) -> None:
+    def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> None:
         super().register(holders, value, ticket)
 
 
 class Script:
     """A driver that lets the lanes' transactions happen in the order of `order`; an event whose lane waits is passed over."""
 
-    def __init__(self, order: list[EventId], target: FakeTarget) -> None:
+    def __init__(self, order: list[ChangeId], target: FakeTarget) -> None:
         self.left = list(order)
-        self.done: list[EventId] = []
+        self.done: list[ChangeId] = []
         self.target = target
         self.lanes: list[Machine[None]] = []
-        self.effects: dict[int, Effect | None] = {}
+        self.effects: dict[int, AttemptEffect | None] = {}
 
     def run(self, machine: Machine[None]) -> None:
         for effect in machine:
             if isinstance(effect, StartLanes):
-                self.lanes = [effect.lanes.lane(number) for number in range(effect.lanes.count)]
+                self.lanes = [effect.lanes.run_lane(number) for number in range(effect.lanes.count)]
                 self.effects = {number: next(lane) for number, lane in enumerate(self.lanes)}
             elif isinstance(effect, Await):
                 while not effect.ready():
@@ -103,21 +103,21 @@ class Script:
         self.done.append(event)
         self.effects[number] = next(self.lanes[number], None)
 
-    def _commit(self, effect: Effect | None) -> None:
+    def _commit(self, effect: AttemptEffect | None) -> None:
         assert isinstance(effect, Transact)
-        with self.target.session().transaction(None, []) as transaction:  # type: ignore[arg-type]
+        with self.target.session().begin_transaction(None, []) as transaction:  # type: ignore[arg-type]
             for operation in effect.operations:
-                carry_out(transaction, operation, effect.displaced)  # type: ignore[arg-type]
+                carry_out_operation(transaction, operation, effect.displaced)  # type: ignore[arg-type]
 
 
-def _event(effect: Transact) -> EventId:
+def _event(effect: Transact) -> ChangeId:
     """Return the event of a transaction; its lane gathers one at a time."""
     (event,) = (row for row in effect.guards)
     return (event.offset, 0)
 
 
-def _lanes(layout: Layout) -> Iterator[tuple[EventId, int]]:
-    plan = Dispatcher(layout, LockTable(layout.lanes), _progress(layout)).plan(TABLE)
+def _lanes(layout: Layout) -> Iterator[tuple[ChangeId, int]]:
+    plan = Dispatcher(layout, LockTable(layout.lanes), _progress(layout)).plan_table(TABLE)
     for change in CHANGES:
         row = change.after or change.before
         assert row is not None
@@ -138,28 +138,30 @@ def _layout_with_two_lanes() -> Layout:
 
 
 LAYOUT = _layout_with_two_lanes()
-LANE_OF: dict[EventId, int] = dict(_lanes(LAYOUT))
+LANE_OF: dict[ChangeId, int] = dict(_lanes(LAYOUT))
 
 
-def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[EventId]]:
+def _play(order: list[ChangeId], locks: LockTable) -> tuple[list[Row], list[ChangeId]]:
     """Run the scenario by script, row at a time and with the paper's statements; return the rows and the real order."""
     target = FakeTarget()
     script = Script(order, target)
 
-    def commit(lane: int, batch: Batch) -> Machine[None]:
+    def commit(lane: int, batch: LaneBatch) -> Machine[None]:
         assert batch.events is not None
         first = LaneProgress(lane, 1, 1, "id", batch.events[0][0], ZERO, 0, "")
         how = "the paper: delete by primary key and by each unique key, then insert"
-        yield Transact(lane, [first], [Write(net, how) for net in batch.nets])
+        yield Transact(lane, [first], [WriteChanges(net, how) for net in batch.nets])
 
     dispatcher = Dispatcher(LAYOUT, locks, _progress(LAYOUT))
-    plan = dispatcher.plan(TABLE)
-    group = LaneGroup(dispatcher, locks, commit, limits=LaneLimits(max_gather=1), signals=OneAtATime())
+    plan = dispatcher.plan_table(TABLE)
+    group = LaneGroup(
+        dispatcher, locks, commit, limits=LaneLimits(max_gather=1), signals=SingleThreadSignals()
+    )
 
     def work() -> Machine[None]:
         yield from group.start()
         changes = [altered(change, position=(0, 1, change.id[0], 0), gen=1) for change in CHANGES]
-        yield from group.submit(plan, changes)
+        yield from group.submit_changes(plan, changes)
         yield from group.drain((2, (0, 1, 2, 0), 1, 0))
 
     script.run(work())
@@ -167,7 +169,7 @@ def _play(order: list[EventId], locks: LockTable) -> tuple[list[Row], list[Event
 
 
 @pytest.mark.parametrize("order", INTERLEAVINGS.values(), ids=INTERLEAVINGS)
-def test_with_locks_every_interleaving_ends_with_lucy_20(order: list[EventId]) -> None:
+def test_with_locks_every_interleaving_ends_with_lucy_20(order: list[ChangeId]) -> None:
     rows, done = _play(order, LockTable(2))
     assert rows == [LUCY_2]
     assert done == [(0, 0), (1, 0), (2, 0)]  # whatever the script asked for, the ticket made lane 2 wait

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers import threads
-from consumer.attempt.trouble import InputLostError, trouble_of
+from consumer.attempt.trouble import InputLostError, classify_error
 from consumer.errors import (
     AttemptLostError,
     FencedError,
@@ -29,15 +29,23 @@ from consumer.process.unit_operations import UnitOperations
 from consumer.reporting import source_times
 from consumer.reporting.source_times import SourceTimes
 from consumer.spark.pipeline import PipelineSettings
-from consumer.spark.worker import _while_ours
-from consumer.tables.discovery import Described
-from consumer.tables.stored import Stored
-from consumer.units.messages import Check, Examine, Examined, Failed, Take, Warm, Warmed
-from consumer.units.unit import About
+from consumer.spark.worker import _yield_while_owned
+from consumer.tables.discovery import TopicDescription
+from consumer.tables.stored import StoredDefinition
+from consumer.units.messages import (
+    CheckTable,
+    OperationFailed,
+    PrepareTarget,
+    ProbeStopped,
+    StoppedProbed,
+    TakeOver,
+    TargetPrepared,
+)
+from consumer.units.unit import UnitRef
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
-from schemas.findings import debezium_again
-from schemas.wire.records import Watermark, unescaped
+from schemas.findings import format_debezium_remedy
+from schemas.wire.records import Watermark, unescape_topic_part
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
 from tests.hands_kit import operations
@@ -80,23 +88,23 @@ def function_of(error: Exception) -> Callable[..., Any]:
 
 #: layer → (what is replaced there, by what)
 LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
-    "decode": ("consumer.tables.definition.row_decoder", function_of),
-    "row": ("consumer.tables.definition.image_row", function_of),
-    "duplicates": ("consumer.ordering.dedup.Deduplicator.judge", raising),
-    "route": ("consumer.tables.definition.resolve", raising),
-    "target table": ("consumer.tables.definition.target_table", raising),
-    "prepare": ("consumer.attempt.spec.prepare", raising),
-    "layout": ("consumer.attempt.attempt_state.plan", raising),
-    "fold": ("consumer.ordering.dispatch.key_fold", function_of),
+    "decode": ("consumer.tables.definition.make_row_decoder", function_of),
+    "row": ("consumer.tables.definition.make_image_converter", function_of),
+    "duplicates": ("consumer.ordering.dedup.Deduplicator.judge_record", raising),
+    "route": ("consumer.tables.definition.resolve_route", raising),
+    "target table": ("consumer.tables.definition.build_target_table", raising),
+    "prepare": ("consumer.attempt.spec.prepare_definition", raising),
+    "layout": ("consumer.attempt.attempt_state.plan_resume", raising),
+    "fold": ("consumer.ordering.dispatch.make_key_fold", function_of),
     "dispatch": ("consumer.ordering.dispatch.Dispatcher.dispatch", raising),
     "locks": ("consumer.ordering.locks.LockTable.register", raising),
-    "lanes": ("consumer.ordering.lanes.lane.Lane.next", raising),
-    "net change": ("consumer.ordering.netchange.Reducer.reduce", raising),
+    "lanes": ("consumer.ordering.lanes.lane.Lane.choose_effect", raising),
+    "net change": ("consumer.ordering.netchange.NetChangeReducer.reduce", raising),
     "begin": ("tests.fake_target.FakeSession.begin", raising),
     "transaction": ("tests.fake_target.FakeSession.transaction", raising),
     "apply": ("tests.fake_target.FakeTransaction.apply", raising),
     "write progress": ("tests.fake_target.FakeTransaction.write_progress", raising),
-    "barrier": ("consumer.attempt.readers.reader.full_event", raising),
+    "barrier": ("consumer.attempt.readers.reader.decode_full_event", raising),
     "connect": ("tests.fake_target.FakeTarget.get", raising),
 }
 
@@ -162,7 +170,7 @@ def test_a_stop_that_the_target_does_not_take_is_said_all_the_same(monkeypatch: 
     ],
 )
 def test_what_an_error_comes_to(error: Exception, state: str) -> None:
-    trouble = trouble_of("t", error)
+    trouble = classify_error("t", error)
     assert trouble.state == state
     assert trouble.message, "no error without words"
     assert trouble.fault == isinstance(error, IndexError | ConnectionResetError)
@@ -179,7 +187,7 @@ def test_what_spark_breaks_stops_no_unit() -> None:
     board: Any = SimpleNamespace(epoch=lambda _topic: 1)
     monkeyed = Bench.slices
     try:
-        Bench.slices = lambda *_: _while_ours(board, "t", 1, broken())  # type: ignore[assignment,method-assign]
+        Bench.slices = lambda *_: _yield_while_owned(board, "t", 1, broken())  # type: ignore[assignment,method-assign]
         with pytest.raises(InputLostError):
             bench.apply()
     finally:
@@ -193,34 +201,34 @@ def test_what_spark_breaks_stops_no_unit() -> None:
 @pytest.fixture
 def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
     cluster = SimpleNamespace(
-        described=lambda _: {TOPIC: Described("id", 1)},
-        bounds=lambda _: {TOPIC: (0, 0)},
+        describe_topic=lambda _: {TOPIC: TopicDescription("id", 1)},
+        fetch_bounds=lambda _: {TOPIC: (0, 0)},
         policy=lambda _: "delete",
     )
     monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
     target = FakeTarget()
-    return operations(PipelineSettings.of(config, "p", slots=1), lambda: Entered(target), cluster)
+    return operations(PipelineSettings.from_config(config, "p", slots=1), lambda: Entered(target), cluster)
 
 
 @pytest.fixture
 def lost(hands: UnitOperations) -> FakeTarget:
     """The target of `hands`, where the unit's rows are lost."""
     target: Any
-    with hands._hands.one() as target:
+    with hands._hands.borrow_connections() as target:
         pass
-    target.state.unit = UnitState(Stored(account_table(), lost=True).encode(), None, None)
+    target.state.unit = UnitState(StoredDefinition(account_table(), rows_missing=True).encode(), None, None)
     found: FakeTarget = target
     return found
 
 
 HANDS = {
-    "topic": "consumer.process.operations.hands.UnitTopics.awaited",
-    "bounds": "consumer.process.operations.hands.UnitTopics.present",
+    "topic": "consumer.process.operations.hands.UnitTopics.fetch_expected_bounds",
+    "bounds": "consumer.process.operations.hands.UnitTopics.require_bounds",
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
     "target": "tests.fake_target.FakeTarget.get",
-    "catch up": "consumer.process.operations.stretches.Stretches.catch_up",
+    "catch up": "consumer.process.operations.stretches.DirectApplier.catch_up",
 }
 
 
@@ -230,35 +238,37 @@ def test_a_hand_never_raises(
     monkeypatch: pytest.MonkeyPatch, hands: UnitOperations, layer: str, error: Exception
 ) -> None:
     monkeypatch.setattr(HANDS[layer], raising(error))
-    unit = About(TOPIC, "b1", 1, "id")
-    warmed = hands.warm(Warm(unit))
-    assert isinstance(warmed, Warmed | Failed)
-    assert not isinstance(warmed, Failed) or warmed.again, "nothing is known to be wrong with the unit yet"
-    hands.announce()
-    taken = hands.take(Take(unit, 0))
+    unit = UnitRef(TOPIC, "b1", 1, "id")
+    warmed = hands.prepare_target(PrepareTarget(unit))
+    assert isinstance(warmed, TargetPrepared | OperationFailed)
+    assert not isinstance(warmed, OperationFailed) or warmed.again, (
+        "nothing is known to be wrong with the unit yet"
+    )
+    hands.queue_takeover()
+    taken = hands.take_over(TakeOver(unit, 0))
     if layer == "topic":
         return  # not asked again
-    assert isinstance(taken, Failed)
+    assert isinstance(taken, OperationFailed)
     assert taken.error
     assert taken.again != taken.waits
     assert taken.again == isinstance(error, TransientError | MemoryError)
-    assert isinstance(hands.examine(Examine(unit)), Examined)
+    assert isinstance(hands.probe_stopped(ProbeStopped(unit)), StoppedProbed)
 
 
 def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     hands: UnitOperations, lost: FakeTarget
 ) -> None:
     """Another one has made the shared target table anew: it is seen at a start, and while an idle unit runs."""
-    unit = About(TOPIC, "b1", 1, "id")
-    said = f"the rows of this source are not in it: {debezium_again('bank', 'acct')}"
-    hands.announce()
-    assert isinstance(hands.warm(Warm(unit)), Warmed)
-    taken = hands.take(Take(unit, 0))
-    assert isinstance(taken, Failed)
+    unit = UnitRef(TOPIC, "b1", 1, "id")
+    said = f"the rows of this source are not in it: {format_debezium_remedy('bank', 'acct')}"
+    hands.queue_takeover()
+    assert isinstance(hands.prepare_target(PrepareTarget(unit)), TargetPrepared)
+    taken = hands.take_over(TakeOver(unit, 0))
+    assert isinstance(taken, OperationFailed)
     assert (taken.waits, taken.again, taken.error.endswith(said)) == (True, False, True)
     assert taken.copy is not None
     assert lost.state.unit.stopped == taken.error
-    why = hands.check(Check(unit, taken.epoch)).why
+    why = hands.check_table(CheckTable(unit, taken.epoch)).why
     assert why is not None
     assert why.endswith(said)
 
@@ -275,13 +285,13 @@ def test_a_watermark_that_cannot_be_read_is_its_sources_own(monkeypatch: pytest.
     for raw in (b"{", b"\xff", b'{"source":"\xff"}', odd):
         with monkeypatch.context() as patched:
             if raw is odd:
-                patched.setattr(source_times.SourceMarks, "fold", raising(ValueError("odd")))
-            times._take("p.a.watermark", raw)
-    times._take("p.b.watermark", msgspec.json.encode(good))
-    assert times.times("b", "t", 1) == (7, 7)
+                patched.setattr(source_times.SourceWatermarks, "fold_watermark", raising(ValueError("odd")))
+            times._take_watermark("p.a.watermark", raw)
+    times._take_watermark("p.b.watermark", msgspec.json.encode(good))
+    assert times.get_times("b", "t", 1) == (7, 7)
 
 
 def test_a_topic_of_a_strange_name_is_shown_as_it_stands() -> None:
     """An odd number of digits is none of ours; it must not end the look at all topics."""
-    assert unescaped("t_xabc_") == "t_xabc_"
-    assert unescaped("a_x2e_b") == "a.b"
+    assert unescape_topic_part("t_xabc_") == "t_xabc_"
+    assert unescape_topic_part("a_x2e_b") == "a.b"

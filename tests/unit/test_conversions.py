@@ -8,19 +8,19 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.binlog_format.log_event import Query, SessionSettings, parse_query
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
+from producer.binlog_format.log_event import LoggedStatement, SessionSettings, parse_query
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.converted import may_be_converted
 from producer.statements import ddl
 from producer.statements.conversions import (
     GLOBAL,
     DoubtedValues,
-    doubt_of,
-    doubt_of_swap,
-    fixed,
+    find_alter_doubt,
+    find_swap_doubt,
+    is_fixed_zone,
     may_copy,
-    optimized,
+    parse_optimize_table,
 )
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.unit.test_barriers import Stage, T
@@ -45,7 +45,7 @@ def table(**columns: Kind | str) -> Table:
 def doubted(
     sql: str, settings: SessionSettings, before: Table, after: Table | None = None
 ) -> DoubtedValues | None:
-    return doubt_of(ddl.read(sql, "bank")[1], settings, before, after or before)
+    return find_alter_doubt(ddl.classify_with_tokens(sql, "bank")[1], settings, before, after or before)
 
 
 MODIFY = "ALTER TABLE t MODIFY n BIGINT"
@@ -64,7 +64,7 @@ def test_times_are_doubted_that_the_statement_took_to_a_zone() -> None:
 
 @pytest.mark.parametrize("zone", ["+08:00", "-11:30", "UTC", "utc", "Etc/UTC", "GMT", "Etc/GMT"])
 def test_a_fixed_zone_has_no_hour_twice(zone: str) -> None:
-    assert fixed(zone)
+    assert is_fixed_zone(zone)
     assert doubted(MODIFY, SessionSettings(zone=zone), TIMES) is None
 
 
@@ -72,7 +72,7 @@ def test_a_fixed_zone_has_no_hour_twice(zone: str) -> None:
     "zone", ["SYSTEM", "CST", "CET", "Europe/Berlin", "Asia/Shanghai", "", "Etc/GMT+1 ", GLOBAL]
 )
 def test_of_other_zones_nobody_knows(zone: str) -> None:
-    assert not fixed(zone)
+    assert not is_fixed_zone(zone)
 
 
 @pytest.mark.parametrize("expression", ["concat(`s`)", "?"])
@@ -105,8 +105,8 @@ def test_char_is_doubted_that_loses_its_kind_in_a_session_that_pads() -> None:
 
 
 def test_of_a_tool_s_session_nothing_is_known() -> None:
-    assert doubt_of_swap(table(), table(n=Kind.INT)) is None
-    found = doubt_of_swap(TIMES, table(s=Kind.TIMESTAMP, d=Kind.DATE, c=Kind.VARCHAR))
+    assert find_swap_doubt(table(), table(n=Kind.INT)) is None
+    found = find_swap_doubt(TIMES, table(s=Kind.TIMESTAMP, d=Kind.DATE, c=Kind.VARCHAR))
     assert found is not None
     assert (found.zone, found.times, found.dates, found.unpadded, found.certain) == (
         GLOBAL,
@@ -131,17 +131,17 @@ COPYING = (
 
 @pytest.mark.parametrize("action", IN_PLACE)
 def test_what_is_done_in_place(action: str) -> None:
-    assert not may_copy(ddl.read(f"ALTER TABLE t {action}", "bank")[1])
+    assert not may_copy(ddl.classify_with_tokens(f"ALTER TABLE t {action}", "bank")[1])
 
 
 @pytest.mark.parametrize("action", COPYING)
 def test_what_copies_rows(action: str) -> None:
-    assert may_copy(ddl.read(f"ALTER TABLE t {action}", "bank")[1])
+    assert may_copy(ddl.classify_with_tokens(f"ALTER TABLE t {action}", "bank")[1])
 
 
 def test_an_index_statement_copies_where_it_says_so() -> None:
-    assert not may_copy(ddl.read("CREATE INDEX i ON t (n)", "bank")[1])
-    assert may_copy(ddl.read("CREATE INDEX i ON t (n) ALGORITHM = COPY", "bank")[1])
+    assert not may_copy(ddl.classify_with_tokens("CREATE INDEX i ON t (n)", "bank")[1])
+    assert may_copy(ddl.classify_with_tokens("CREATE INDEX i ON t (n) ALGORITHM = COPY", "bank")[1])
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_an_index_statement_copies_where_it_says_so() -> None:
     ],
 )
 def test_optimize_is_an_alter_of_its_tables(sql: str, tables: list[tuple[str, str]] | None) -> None:
-    found = optimized(ddl.read(sql, "bank")[1], "bank")
+    found = parse_optimize_table(ddl.classify_with_tokens(sql, "bank")[1], "bank")
     assert (None if found is None else [*found.tables]) == tables
     if found is not None:
-        assert may_copy(ddl.read(sql, "bank")[1])
+        assert may_copy(ddl.classify_with_tokens(sql, "bank")[1])
 
 
 # --- the log
 
 
-def query(*, mode: int | None = None, zone: bytes = b"") -> Query:
+def query(*, mode: int | None = None, zone: bytes = b"") -> LoggedStatement:
     status = b"" if mode is None else b"\x01" + struct.pack("<Q", mode)
     status += b"\x05" + bytes([len(zone)]) + zone if zone else b""
     return parse_query(struct.pack("<IIBHH", 1, 0, 4, 0, len(status)) + status + b"bank\0ALTER TABLE t FORCE")
@@ -198,7 +198,7 @@ class Asked:
         self,
         rows: Any,
         *,
-        flavour: Any = MYSQL,
+        flavour: Any = MYSQL_FLAVOUR,
         zone: str = "SYSTEM",
         of_system: str = "CET",
         mode: str = "",
@@ -208,7 +208,7 @@ class Asked:
         self._begun = {"zone": zone, "of_system": of_system, "mode": mode}
         self.said: list[str] = []
 
-    def query(self, sql: str) -> list[dict[str, Any]]:
+    def run_query(self, sql: str) -> list[dict[str, Any]]:
         self.said.append(sql)
         if "@@global" in sql:
             return [self._begun]
@@ -245,10 +245,10 @@ def test_the_source_is_asked_in_the_zone_and_left_as_it_was() -> None:
 def test_only_what_can_be_is_asked_for() -> None:
     times = DoubtedValues("x", "SYSTEM", ("s",))
     assert not answer(Asked(1, of_system="UTC"), times)
-    assert not answer(Asked(1, flavour=MARIADB), times)
+    assert not answer(Asked(1, flavour=MARIADB_FLAVOUR), times)
     assert not answer(Asked(1, zone="+08:00"), DoubtedValues("x", GLOBAL, ("s",)))
     assert answer(Asked(1, zone="Europe/Berlin", of_system="UTC"), DoubtedValues("x", GLOBAL, ("s",)))
-    dates = Asked(1, flavour=MARIADB)
+    dates = Asked(1, flavour=MARIADB_FLAVOUR)
     assert answer(dates, BOTH)
     assert "UNIX_TIMESTAMP" not in "".join(dates.said)
     assert dates.said[1] == "SET SESSION max_statement_time = 3"
@@ -279,11 +279,11 @@ def test_no_answer_is_none_that_helps(error: Exception) -> None:
 def test_a_table_stops_whose_values_may_be_others(converted: bool) -> None:
     stage = Stage(converts=converted, settings=PADDED)
     stage.now[T] = table(c=Kind.VARCHAR)
-    stage.captured.tables[T].define(table(c=Kind.CHAR), (0, 2, 9, 0))
+    stage.captured.tables[T].set_definition(table(c=Kind.CHAR), (0, 2, 9, 0))
     assert stage.carry_out("ALTER TABLE t MODIFY c VARCHAR(9)") == ({T: "rows-replaced"} if converted else {})
 
 
 def test_optimize_is_met_where_it_may_have_changed_values() -> None:
     stage = Stage(converts=True, settings=ZONE)
-    stage.captured.tables[T].define(table(s=Kind.TIMESTAMP), (0, 2, 9, 0))
+    stage.captured.tables[T].set_definition(table(s=Kind.TIMESTAMP), (0, 2, 9, 0))
     assert stage.carry_out("OPTIMIZE TABLE t") == {T: "rows-replaced"}

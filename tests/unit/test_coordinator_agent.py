@@ -35,7 +35,7 @@ from coordinator.core.messages import (
     Sync,
     Up,
 )
-from schemas.units import Ended, Mark, Op, Prepared, Progressed, UnitPhase
+from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 
 REV, EPOCH, LEASE = 7, 3, 10.0
 
@@ -61,7 +61,7 @@ class Driver:
         return self.sent(self.get(Announce(Header(rev, assignment), owner, incarnation, 1.0, LEASE)))
 
     def dispatch(
-        self, op: Op, assignment: int = 5, rev: int = REV, echo: float | None = None
+        self, op: UnitOperation, assignment: int = 5, rev: int = REV, echo: float | None = None
     ) -> list[AgentEffect]:
         sent = self.now if echo is None else echo
         return self.get(Dispatch(Header(rev, EPOCH, assignment, 1), "u", op, None, sent, LEASE))
@@ -74,9 +74,9 @@ class Driver:
 
     def replicate(self) -> None:
         self.announce()
-        self.dispatch(Op.PREPARE)
+        self.dispatch(UnitOperation.PREPARE)
         self.do(WorkerHappening("u", Prepared(5)))
-        self.dispatch(Op.START)
+        self.dispatch(UnitOperation.START)
         assert self.held() is UnitPhase.REPLICATING
 
 
@@ -115,7 +115,10 @@ def test_the_owner_says_how_often_heartbeats_come(driver: Driver) -> None:
 
 def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
     driver.announce()
-    for out in (driver.announce(rev=REV - 1), driver.sent(driver.dispatch(Op.PREPARE, rev=REV - 1))):
+    for out in (
+        driver.announce(rev=REV - 1),
+        driver.sent(driver.dispatch(UnitOperation.PREPARE, rev=REV - 1)),
+    ):
         assert isinstance(out[0], Rejected)
         assert out[0].known_rev == REV
     assert driver.held() is UnitPhase.ABSENT
@@ -123,10 +126,10 @@ def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
 
 def test_a_later_owner_is_obeyed_only_once_it_has_announced_itself(driver: Driver) -> None:
     driver.announce()
-    assert driver.dispatch(Op.PREPARE, rev=REV + 1) == []
+    assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1) == []
     assert isinstance(driver.announce(rev=REV + 1, owner="p")[0], Sync)
     assert driver.state.owner_rev == REV + 1
-    assert driver.dispatch(Op.PREPARE, rev=REV + 1)
+    assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1)
 
 
 def test_two_owners_in_one_term_are_not_both_obeyed(driver: Driver) -> None:
@@ -143,15 +146,15 @@ def test_announcements_for_another_incarnation_are_not_for_this_one(driver: Driv
 
 def test_messages_to_another_incarnation_are_dropped(driver: Driver) -> None:
     driver.announce()
-    assert driver.get(Dispatch(Header(REV, EPOCH - 1, 5), "u", Op.PREPARE)) == []
+    assert driver.get(Dispatch(Header(REV, EPOCH - 1, 5), "u", UnitOperation.PREPARE)) == []
     assert driver.state.dropped["other incarnation"] == 1
 
 
 def test_a_sync_sorts_everything_held(driver: Driver) -> None:
     driver.replicate()
-    driver.get(Dispatch(Header(REV, EPOCH, 6), "v", Op.PREPARE))
-    driver.get(Dispatch(Header(REV, EPOCH, 7), "w", Op.PREPARE))
-    driver.do(WorkerHappening("w", Ended(7, error="boom")))
+    driver.get(Dispatch(Header(REV, EPOCH, 6), "v", UnitOperation.PREPARE))
+    driver.get(Dispatch(Header(REV, EPOCH, 7), "w", UnitOperation.PREPARE))
+    driver.do(WorkerHappening("w", WorkerEnded(7, error="boom")))
     sync = driver.announce()[0]
     assert isinstance(sync, Sync)
     assert [[s.unit for s in part] for part in (sync.running, sync.adding, sync.removing)] == [
@@ -171,48 +174,48 @@ def test_every_owner_hears_the_version_before_it_gives_units(driver: Driver) -> 
 
 def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.announce()
-    assert driver.dispatch(Op.PREPARE)[0] == PrepareWorker("u", 5, None)
-    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(Op.PREPARE))
-    assert not any(isinstance(e, StartWorker) for e in driver.dispatch(Op.START))
+    assert driver.dispatch(UnitOperation.PREPARE)[0] == PrepareWorker("u", 5, None)
+    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE))
+    assert not any(isinstance(e, StartWorker) for e in driver.dispatch(UnitOperation.START))
     changed = driver.sent(driver.do(WorkerHappening("u", Prepared(5))))[0]
     assert isinstance(changed, DispatchResponse)
     assert (changed.answers, changed.status.state) == (0, UnitPhase.PREPARED)
-    assert driver.dispatch(Op.START)[0] == StartWorker("u", 5, None)
-    stop = driver.dispatch(Op.REMOVE)
+    assert driver.dispatch(UnitOperation.START)[0] == StartWorker("u", 5, None)
+    stop = driver.dispatch(UnitOperation.REMOVE)
     assert stop[0] == RemoveWorker("u", 5)
     assert driver.sent(stop)[0].status.state is UnitPhase.STOPPING  # type: ignore[union-attr]
-    driver.dispatch(Op.REMOVE)
+    driver.dispatch(UnitOperation.REMOVE)
     assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerHappening("u", Ended(5, Mark(9, 9))))
-    assert driver.state.units["u"].status.mark == Mark(9, 9)
+    driver.do(WorkerHappening("u", WorkerEnded(5, UnitProgress(9, 9))))
+    assert driver.state.units["u"].status.mark == UnitProgress(9, 9)
     driver.now += 5
     beat = driver.sent(driver.do(AgentTick()))[0]
     assert isinstance(beat, Heartbeat)
     assert [s.state for s in beat.statuses] == [UnitPhase.STOPPED]
-    driver.dispatch(Op.REMOVE)  # a stop that was sent twice does not lose the final report
+    driver.dispatch(UnitOperation.REMOVE)  # a stop that was sent twice does not lose the final report
     assert driver.held() is UnitPhase.STOPPED
-    driver.dispatch(Op.FORGET)
+    driver.dispatch(UnitOperation.FORGET)
     assert agent.statuses(driver.state) == ()
 
 
 def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
     driver.announce()
-    driver.dispatch(Op.REMOVE, assignment=5)  # it overtook its own prepare
-    driver.dispatch(Op.PREPARE, assignment=5)
+    driver.dispatch(UnitOperation.REMOVE, assignment=5)  # it overtook its own prepare
+    driver.dispatch(UnitOperation.PREPARE, assignment=5)
     assert driver.held() is UnitPhase.ABSENT
-    driver.dispatch(Op.PREPARE, assignment=6)
+    driver.dispatch(UnitOperation.PREPARE, assignment=6)
     assert driver.held() is UnitPhase.PREPARING
-    driver.dispatch(Op.REMOVE, assignment=5)  # late: of an earlier assignment (B3)
+    driver.dispatch(UnitOperation.REMOVE, assignment=5)  # late: of an earlier assignment (B3)
     assert driver.held() is UnitPhase.PREPARING
 
 
 def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> None:
     driver.replicate()
-    assert driver.dispatch(Op.PREPARE, assignment=9)[0] == RemoveWorker("u", 5)
-    driver.dispatch(Op.PREPARE, assignment=9)
+    assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == RemoveWorker("u", 5)
+    driver.dispatch(UnitOperation.PREPARE, assignment=9)
     assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerHappening("u", Ended(5)))
-    assert driver.dispatch(Op.PREPARE, assignment=9)[0] == PrepareWorker("u", 9, None)
+    driver.do(WorkerHappening("u", WorkerEnded(5)))
+    assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == PrepareWorker("u", 9, None)
 
 
 def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> None:
@@ -235,9 +238,11 @@ def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: D
     assert RemoveWorker("u", 5) in driver.grant(("u", 5), echo=driver.now - LEASE)
     late = Driver()
     late.announce()
-    late.dispatch(Op.PREPARE)
+    late.dispatch(UnitOperation.PREPARE)
     late.do(WorkerHappening("u", Prepared(5)))
-    assert not any(isinstance(e, StartWorker) for e in late.dispatch(Op.START, echo=late.now - LEASE))
+    assert not any(
+        isinstance(e, StartWorker) for e in late.dispatch(UnitOperation.START, echo=late.now - LEASE)
+    )
 
 
 def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Driver) -> None:
@@ -251,7 +256,7 @@ def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Drive
 def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
     driver.replicate()
     before = driver.state.units["u"]
-    for event in (Prepared(4), Ended(4), Progressed(4, Mark(1, 1))):
+    for event in (Prepared(4), WorkerEnded(4), UnitProgressed(4, UnitProgress(1, 1))):
         driver.do(WorkerHappening("u", event))
     assert driver.state.units["u"] == before
 
@@ -259,10 +264,10 @@ def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
 def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
     driver.replicate()
     driver.do(AgentTick())
-    driver.do(WorkerHappening("u", Progressed(5, Mark(4, 6), 100)))
+    driver.do(WorkerHappening("u", UnitProgressed(5, UnitProgress(4, 6), 100)))
     marks = driver.sent(driver.do(AgentTick()))
     assert isinstance(marks[0], Checkpoint)
-    assert marks[0].marks == (("u", 5, Mark(4, 6)),)
+    assert marks[0].marks == (("u", 5, UnitProgress(4, 6)),)
     assert driver.do(AgentTick()) == []
 
 
@@ -279,8 +284,8 @@ def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_m
 def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
     driver.replicate()
     assert driver.do(Shutdown()) == [RemoveWorker("u", 5)]
-    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(Op.PREPARE, assignment=9))
-    assert Ends("shut down") in driver.do(WorkerHappening("u", Ended(5)))
+    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE, assignment=9))
+    assert Ends("shut down") in driver.do(WorkerHappening("u", WorkerEnded(5)))
 
 
 @pytest.mark.parametrize("rev", [REV, REV + 1])
@@ -289,7 +294,7 @@ def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev:
     driver.replicate()
     out = driver.get(Superseded(Header(rev, EPOCH)))
     assert out == [RemoveWorker("u", 5)]
-    assert any(isinstance(e, Ends) for e in driver.do(WorkerHappening("u", Ended(5))))
+    assert any(isinstance(e, Ends) for e in driver.do(WorkerHappening("u", WorkerEnded(5))))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Sync,
 from coordinator.core.owner import owner
 from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Persist, Tick
 from coordinator.transport.access import metadata, other_than, stranger
-from schemas.units import Mark, UnitPhase
+from schemas.units import UnitPhase, UnitProgress
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
 NOW_MS = 1_790_000_000_000
@@ -37,12 +37,12 @@ def alarms(cluster: Cluster) -> list[str]:
     return [e.what for e in cluster.effects if isinstance(e, Alarm)]
 
 
-def held(cluster: Cluster, mark: Mark, rows: int = 7) -> list[UnitStatus]:
+def held(cluster: Cluster, mark: UnitProgress, rows: int = 7) -> list[UnitStatus]:
     return [UnitStatus(u, assignment(cluster, u), UnitPhase.REPLICATING, mark, rows) for u in ("u", "v")]
 
 
 def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> None:
-    good, bad = Mark(NOW_MS - 5, NOW_MS), Mark(NOW_MS, FAR)
+    good, bad = UnitProgress(NOW_MS - 5, NOW_MS), UnitProgress(NOW_MS, FAR)
     cluster.beat("a", *held(cluster, good))
     cluster.beat("a", *held(cluster, bad))
     cluster.up(Sync, "a", sent=2.0, running=tuple(held(cluster, bad)))
@@ -50,10 +50,13 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
     cluster.up(
         Checkpoint,
         "a",
-        marks=(("u", assignment(cluster, "u"), bad), ("v", assignment(cluster, "v"), Mark(NOW_MS, NOW_MS))),
+        marks=(
+            ("u", assignment(cluster, "u"), bad),
+            ("v", assignment(cluster, "v"), UnitProgress(NOW_MS, NOW_MS)),
+        ),
     )
     assert cluster.state.memos["u"].mark == good
-    assert cluster.state.memos["v"].mark == Mark(NOW_MS, NOW_MS)
+    assert cluster.state.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
     assert alarms(cluster) == ["mark refused"]
     assert cluster.state.dropped["mark refused"] == 4
     assert cluster.state.sets["u"].primary is not None, "its other words are believed"
@@ -61,16 +64,16 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
 
 def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluster) -> None:
     ahead = int(1000 * CONFIG.ahead)
-    cluster.beat("a", *held(cluster, Mark(NOW_MS, NOW_MS + ahead)))
+    cluster.beat("a", *held(cluster, UnitProgress(NOW_MS, NOW_MS + ahead)))
     cluster.now += 5.0
-    cluster.beat("a", *held(cluster, Mark(NOW_MS, NOW_MS + ahead + 5000)))
+    cluster.beat("a", *held(cluster, UnitProgress(NOW_MS, NOW_MS + ahead + 5000)))
     assert not alarms(cluster)
 
 
 def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluster: Cluster) -> None:
     before = cluster.state.counter
     cluster.sent.clear()
-    cluster.beat("a", *held(cluster, Mark(1, 1)), UnitStatus("w", 10**15, UnitPhase.REPLICATING))
+    cluster.beat("a", *held(cluster, UnitProgress(1, 1)), UnitStatus("w", 10**15, UnitPhase.REPLICATING))
     assert cluster.state.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
@@ -81,14 +84,14 @@ def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluste
 def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
     for _ in range(130):
         cluster.now += 1.0
-        cluster.beat("a", *held(cluster, Mark(FAR, FAR + 10**9)))
+        cluster.beat("a", *held(cluster, UnitProgress(FAR, FAR + 10**9)))
     assert alarms(cluster).count("mark refused") == 3
     assert cluster.state.dropped["mark refused"] == 130
 
 
 @pytest.mark.parametrize(("said", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])
 def test_rates_are_kept_within_reason(cluster: Cluster, said: int, believed: int) -> None:
-    cluster.beat("a", *held(cluster, Mark(1, 1), said))
+    cluster.beat("a", *held(cluster, UnitProgress(1, 1), said))
     assert cluster.state.memos["u"].rows_per_s == believed
 
 

@@ -31,7 +31,7 @@ from coordinator.core.replication import (
     ReplicationSet,
 )
 from coordinator.core.replication_table import CELLS, Act, Cell, Seen, SetState
-from schemas.units import Ended, Op, Prepared, UnitPhase
+from schemas.units import Prepared, UnitOperation, UnitPhase, WorkerEnded
 
 T = TypeVar("T")
 
@@ -200,14 +200,14 @@ class Explorer:
         if held.state is UnitPhase.PREPARING:
             yield self.act(world, index, Prepared(held.assignment))
         if held.state is UnitPhase.STOPPING:
-            yield self.act(world, index, Ended(held.assignment))
+            yield self.act(world, index, WorkerEnded(held.assignment))
         if world.failures_left and held.state in {
             UnitPhase.PREPARING,
             UnitPhase.PREPARED,
             UnitPhase.REPLICATING,
         }:
             failed = world._replace(failures_left=world.failures_left - 1)
-            yield self.act(failed, index, Ended(held.assignment, error="worker died"))
+            yield self.act(failed, index, WorkerEnded(held.assignment, error="worker died"))
         if not any(m.agent == index and m.kind == "report" for m in world.net):
             yield self.report(world, index, "report")
         if world.crashes_left:
@@ -223,7 +223,7 @@ class Explorer:
         agent = world.agents[index]
         held, effects = agent_unit.step(HELD.values[agent.held], event, 0.0)
         writes = agent.writes or any(isinstance(e, StartWorker) for e in effects)
-        if isinstance(event, Ended):
+        if isinstance(event, WorkerEnded):
             writes = False
         return world._replace(
             agents=put(world.agents, index, agent._replace(held=HELD.number(held), writes=writes))
@@ -252,7 +252,9 @@ class Explorer:
             return self.report(world._replace(agents=put(world.agents, index, agent)), index, "sync")
         if message.rev > agent.rev:
             return world
-        world = self.act(world, index, Instruction(Op(message.kind), message.assignment, None, 1.0))
+        world = self.act(
+            world, index, Instruction(UnitOperation(message.kind), message.assignment, None, 1.0)
+        )
         return self.report(world, index, "report")
 
     def send(self, world: World, message: Message) -> World:

@@ -33,12 +33,12 @@ from coordinator.core.owner.state import Alarm, Effect, OwnerConfig, OwnerState,
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, Seen, SetState
-from schemas.units import Mark, Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
 REV, NOW, EPOCH = 10, 100.0, 7
 HEAD = Header(REV, EPOCH, op_seq=5)
 SYNCED = Member("a", "a-1", EPOCH, 90.0, state=MemberState.SYNCED, seq=4)
-MARK = Mark(50, 60)
+MARK = UnitProgress(50, 60)
 
 
 def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
@@ -217,7 +217,7 @@ def test_collect_statistics(said: UnitStatus, current: ReplicationSet, taken: bo
 
 def test_collect_statistics_between_heartbeats() -> None:
     this = context(
-        Checkpoint(HEAD, "a", (("u", 3, MARK), ("u", 2, Mark(99, 99)), ("x", 3, MARK))),
+        Checkpoint(HEAD, "a", (("u", 3, MARK), ("u", 2, UnitProgress(99, 99)), ("x", 3, MARK))),
         state_of(SYNCED, running()),
     )
     assert CollectStatistics().handle(this) is True
@@ -243,7 +243,7 @@ def test_a_failure_is_remembered() -> None:
 def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
     """Somebody reports an orphan: it is told to stop, but not in answer to having been told so."""
     orphan = status(assignment=99)
-    for op, told in ((Op.REMOVE, []), (Op.START, [Op.REMOVE])):
+    for op, told in ((UnitOperation.REMOVE, []), (UnitOperation.START, [UnitOperation.REMOVE])):
         this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
         this.news = [orphan]
         assert AnswerUnit().handle(this) is True

@@ -218,7 +218,7 @@ def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:
 
 
 def test_the_defaults_are_what_the_configuration_says() -> None:
-    from rowlock.coordinator.run import owner_config
+    from rowlock.coordinator.run import build_owner_config
     from schemas.config.coordination import CoordinationConfig
 
-    assert owner_config(CoordinationConfig()) == OwnerConfig()
+    assert build_owner_config(CoordinationConfig()) == OwnerConfig()

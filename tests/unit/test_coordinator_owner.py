@@ -52,7 +52,7 @@ from coordinator.core.records import AgentRecord, CounterRecord, Record, UnitRec
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
 from coordinator.server.operators.view import pipelines
-from schemas.units import Mark, Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 
@@ -112,13 +112,15 @@ class Cluster:
     def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[Effect]:
         return self.up(Heartbeat, agent, sent=self.now, statuses=statuses, **more)
 
-    def holds(self, agent: str, unit: str, state: UnitPhase, mark: Mark | None = None) -> list[Effect]:
+    def holds(
+        self, agent: str, unit: str, state: UnitPhase, mark: UnitProgress | None = None
+    ) -> list[Effect]:
         assignment = next(r.assignment for r in self.state.sets[unit].replicas if r.agent == agent)
         return self.beat(agent, UnitStatus(unit, assignment, state, mark))
 
     def replicate(self, unit: str, agent: str) -> None:
         self.holds(agent, unit, UnitPhase.PREPARED)
-        self.holds(agent, unit, UnitPhase.REPLICATING, Mark(5, 9))
+        self.holds(agent, unit, UnitPhase.REPLICATING, UnitProgress(5, 9))
         assert self.state.sets[unit].state is SetState.REPLICATING
 
     def dispatched(self) -> list[tuple[str, str, str]]:
@@ -184,7 +186,7 @@ def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
     assert cluster.records["unit/u"] == UnitRecord("u", "1", (("a", 1, 2),))
     cluster.holds("a", "u", UnitPhase.PREPARED)
     start = next(m for _, m in cluster.sent if isinstance(m, Dispatch))
-    assert (start.op, start.lease, start.echo) == (Op.START, CONFIG.lease, cluster.now)
+    assert (start.op, start.lease, start.echo) == (UnitOperation.START, CONFIG.lease, cluster.now)
     cluster.holds("a", "u", UnitPhase.REPLICATING)
     granted = [m for _, m in cluster.sent if isinstance(m, HeartbeatResponse)][-1]
     assert granted.granted == (("u", 2),)
@@ -230,9 +232,9 @@ def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
     assert cluster.dispatched() == [("a", "u", "remove")]
     cluster.holds("a", "u", UnitPhase.STOPPING)
     assert cluster.dispatched() == []
-    cluster.holds("a", "u", UnitPhase.STOPPED, Mark(8, 9))
-    start = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.START]
-    assert [m.mark for m in start] == [Mark(8, 9)]
+    cluster.holds("a", "u", UnitPhase.STOPPED, UnitProgress(8, 9))
+    start = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is UnitOperation.START]
+    assert [m.mark for m in start] == [UnitProgress(8, 9)]
     assert cluster.dispatched() == [("a", "u", "forget"), ("b", "u", "start")]
     cluster.holds("b", "u", UnitPhase.REPLICATING)
     record = cluster.records["unit/u"]
@@ -352,9 +354,9 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].waits_for == ("u",)
-    cluster.holds("a", "u", UnitPhase.STOPPED, Mark(8, 9))
+    cluster.holds("a", "u", UnitPhase.STOPPED, UnitProgress(8, 9))
     cluster.do(Tick())
-    prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is Op.PREPARE][-1]
+    prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is UnitOperation.PREPARE][-1]
     assert prepare.mark is None
     assert prepare.header.assignment > 2
     assert cluster.state.pipelines["p"].checkpoint_ts == 5
@@ -403,7 +405,7 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
     cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
     cluster.do(Tick())
     cluster.replicate("u", "a")
-    cluster.up(Checkpoint, "a", marks=(("u", 1, Mark(99, 99)), ("u", 2, Mark(7, 9))))
+    cluster.up(Checkpoint, "a", marks=(("u", 1, UnitProgress(99, 99)), ("u", 2, UnitProgress(7, 9))))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].checkpoint_ts == 7
@@ -474,7 +476,7 @@ def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
     cluster.do(Tick())
     cluster.dispatched()
     older = UnitStatus("u", 1, UnitPhase.STOPPING)
-    cluster.up(DispatchResponse, "a", answers=1, status=older, op=Op.PREPARE)
+    cluster.up(DispatchResponse, "a", answers=1, status=older, op=UnitOperation.PREPARE)
     assert ("a", "u", "prepare") not in cluster.dispatched()
     cluster.beat("a", older)
     assert ("a", "u", "prepare") in cluster.dispatched()

@@ -9,9 +9,9 @@ from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
-from rowlock.agent.pulse import Pulse
-from rowlock.agent.workers import Ledger
-from schemas.units import Ended, GettingOn, Op, Prepared, UnitPhase, WorkerEvent
+from rowlock.agent.pulse import PreparationMonitor
+from rowlock.agent.workers import UnitLedger
+from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
 from tests.unit.test_coordinator_agent import Driver
 from tests.unit.test_coordinator_owner import Cluster, spec
 
@@ -90,13 +90,13 @@ def test_the_word_of_another_replica_does_not_count(cluster: Cluster) -> None:
 def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
     driver = Driver()
     driver.announce()
-    driver.dispatch(Op.PREPARE)
+    driver.dispatch(UnitOperation.PREPARE)
     for _ in range(3):
-        driver.do(WorkerHappening("u", GettingOn(5)))
-    driver.do(WorkerHappening("u", GettingOn(4)))
+        driver.do(WorkerHappening("u", PrepareProgress(5)))
+    driver.do(WorkerHappening("u", PrepareProgress(4)))
     assert driver.state.units["u"].status.steps == 3
     driver.do(WorkerHappening("u", Prepared(5)))
-    driver.do(WorkerHappening("u", GettingOn(5)))
+    driver.do(WorkerHappening("u", PrepareProgress(5)))
     assert (driver.held(), driver.state.units["u"].steps) == (UnitPhase.PREPARED, 3)
 
 
@@ -110,32 +110,32 @@ def test_the_wire_carries_it(steps: tuple[int, int]) -> None:
 class Efforts:
     def __init__(self) -> None:
         self.said: list[tuple[str, WorkerEvent]] = []
-        self.ledger = Ledger()
+        self.ledger = UnitLedger()
         self.ledger.listen(lambda unit, event: self.said.append((unit, event)))
         self.effort = {"busy": 1.0, "hangs": 1.0}
-        self.pulse = Pulse(self.ledger, lambda unit, _: self.effort[unit])
+        self.pulse = PreparationMonitor(self.ledger, lambda unit, _: self.effort[unit])
 
     def look(self) -> list[str]:
         self.said.clear()
-        self.pulse.look()
-        return [unit for unit, event in self.said if isinstance(event, GettingOn)]
+        self.pulse.report_progress()
+        return [unit for unit, event in self.said if isinstance(event, PrepareProgress)]
 
 
 def test_a_process_that_uses_the_processor_gets_on_and_one_that_does_not_hangs() -> None:
     made = Efforts()
-    made.ledger.taken_up("busy", 1)
-    made.ledger.taken_up("hangs", 2)
+    made.ledger.register_unit("busy", 1)
+    made.ledger.register_unit("hangs", 2)
     assert made.look() == [], "the first look only knows from then on"
     made.effort["busy"] += 0.05
     assert made.look() == ["busy"]
     assert made.look() == []
 
 
-@pytest.mark.parametrize("event", [Prepared(1), Ended(1)])
+@pytest.mark.parametrize("event", [Prepared(1), WorkerEnded(1)])
 def test_what_is_ready_or_has_ended_is_not_looked_at(event: WorkerEvent) -> None:
     made = Efforts()
-    made.ledger.taken_up("busy", 1)
+    made.ledger.register_unit("busy", 1)
     made.look()
-    made.ledger.say("busy", event)
+    made.ledger.report_event("busy", event)
     made.effort["busy"] += 1.0
     assert made.look() == []

@@ -6,24 +6,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance, forward
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 UNITS = PipelineUnits("to-hq", {"b1": ("a", "b"), "b2": ("c",)})
-MARKS = st.builds(Mark, st.integers(0, 9), st.integers(0, 9), st.none() | st.tuples(*[st.integers(0, 2)] * 4))
+MARKS = st.builds(
+    UnitProgress, st.integers(0, 9), st.integers(0, 9), st.none() | st.tuples(*[st.integers(0, 2)] * 4)
+)
 
 
 def test_a_unit_never_goes_back() -> None:
-    known = Mark(5, 9, (0, 1, 1, 0))
-    assert forward(known, Mark(4, 8, (0, 1, 0, 9))) == known
-    assert forward(known, Mark(12, 8)) == Mark(12, 12, (0, 1, 1, 0))
+    known = UnitProgress(5, 9, (0, 1, 1, 0))
+    assert forward(known, UnitProgress(4, 8, (0, 1, 0, 9))) == known
+    assert forward(known, UnitProgress(12, 8)) == UnitProgress(12, 12, (0, 1, 1, 0))
     assert forward(None, known) == known == forward(known, None)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(MARKS, min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_reports_in_any_order_and_number_give_the_same_mark(marks: list[Mark], random: object) -> None:
-    def fold(many: list[Mark]) -> Mark | None:
-        mark: Mark | None = None
+def test_reports_in_any_order_and_number_give_the_same_mark(
+    marks: list[UnitProgress], random: object
+) -> None:
+    def fold(many: list[UnitProgress]) -> UnitProgress | None:
+        mark: UnitProgress | None = None
         for one in many:
             before = mark
             mark = forward(mark, one)
@@ -39,17 +43,21 @@ def test_reports_in_any_order_and_number_give_the_same_mark(marks: list[Mark], r
 
 
 def test_a_pipeline_is_where_its_slowest_unit_is() -> None:
-    progress = advance(PipelineProgress(), UNITS, {"a": Mark(5, 9), "b": Mark(7, 8), "c": Mark(6, 20)})
+    progress = advance(
+        PipelineProgress(),
+        UNITS,
+        {"a": UnitProgress(5, 9), "b": UnitProgress(7, 8), "c": UnitProgress(6, 20)},
+    )
     assert (progress.checkpoint_ts, progress.resolved_ts, progress.cut_ts) == (5, 8, 5)
     assert progress.by_source == {"b1": 5, "b2": 6}
 
 
 def test_a_missing_unit_or_source_stops_the_pipeline_and_is_named() -> None:
     before = PipelineProgress(3, 4, {"b1": 3, "b2": 3})
-    after = advance(before, UNITS, {"a": Mark(9, 9), "c": Mark(9, 9)})
+    after = advance(before, UNITS, {"a": UnitProgress(9, 9), "c": UnitProgress(9, 9)})
     assert (after.checkpoint_ts, after.resolved_ts, after.waits_for) == (3, 4, ("b",))
     assert after.by_source == {"b1": 3, "b2": 9}
-    bare = advance(before, PipelineUnits("p", {"b1": ("a",), "b2": ()}), {"a": Mark(9, 9)})
+    bare = advance(before, PipelineUnits("p", {"b1": ("a",), "b2": ()}), {"a": UnitProgress(9, 9)})
     assert (bare.checkpoint_ts, bare.waits_for) == (3, ("b2",))
 
 
@@ -59,22 +67,24 @@ def test_a_pipeline_without_sources_has_no_checkpoint() -> None:
 
 def test_a_unit_added_behind_does_not_take_the_pipeline_back() -> None:
     before = PipelineProgress(10, 10, {"b1": 10, "b2": 10})
-    behind = {"a": Mark(2, 20), "b": Mark(30, 30), "c": Mark(30, 30)}
+    behind = {"a": UnitProgress(2, 20), "b": UnitProgress(30, 30), "c": UnitProgress(30, 30)}
     assert advance(before, UNITS, behind).checkpoint_ts == 10
-    assert advance(before, UNITS, {**behind, "a": Mark(25, 25)}).checkpoint_ts == 25
+    assert advance(before, UNITS, {**behind, "a": UnitProgress(25, 25)}).checkpoint_ts == 25
 
 
 def test_a_source_that_is_held_where_it_was_does_not_let_the_pipeline_pass_its_new_unit() -> None:
     """Found by the simulation: source b2 stays at 12 for its readers, but its unit c was created again and is at 0."""
     before = PipelineProgress(5, 5, {"b1": 5, "b2": 12})
-    after = advance(before, UNITS, {"a": Mark(10, 10), "b": Mark(10, 10), "c": Mark(0, 0)})
+    after = advance(
+        before, UNITS, {"a": UnitProgress(10, 10), "b": UnitProgress(10, 10), "c": UnitProgress(0, 0)}
+    )
     assert (after.checkpoint_ts, after.by_source) == (5, {"b1": 10, "b2": 12})
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), MARKS), max_size=8))
-def test_a_pipeline_never_goes_back_and_never_passes_a_unit(reports: list[dict[str, Mark]]) -> None:
-    marks: dict[str, Mark | None] = {}
+def test_a_pipeline_never_goes_back_and_never_passes_a_unit(reports: list[dict[str, UnitProgress]]) -> None:
+    marks: dict[str, UnitProgress | None] = {}
     progress = PipelineProgress()
     for report in reports:
         marks.update({unit: forward(marks.get(unit), mark) for unit, mark in report.items()})

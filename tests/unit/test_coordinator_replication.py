@@ -41,7 +41,7 @@ from coordinator.core.replication_table import (
     Seen,
     SetState,
 )
-from schemas.units import Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase
 from tools.docs.diagram import fill, mermaid
 
 ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}
@@ -407,11 +407,11 @@ class AnyOrder(RuleBasedStateMachine):
                 case PersistReplicas(assignment, replicas):
                     assert {r.assignment for r in replicas} >= {r.assignment for r in before.replicas}
                     self.pending.add(assignment)
-                case Instruct(Op.PREPARE | Op.START, _, _, assignment):
+                case Instruct(UnitOperation.PREPARE | UnitOperation.START, _, _, assignment):
                     assert assignment in self.durable
                 case _:
                     pass
-            if isinstance(one, Instruct) and one.op is Op.START:
+            if isinstance(one, Instruct) and one.op is UnitOperation.START:
                 assert [r.assignment for r in self.current.replicas] == [one.assignment], (
                     "started beside another replica"
                 )

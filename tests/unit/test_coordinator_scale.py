@@ -28,7 +28,7 @@ from coordinator.core.schedulers import (
     Wishes,
     plan,
 )
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 AGENTS = "ABCD"
 _P, _S, _U = Role.PRIMARY, Role.SECONDARY, Role.UNDETERMINED
@@ -131,17 +131,17 @@ def test_the_least_loaded_agent_is_found_without_looking_at_all(
 
 
 _marks = st.builds(
-    Mark, st.integers(0, 3), st.integers(0, 3), st.none() | st.tuples(*[st.integers(0, 1)] * 4)
+    UnitProgress, st.integers(0, 3), st.integers(0, 3), st.none() | st.tuples(*[st.integers(0, 1)] * 4)
 )
 
 
 @given(_marks, _marks)
 @settings(max_examples=200)
-def test_forward_is_the_greater_of_each_part(known: Mark, reported: Mark) -> None:
+def test_forward_is_the_greater_of_each_part(known: UnitProgress, reported: UnitProgress) -> None:
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [mark.position for mark in (known, reported) if mark.position is not None]
     resolved = max(known.resolved_ts, reported.resolved_ts, checkpoint)
-    assert forward(known, reported) == Mark(checkpoint, resolved, max(positions, default=None))
+    assert forward(known, reported) == UnitProgress(checkpoint, resolved, max(positions, default=None))
 
 
 @pytest.mark.parametrize(

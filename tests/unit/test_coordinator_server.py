@@ -59,7 +59,7 @@ from coordinator.server.requests import (
 )
 from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened
 from schemas.config.model import KafkaConfig
-from schemas.units import Ended, Mark, Prepared, Progressed, UnitPhase
+from schemas.units import Prepared, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 from tests.coordination_kit import catalogue, until
 
 HEAD = Header(1, 5)
@@ -286,18 +286,18 @@ class World:
             self.machine.end()
         raise AssertionError("it never settles")
 
-    def say(self, *messages: object) -> None:
+    def report_event(self, *messages: object) -> None:
         self.inbox += messages
         self.settle()
 
     def elect(self, rev: int = 10) -> World:
-        self.say(Elected(rev, dict(self.records)), CatalogueRead(rev, catalogue(3)))
+        self.report_event(Elected(rev, dict(self.records)), CatalogueRead(rev, catalogue(3)))
         return self
 
     def join(self, name: str) -> None:
         machine = AgentMachine(name, len(self.agents) + 1, 100)
         self.agents[name] = (machine, agent.AgentState(name, f"{name}-1"))
-        self.say(Joined(machine))
+        self.report_event(Joined(machine))
         self._agent(name, agent.AgentTick())
         self.settle()
 
@@ -315,34 +315,38 @@ class World:
                 case StartWorker(unit, assignment):
                     self._agent(
                         name,
-                        agent.WorkerHappening(unit, Progressed(assignment, Mark(7, 8, (0, 1, 2, 3)), 10)),
+                        agent.WorkerHappening(
+                            unit, UnitProgressed(assignment, UnitProgress(7, 8, (0, 1, 2, 3)), 10)
+                        ),
                     )
                 case RemoveWorker(unit, assignment):
-                    self._agent(name, agent.WorkerHappening(unit, Ended(assignment, Mark(7, 8))))
+                    self._agent(
+                        name, agent.WorkerHappening(unit, WorkerEnded(assignment, UnitProgress(7, 8)))
+                    )
 
     def fail(self, name: str, unit: str, why: str) -> None:
         assignment = self.agents[name][1].units[unit].assignment
-        self._agent(name, agent.WorkerHappening(unit, Ended(assignment, None, why)))
+        self._agent(name, agent.WorkerHappening(unit, WorkerEnded(assignment, None, why)))
         self.settle()
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             if self.terms and self.terms[-1]:
-                self.say(WriteConfirmed(self.terms[-1], self.now))
-            self.say(TickDue())
+                self.report_event(WriteConfirmed(self.terms[-1], self.now))
+            self.report_event(TickDue())
             for name in self.agents:
                 self._agent(name, agent.AgentTick())
             self.settle()
 
     def command(self, command: Command) -> PendingAnswer[None]:
         asked: PendingAnswer[None] = PendingAnswer()
-        self.say(CommandAsked(command, asked))
+        self.report_event(CommandAsked(command, asked))
         return asked
 
     def view(self) -> View:
         asked: PendingAnswer[View] = PendingAnswer()
-        self.say(ViewAsked(asked))
+        self.report_event(ViewAsked(asked))
         return asked.wait(0)
 
     def states(self) -> dict[str, tuple[str, str | None]]:
@@ -387,7 +391,7 @@ def test_units_get_agents_and_the_view_shows_it() -> None:
 
 def test_who_does_not_lead_says_who_does() -> None:
     world = World()
-    world.say(NewLeader(4, Candidate("other", "h:1", "h:2")))
+    world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
     world.machine.leadership.heard = Heard(4, world.now)
     assert world.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
     view = world.view()
@@ -397,7 +401,7 @@ def test_who_does_not_lead_says_who_does() -> None:
     assert view.units == ()
     with pytest.raises(NotLeaderError, match="ask h:2"):
         world.command(Rebalance()).wait(0)
-    world.say(NewLeader(4, None))
+    world.report_event(NewLeader(4, None))
     assert world.leaders[-1] == LeaderInfo(4)
     with pytest.raises(NotLeaderError, match="nobody"):
         world.command(Rebalance()).wait(0)
@@ -406,7 +410,7 @@ def test_who_does_not_lead_says_who_does() -> None:
 def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
     """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a lease."""
     world = World()
-    world.say(NewLeader(4, Candidate("other", "h:1", "h:2")))
+    world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
     assert world.machine.leadership.named(world.now) is None
     with pytest.raises(NotLeaderError, match="nobody"):
         world.command(Rebalance()).wait(0)
@@ -432,11 +436,11 @@ def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
 
 def test_a_lost_term_leaves_nothing_behind() -> None:
     world = replicating(World().elect(), "a1")
-    world.say(Lost(10, "fenced"))
+    world.report_event(Lost(10, "fenced"))
     assert world.leaders[-1] == LeaderInfo(10)
     assert world.terms == [10, 0]
     assert world.view().units == ()
-    world.say(
+    world.report_event(
         Mail(world.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
     )  # too late
     assert world.view().leader is None
@@ -448,7 +452,7 @@ def test_a_lost_term_leaves_nothing_behind() -> None:
 
 def test_the_leader_that_took_over_is_remembered() -> None:
     world = World().elect()
-    world.say(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
+    world.report_event(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
     assert world.leaders[-1] == LeaderInfo(20, "h:1", "h:2")
     assert world.machine.leadership.leader is not None
     assert world.machine.leadership.leader.name == "other"
@@ -457,22 +461,22 @@ def test_the_leader_that_took_over_is_remembered() -> None:
 def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     world = World(commits=False).elect()
     world.join("a1")
-    world.say(Lost(10, "fenced"), Elected(20, {}))
+    world.report_event(Lost(10, "fenced"), Elected(20, {}))
     world.join("a2")
     old = [token for rev, token in world.waiting if rev == 10]
     assert set(old) & {token for rev, token in world.waiting if rev == 20}, (
         "each term counts from the beginning"
     )
-    world.say(*[RecordsCommitted(10, token) for token in old])
+    world.report_event(*[RecordsCommitted(10, token) for token in old])
     assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
-    world.say(CatalogueRead(10, catalogue(3)))
+    world.report_event(CatalogueRead(10, catalogue(3)))
     assert world.states() == {}
 
 
 def test_units_written_by_agents_survive_a_change_of_owner_untouched() -> None:
     world = replicating(World().elect(), "a1")
     assignments = {row.unit: row.epoch for row in world.view().units}
-    world.say(Lost(10, "x"))
+    world.report_event(Lost(10, "x"))
     world.elect(20)
     world.run(3.0)
     assert {row.unit: row.epoch for row in world.view().units} == assignments
@@ -500,7 +504,7 @@ def test_a_command_that_waits_when_the_term_ends_fails() -> None:
     world = replicating(World().elect(), "a1")
     world.commits = False
     asked = world.command(Pause(UNIT))
-    world.say(Lost(10, "fenced"))
+    world.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
         asked.wait(0)
 
@@ -529,7 +533,7 @@ def test_resigning_is_answered_and_ends_the_term() -> None:
     assert world.resigned == ["asked to resign"]
     assert world.terms[-1] == 0
     assert not world.leaders[-1].mine
-    world.say(Lost(10, "asked to resign"))  # the log's own word for it
+    world.report_event(Lost(10, "asked to resign"))  # the log's own word for it
     assert world.resigned == ["asked to resign"]
 
 
@@ -546,7 +550,7 @@ def test_an_agent_that_says_it_obeys_a_later_owner_ends_no_term() -> None:
     world = replicating(World().elect(), "a1")
     machine = world.agents["a1"][0]
     assert machine.put([Rejected(Header(10, 1, 0, 999), "a1", 77)])
-    world.say(Mail(machine))
+    world.report_event(Mail(machine))
     assert world.terms[-1] != 0
     assert not world.resigned
     assert world.machine.counts["alarm.later term claimed"] == 1
@@ -561,7 +565,7 @@ def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pyt
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, "step", broken)
-        world.say(CommandAsked(Rebalance(), asked))
+        world.report_event(CommandAsked(Rebalance(), asked))
     with pytest.raises(NotLeaderError):
         asked.wait(0)
     assert world.resigned == ["internal error"]
@@ -583,14 +587,14 @@ def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:
     world = replicating(World().elect(), "a1")
-    world.say(CatalogueRead(10, catalogue(2)))
+    world.report_event(CatalogueRead(10, catalogue(2)))
     world.run(1.0)
     rev, unit, uid, assignment = world.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
     assert isinstance(world.records[f"unit/{unit}"], UnitRecord)
-    world.say(FenceDone(9, unit, assignment))  # another term's
+    world.report_event(FenceDone(9, unit, assignment))  # another term's
     assert f"unit/{unit}" in world.records
-    world.say(FenceDone(10, unit, assignment))
+    world.report_event(FenceDone(10, unit, assignment))
     world.run(0.2)
     assert f"unit/{unit}" not in world.records
 
@@ -599,9 +603,9 @@ def test_an_older_stream_s_end_is_not_the_newer_one_s() -> None:
     world = replicating(World().elect(), "a1")
     old = world.agents["a1"][0]
     new = AgentMachine("a1", 99, 100)
-    world.say(Joined(new), Left(old, "replaced"))
+    world.report_event(Joined(new), Left(old, "replaced"))
     assert world.view().agents[0].connected
-    world.say(Left(new, "gone"))
+    world.report_event(Left(new, "gone"))
     assert not world.view().agents[0].connected
 
 
@@ -609,7 +613,7 @@ def test_hellos_of_strangers_while_not_leading_are_counted() -> None:
     world = World()
     machine = AgentMachine("x", 1, 10)
     machine.put([Hello(HEAD, "x", "x-1")])
-    world.say(Mail(machine))
+    world.report_event(Mail(machine))
     assert world.view().counters["owner.not leading"] == 1
 
 
@@ -707,7 +711,7 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     world.join("a")
     world.run(2)
     world.now += 20
-    world.say(WriteConfirmed(10, world.now - 19.9))
+    world.report_event(WriteConfirmed(10, world.now - 19.9))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait(0)
     world.machine.leadership.confirmed = WriteConfirmed(10, world.now - 0.1)
@@ -732,7 +736,9 @@ def checkpoints(world: World) -> list[int | None]:
 
 def progressed(world: World, ts: int) -> None:
     for unit, held in world.agents["a1"][1].units.items():
-        world._agent("a1", agent.WorkerHappening(unit, Progressed(held.assignment, Mark(ts, ts), 10)))
+        world._agent(
+            "a1", agent.WorkerHappening(unit, UnitProgressed(held.assignment, UnitProgress(ts, ts), 10))
+        )
     world.run(2.0)
 
 
@@ -748,7 +754,7 @@ def test_a_pipeline_is_shown_as_far_as_it_is_stored() -> None:
     world.settle()
     assert checkpoints(world) == [20]
     world.records = stored  # as if this commit had not landed before the next claim
-    world.say(Lost(10, "another has claimed"))
+    world.report_event(Lost(10, "another has claimed"))
     world.elect(20)
     assert checkpoints(world) == [7]
 

@@ -55,7 +55,7 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
     world = replicating(World().elect(), "a1", "a2")
     lost = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
     machine, _ = world.agents.pop("a1")
-    world.say(Left(machine, "the connection was reset"))
+    world.report_event(Left(machine, "the connection was reset"))
     world.run(15.0)
     (gone,) = told(world, "agent gone")
     assert gone["agent"] == "a1"
@@ -106,17 +106,17 @@ def test_the_end_of_a_term_is_told_with_its_reason() -> None:
     world.command(Resign()).wait(0)
     assert told(world, "resigned") == [{"why": "asked to resign"}]
     other = replicating(World().elect(), "a1")
-    other.say(NewLeader(20, Candidate("c2", "h:1", "h:2")), Lost(10, "another has claimed"))
+    other.report_event(NewLeader(20, Candidate("c2", "h:1", "h:2")), Lost(10, "another has claimed"))
     assert told(other, "term lost") == [{"why": "another has claimed"}]
 
 
 def test_what_a_new_owner_finds_in_its_place_is_no_news() -> None:
     world = replicating(World().elect(), "a1")
     before = len(told(world, "unit placed"))
-    world.say(Lost(10, "fenced"))
+    world.report_event(Lost(10, "fenced"))
     world.elect(20)
     world.run(8.0)
-    world.say(WriteConfirmed(20, world.now), TickDue())
+    world.report_event(WriteConfirmed(20, world.now), TickDue())
     assert {state for state, _ in world.states().values()} == {"replicating"}
     assert len(told(world, "unit placed")) == before
     assert told(world, "unit stopped") == told(world, "unit moved") == []

@@ -7,13 +7,20 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from producer.copies.again import made_again
-from producer.copies.book import RESTARTS, Ask, CopyBook, Forget, StopAgain, TableSeen
-from producer.copies.limits import HOUR_MS, MINUTE_MS, unbalanced
-from producer.copies.repair import by_default, repair_of
+from producer.copies.again import judge_recreated_table
+from producer.copies.book import (
+    MAX_COPY_RESTARTS,
+    CopyBook,
+    DiscardChunks,
+    JudgeRequest,
+    KnownTable,
+    RestoreStop,
+)
+from producer.copies.limits import HOUR_MS, MINUTE_MS, explain_unbalanced_condition
+from producer.copies.repair import get_default_limits, make_repair_limits
 from producer.copies.states import DAY_MS
 from producer.decoders.context import TopicTail
-from producer.tables import Begun, TableState, TopicState
+from producer.tables import BegunCopy, TableState, TopicState
 from schemas.config.model import Config
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
@@ -50,15 +57,15 @@ def repair(
     )  # fmt: skip
 
 
-def begun(number: int, offset: int = 10, *, ended: str = "", position: Position = AT) -> Begun:
-    return Begun(CopyMark(id=f"r{number}"), position, offset, ended)
+def begun(number: int, offset: int = 10, *, ended: str = "", position: Position = AT) -> BegunCopy:
+    return BegunCopy(CopyMark(id=f"r{number}"), position, offset, ended)
 
 
 def running(ended: str = "", *, book: CopyBook | None = None) -> CopyBook:
     """A book in which r1 runs."""
     book = book or CopyBook()
-    assert book.asked(request(1), TableSeen(stopped=ended, estimate=7), 100) == []
-    book.states.begun(ACCT, begun(1, ended=ended), 200)
+    assert book.accept_request(request(1), KnownTable(stopped=ended, estimate=7), 100) == []
+    book.states.mark_begun(ACCT, begun(1, ended=ended), 200)
     return book
 
 
@@ -70,13 +77,13 @@ def test_from_request_to_end() -> None:
     book = running("dropped")
     now = state(book)
     assert (now.phase, now.offset, now.begin, now.began_ms, now.estimate) == ("running", 10, AT, 200, 7)
-    book.states.sent(ACCT, "r1", 3)
-    book.states.sent(ACCT, "another", 3)
-    book.states.sent(ACCT, "r1", 2)
+    book.states.add_sent_rows(ACCT, "r1", 3)
+    book.states.add_sent_rows(ACCT, "another", 3)
+    book.states.add_sent_rows(ACCT, "r1", 2)
     assert state(book).rows == 5
-    book.ended(ACCT, "another", 300)
+    book.mark_copy_ended(ACCT, "another", 300)
     assert state(book).phase == "running"
-    book.ended(ACCT, "r1", 300)
+    book.mark_copy_ended(ACCT, "r1", 300)
     now = state(book)
     assert (now.phase, now.ended_ms, now.ended, now.ended_stop) == ("done", 300, ((300, ""),), "")
     assert not book.states.busy
@@ -85,18 +92,18 @@ def test_from_request_to_end() -> None:
 def test_one_copy_runs_at_a_time_and_the_oldest_begins_first() -> None:
     book = CopyBook()
     for number, table in enumerate(("b", "a", "c")):
-        book.asked(request(number, table), TableSeen(), number)
+        book.accept_request(request(number, table), KnownTable(), number)
     assert [each.table for each in book.states.waiting] == ["b", "a", "c"]
-    book.states.begun("bank.b", begun(0), 10)
+    book.states.mark_begun("bank.b", begun(0), 10)
     assert (book.states.waiting, book.states.busy) == ([], True)
-    book.ended("bank.b", "r0", 20)
+    book.mark_copy_ended("bank.b", "r0", 20)
     assert [each.table for each in book.states.waiting] == ["a", "c"]
 
 
 def test_a_request_is_taken_once() -> None:
     book = running()
     revision = book.states.revision
-    assert book.asked(request(1), TableSeen(), 300) == []
+    assert book.accept_request(request(1), KnownTable(), 300) == []
     assert book.states.revision == revision
 
 
@@ -107,55 +114,55 @@ def test_what_began_behind_an_event_is_what_is_asked_for_it(
 ) -> None:
     book = running()
     if ended:
-        book.ended(ACCT, "r1", 300)
-    effects = book.asked(request(2, after=after), TableSeen(), 400)
+        book.mark_copy_ended(ACCT, "r1", 300)
+    effects = book.accept_request(request(2, after=after), KnownTable(), 400)
     assert (state(book).id == "r1") == done
-    assert effects == ([] if done or ended else [Forget(ACCT)])
+    assert effects == ([] if done or ended else [DiscardChunks(ACCT)])
 
 
 def test_what_waits_begins_behind_any_event() -> None:
     book = CopyBook()
-    book.asked(request(1), TableSeen(), 1)
-    book.asked(repair(2, after=10**9), TableSeen(), 2)
+    book.accept_request(request(1), KnownTable(), 1)
+    book.accept_request(repair(2, after=10**9), KnownTable(), 2)
     assert state(book).id == "r1"
-    book.asked(request(3, where="v > 1"), TableSeen(), 2)
-    book.asked(repair(4, after=10**9), TableSeen(), 2)
+    book.accept_request(request(3, where="v > 1"), KnownTable(), 2)
+    book.accept_request(repair(4, after=10**9), KnownTable(), 2)
     assert state(book).id == "r4", "a part of a table heals nothing"
 
 
 def test_a_person_begins_a_copy_anew_and_it_knows_what_stop_was_ended() -> None:
     book = running("value")
-    assert book.asked(request(2), TableSeen(), 300) == [Forget(ACCT)]
+    assert book.accept_request(request(2), KnownTable(), 300) == [DiscardChunks(ACCT)]
     assert (state(book).phase, state(book).id, state(book).ended_stop) == ("waiting", "r2", "value")
-    assert book.asked(request(3, cancel=True), TableSeen(), 400) == [
-        StopAgain(ACCT, "value", f"the copy of {ACCT} that had ended its stop (value) was given up")
+    assert book.accept_request(request(3, cancel=True), KnownTable(), 400) == [
+        RestoreStop(ACCT, "value", f"the copy of {ACCT} that had ended its stop (value) was given up")
     ]
 
 
 def test_nobody_begins_a_copy_anew_by_itself() -> None:
     book = running()
-    assert book.asked(repair(2, cause="value", after=50), TableSeen(), 300) == []
+    assert book.accept_request(repair(2, cause="value", after=50), KnownTable(), 300) == []
     assert state(book).id == "r1"
-    book.ended(ACCT, "r1", 400)
+    book.mark_copy_ended(ACCT, "r1", 400)
     assert book.pending
-    assert book.settle(500) == [Ask(repair(2, cause="value", after=50))]
+    assert book.settle_changes(500) == [JudgeRequest(repair(2, cause="value", after=50))]
     assert not book.pending
     assert state(book).behind is None
 
 
 def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
     book = running()
-    book.asked(repair(2, after=50), TableSeen(), 300)
-    book.ended(ACCT, "r1", 400)
+    book.accept_request(repair(2, after=50), KnownTable(), 300)
+    book.mark_copy_ended(ACCT, "r1", 400)
     again = CopyBook(book.states.all, book.requests)
-    assert again.settle(500) == [Ask(repair(2, after=50))]
+    assert again.settle_changes(500) == [JudgeRequest(repair(2, after=50))]
 
 
 # --- refusals
 
 
-def refused(book: CopyBook, asked: CopyRequest, seen: TableSeen | None = None, now: int = 1000) -> str:
-    book.asked(asked, seen or TableSeen(), now)
+def refused(book: CopyBook, asked: CopyRequest, seen: KnownTable | None = None, now: int = 1000) -> str:
+    book.accept_request(asked, seen or KnownTable(), now)
     found = book.states.all[f"bank.{asked.table}"]
     return found.reason if found.id == asked.id and found.phase == "refused" else ""
 
@@ -164,16 +171,16 @@ def ended(*times: tuple[int, str]) -> CopyBook:
     """A book in which copies ended at these times, for these causes."""
     book = CopyBook()
     for number, (at, cause) in enumerate(times):
-        book.asked(request(100 + number, cause=cause), TableSeen(), at)
-        book.states.begun(ACCT, begun(100 + number, number), at)
-        book.ended(ACCT, f"r{100 + number}", at)
+        book.accept_request(request(100 + number, cause=cause), KnownTable(), at)
+        book.states.mark_begun(ACCT, begun(100 + number, number), at)
+        book.mark_copy_ended(ACCT, f"r{100 + number}", at)
     return book
 
 
 def test_a_larger_table_is_not_copied_by_itself() -> None:
-    assert refused(CopyBook(), repair(1), TableSeen(estimate=1000)) == ""
-    assert refused(CopyBook(), request(1), TableSeen(estimate=10**9)) == ""
-    reason = refused(CopyBook(), repair(1), TableSeen(estimate=1001))
+    assert refused(CopyBook(), repair(1), KnownTable(estimate=1000)) == ""
+    assert refused(CopyBook(), request(1), KnownTable(estimate=10**9)) == ""
+    reason = refused(CopyBook(), repair(1), KnownTable(estimate=1001))
     assert (
         reason
         == f"{ACCT} has about 1001 rows, and `repair` copies up to 1000 by itself: rowlock copy {ACCT} (about 1001 rows)"
@@ -198,7 +205,7 @@ def test_the_same_cause_again_within_an_hour_is_a_loop() -> None:
 
 def test_more_than_three_tables_at_once_are_a_persons_business() -> None:
     book = CopyBook()
-    book.asked(request(0, "by hand"), TableSeen(), 0)
+    book.accept_request(request(0, "by hand"), KnownTable(), 0)
     for number, table in enumerate("abc"):
         assert refused(book, repair(number + 1, table, ms=number)) == ""
     assert "more than 3 tables of the source" in refused(book, repair(4, "d", ms=5))
@@ -214,71 +221,73 @@ def again(
     return request(number, table, by="capture", cause="dropped", limits=limits, requested_ms=ms)
 
 
-DROPPED = TableSeen(stopped="dropped", estimate=7)
+DROPPED = KnownTable(stopped="dropped", estimate=7)
 
 
 def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     book = CopyBook()
-    assert made_again(book, again(1), DROPPED, 100) == ""
+    assert judge_recreated_table(book, again(1), DROPPED, 100) == ""
     assert (state(book).phase, state(book).estimate) == ("waiting", 7)
     for limits, seen, said in (
         (None, DROPPED, "`repair` of the pipelines is `stop`: rowlock copy bank.acct"),
         (
             LIMITS,
-            TableSeen(stopped="dropped", estimate=1001),
+            KnownTable(stopped="dropped", estimate=1001),
             "up to 1000 by itself: rowlock copy bank.acct (about 1001 rows)",
         ),
     ):
         book = CopyBook()
-        reason = made_again(book, again(1, limits=limits), seen, 100)
+        reason = judge_recreated_table(book, again(1, limits=limits), seen, 100)
         assert reason.endswith(said)
         assert (state(book).phase, state(book).reason) == ("refused", reason)
-    assert "2 times within a day" in made_again(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
-    assert "same cause (dropped) within an hour" in made_again(
+    assert "2 times within a day" in judge_recreated_table(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
+    assert "same cause (dropped) within an hour" in judge_recreated_table(
         ended((10, "dropped")), again(9), DROPPED, HOUR_MS
     )
 
 
 def test_a_person_copies_what_is_not_copied_by_itself() -> None:
     book = CopyBook()
-    assert made_again(book, again(1, limits=None), DROPPED, 100)
-    book.asked(request(2), DROPPED, 200)
+    assert judge_recreated_table(book, again(1, limits=None), DROPPED, 100)
+    book.accept_request(request(2), DROPPED, 200)
     assert (state(book).phase, state(book).reason) == ("waiting", "")
 
 
 def test_a_database_that_is_made_again_is_a_persons_business() -> None:
     book = CopyBook()
-    said = [made_again(book, again(n, table=table, ms=n), DROPPED, 0) for n, table in enumerate("abcd")]
+    said = [
+        judge_recreated_table(book, again(n, table=table, ms=n), DROPPED, 0) for n, table in enumerate("abcd")
+    ]
     assert said[:3] == ["", "", ""]
     assert "more than 3 tables of the source" in said[3]
 
 
 def test_a_copy_that_waits_goes_on_with_what_is_there_again() -> None:
     book = running()
-    book.stopped(ACCT, "dropped", "gone", 300)
-    assert made_again(book, again(2, limits=None), DROPPED, 400) == "", "somebody has asked for it"
+    book.handle_table_stop(ACCT, "dropped", "gone", 300)
+    assert judge_recreated_table(book, again(2, limits=None), DROPPED, 400) == "", "somebody has asked for it"
     assert (state(book).id, state(book).phase, state(book).restarts) == ("r1", "waiting", 1)
     part = CopyBook()
-    part.asked(request(1, where="id > 1"), TableSeen(), 100)
-    assert made_again(part, again(2), DROPPED, 400) == ""
+    part.accept_request(request(1, where="id > 1"), KnownTable(), 100)
+    assert judge_recreated_table(part, again(2), DROPPED, 400) == ""
     assert state(part).id == "r2", "a part of the table ends no stop"
 
 
 def test_a_table_that_is_dropped_in_the_middle_of_its_copies_is_not_copied_for_ever() -> None:
     book = CopyBook()
-    for turn in range(RESTARTS):
-        assert made_again(book, again(turn), DROPPED, 100) == ""
-        book.states.begun(ACCT, begun(turn), 200)
-        book.stopped(ACCT, "dropped", "it is gone", 300)
-        book.refuse(ACCT, "it is not there: rowlock copy bank.acct", 300)
+    for turn in range(MAX_COPY_RESTARTS):
+        assert judge_recreated_table(book, again(turn), DROPPED, 100) == ""
+        book.states.mark_begun(ACCT, begun(turn), 200)
+        book.handle_table_stop(ACCT, "dropped", "it is gone", 300)
+        book.refuse_copy(ACCT, "it is not there: rowlock copy bank.acct", 300)
         assert state(book).restarts == turn + 1
     for turn in (7, 8):
-        reason = made_again(book, again(turn), DROPPED, 400)
+        reason = judge_recreated_table(book, again(turn), DROPPED, 400)
         assert reason == (
             "bank.acct was dropped in the middle of 3 copies, one after the other: rowlock copy bank.acct, once nobody drops it"
         )
         assert (state(book).phase, state(book).reason) == ("refused", reason)
-    assert made_again(book, again(9), DROPPED, 401 + DAY_MS) == "", "that was yesterday"
+    assert judge_recreated_table(book, again(9), DROPPED, 401 + DAY_MS) == "", "that was yesterday"
     assert state(book).restarts == 0
 
 
@@ -298,18 +307,21 @@ def config(**repairs: tuple[str, object]) -> Config:
 
 def test_the_pipelines_that_take_a_table_say_whether_it_is_copied_by_itself() -> None:
     small = {"mode": "copy", "max_rows": 9, "max_per_day": 1}
-    limits = repair_of(
+    limits = make_repair_limits(
         config(a=("bank.*", small), b=("bank.acct", "stop"), c=("*.*", {"max_rows": 5, "max_per_day": 2})),
         "s",
     )
     assert limits(("bank", "acct")) == RepairLimits(max_rows=9, max_per_day=2), "each would ask for itself"
     assert limits(("other", "t")) == RepairLimits(max_rows=5, max_per_day=2)
-    assert repair_of(config(b=("bank.acct", "stop"), a=("other.*", small)), "s")(("bank", "acct")) is None
+    assert (
+        make_repair_limits(config(b=("bank.acct", "stop"), a=("other.*", small)), "s")(("bank", "acct"))
+        is None
+    )
     default = RepairLimits(max_rows=50_000_000, max_per_day=3)
     assert (
-        repair_of(config(a=("other.*", "stop")), "s")(("bank", "acct"))
+        make_repair_limits(config(a=("other.*", "stop")), "s")(("bank", "acct"))
         == default
-        == by_default(("bank", "acct"))
+        == get_default_limits(("bank", "acct"))
     )
 
 
@@ -321,19 +333,19 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
     name, command = "`bank.2024`.acct", "rowlock copy '`bank.2024`.acct'"
     book = CopyBook()
 
-    def told(asked: CopyRequest, seen: TableSeen) -> str:
-        book.asked(replace(asked, db="bank.2024"), seen, 1)
+    def told(asked: CopyRequest, seen: KnownTable) -> str:
+        book.accept_request(replace(asked, db="bank.2024"), seen, 1)
         return book.states.all[name].reason
 
-    assert command in told(repair(1), TableSeen(estimate=1001))
-    assert command in told(request(2, where="v > 1"), TableSeen(stopped="value"))
-    told(request(3), TableSeen())
-    assert told(request(4, cancel=True), TableSeen()).endswith(f": {command}")
+    assert command in told(repair(1), KnownTable(estimate=1001))
+    assert command in told(request(2, where="v > 1"), KnownTable(stopped="value"))
+    told(request(3), KnownTable())
+    assert told(request(4, cancel=True), KnownTable()).endswith(f": {command}")
     for ends in (_stop, _alter):
         book = CopyBook()
-        told(request(5), TableSeen())
-        for _ in range(RESTARTS + 1):
-            book.states.begun(name, begun(5, 20), 600)
+        told(request(5), KnownTable())
+        for _ in range(MAX_COPY_RESTARTS + 1):
+            book.states.mark_begun(name, begun(5, 20), 600)
             ends(book, name)
         assert command in book.states.all[name].reason
 
@@ -341,41 +353,41 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
 def test_two_tables_that_a_dot_makes_alike_have_their_own_copies() -> None:
     book = CopyBook()
     for number, (db, table) in enumerate((("a.b", "c"), ("a", "b.c"))):
-        book.asked(replace(request(number), db=db, table=table), TableSeen(), number)
+        book.accept_request(replace(request(number), db=db, table=table), KnownTable(), number)
     assert [each.id for each in book.states.waiting] == ["r0", "r1"]
-    book.asked(replace(request(2, cancel=True), db="a", table="b.c"), TableSeen(), 5)
+    book.accept_request(replace(request(2, cancel=True), db="a", table="b.c"), KnownTable(), 5)
     assert [each.id for each in book.states.waiting] == ["r0"]
 
 
 def _stop(book: CopyBook, table: str) -> None:
-    book.stopped(table, "rows-replaced", "it has other rows now", 700)
+    book.handle_table_stop(table, "rows-replaced", "it has other rows now", 700)
 
 
 def _alter(book: CopyBook, table: str) -> None:
-    book.altered(table)
-    book.settle(700)
+    book.mark_table_altered(table)
+    book.settle_changes(700)
 
 
 def test_a_part_of_a_table_ends_no_stop() -> None:
     assert f"rowlock copy {ACCT}" in refused(
-        CopyBook(), request(1, where="v > 1"), TableSeen(stopped="value")
+        CopyBook(), request(1, where="v > 1"), KnownTable(stopped="value")
     )
     assert refused(CopyBook(), request(1, where="v > 1")) == ""
     book = running("value")
-    book.asked(request(2, where="v > 1"), TableSeen(), 300)
+    book.accept_request(request(2, where="v > 1"), KnownTable(), 300)
     assert state(book).id == "r1", "the stop comes back if the copy does not end"
 
 
 def test_what_cannot_be_copied_is_refused_and_a_running_copy_stays() -> None:
-    assert refused(CopyBook(), request(1), TableSeen(refusal="no: do it")) == "no: do it"
+    assert refused(CopyBook(), request(1), KnownTable(refusal="no: do it")) == "no: do it"
     book = running()
-    book.asked(request(2), TableSeen(refusal="no: do it"), 300)
+    book.accept_request(request(2), KnownTable(refusal="no: do it"), 300)
     assert (state(book).id, state(book).phase) == ("r1", "running")
 
 
 def test_a_refused_request_keeps_what_is_known_of_the_last_copy() -> None:
     book = running()
-    book.ended(ACCT, "r1", 300)
+    book.mark_copy_ended(ACCT, "r1", 300)
     assert refused(book, repair(2, cause="", after=50))
     assert (state(book).offset, state(book).ended) == (10, ((300, ""),))
 
@@ -386,20 +398,22 @@ def test_a_refused_request_keeps_what_is_known_of_the_last_copy() -> None:
 @pytest.mark.parametrize("ended_stop", ["", "dropped"])
 def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -> None:
     book = running(ended_stop)
-    effects = book.asked(request(2, cancel=True), TableSeen(), 300)
-    again = [StopAgain(ACCT, "dropped", f"the copy of {ACCT} that had ended its stop (dropped) was given up")]
-    assert effects == [Forget(ACCT), *(again if ended_stop else [])]
+    effects = book.accept_request(request(2, cancel=True), KnownTable(), 300)
+    again = [
+        RestoreStop(ACCT, "dropped", f"the copy of {ACCT} that had ended its stop (dropped) was given up")
+    ]
+    assert effects == [DiscardChunks(ACCT), *(again if ended_stop else [])]
     assert (state(book).phase, state(book).ended_ms, state(book).ended_stop) == ("cancelled", 300, "")
     assert state(book).reason.endswith(f": rowlock copy {ACCT}")
-    assert book.asked(request(3, cancel=True), TableSeen(), 300) == []
+    assert book.accept_request(request(3, cancel=True), KnownTable(), 300) == []
 
 
 def test_a_copy_that_waits_is_taken_back() -> None:
     book = CopyBook()
-    assert book.asked(request(9, cancel=True), TableSeen(), 0) == []
+    assert book.accept_request(request(9, cancel=True), KnownTable(), 0) == []
     assert book.states.all == {}
-    book.asked(request(1), TableSeen(stopped="value"), 1)
-    assert book.asked(request(2, cancel=True), TableSeen(stopped="value"), 2) == []
+    book.accept_request(request(1), KnownTable(stopped="value"), 1)
+    assert book.accept_request(request(2, cancel=True), KnownTable(stopped="value"), 2) == []
     assert (state(book).phase, book.states.busy) == ("cancelled", False)
 
 
@@ -407,11 +421,11 @@ def test_a_copy_that_waits_is_taken_back() -> None:
 def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
     book = CopyBook() if waits else running("value")
     if waits:
-        book.asked(request(1, where="v > 1"), TableSeen(), 100)
+        book.accept_request(request(1, where="v > 1"), KnownTable(), 100)
     before = state(book)
     for rate in (500, None):
         faster = replace(request(2), rate_only=True, max_rows_per_second=rate)
-        assert book.asked(faster, TableSeen(), 300) == []
+        assert book.accept_request(faster, KnownTable(), 300) == []
         assert state(book) == replace(before, max_rows_per_second=rate)
 
 
@@ -419,79 +433,82 @@ def test_a_copy_without_a_rate_has_the_sources_and_zero_is_no_limit() -> None:
     """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that somebody asked for."""
     for given, rate in ((None, 10), (7, 7), (0, None)):
         book = CopyBook(rate=10)
-        book.asked(replace(request(1), max_rows_per_second=given), TableSeen(), 100)
+        book.accept_request(replace(request(1), max_rows_per_second=given), KnownTable(), 100)
         assert state(book).max_rows_per_second == rate
     book = CopyBook(rate=10)
-    book.asked(request(1), TableSeen(), 100)
-    book.asked(replace(request(2), rate_only=True, max_rows_per_second=0), TableSeen(), 200)
+    book.accept_request(request(1), KnownTable(), 100)
+    book.accept_request(replace(request(2), rate_only=True, max_rows_per_second=0), KnownTable(), 200)
     assert state(book).max_rows_per_second is None
 
 
 def test_a_rate_without_a_copy_is_nothing() -> None:
     book = CopyBook()
     asked = replace(request(1), rate_only=True, max_rows_per_second=5)
-    assert book.asked(asked, TableSeen(), 100) == []
+    assert book.accept_request(asked, KnownTable(), 100) == []
     assert book.states.all == {}
     book = running()
-    book.ended(ACCT, "r1", 200)
-    assert book.asked(asked, TableSeen(), 300) == []
+    book.mark_copy_ended(ACCT, "r1", 200)
+    assert book.accept_request(asked, KnownTable(), 300) == []
     assert (state(book).phase, state(book).max_rows_per_second) == ("done", None)
 
 
 def stop(book: CopyBook) -> None:
-    book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 500)
+    book.handle_table_stop(ACCT, "rows-replaced", "bank.acct has other rows now", 500)
 
 
 def alter(book: CopyBook) -> None:
-    book.altered(ACCT)
-    assert book.settle(500) == [Forget(ACCT)]
+    book.mark_table_altered(ACCT)
+    assert book.settle_changes(500) == [DiscardChunks(ACCT)]
 
 
 @pytest.mark.parametrize("happens", [stop, alter])
 def test_a_copy_begins_anew_three_times(happens: Callable[[CopyBook], None]) -> None:
     book = running()
-    for number in range(RESTARTS):
+    for number in range(MAX_COPY_RESTARTS):
         happens(book)
         assert (state(book).phase, state(book).restarts) == ("waiting", number + 1)
-        book.states.begun(ACCT, begun(1, 20 + number), 600)
+        book.states.mark_begun(ACCT, begun(1, 20 + number), 600)
     if happens is stop:
-        book.stopped(ACCT, "rows-replaced", "bank.acct has other rows now", 700)
+        book.handle_table_stop(ACCT, "rows-replaced", "bank.acct has other rows now", 700)
     else:
-        book.altered(ACCT)
-        assert book.settle(700) == [Forget(ACCT)]
+        book.mark_table_altered(ACCT)
+        assert book.settle_changes(700) == [DiscardChunks(ACCT)]
     assert state(book).phase == "refused"
     assert f"rowlock copy {ACCT}" in state(book).reason
 
 
 def test_after_too_many_alterations_the_stop_is_there_again() -> None:
     book = running("value")
-    for number in range(RESTARTS):
+    for number in range(MAX_COPY_RESTARTS):
         alter(book)
-        book.states.begun(ACCT, begun(1, 20 + number), 600)
-    book.altered(ACCT)
-    assert [type(each) for each in book.settle(700)] == [Forget, StopAgain]
+        book.states.mark_begun(ACCT, begun(1, 20 + number), 600)
+    book.mark_table_altered(ACCT)
+    assert [type(each) for each in book.settle_changes(700)] == [DiscardChunks, RestoreStop]
 
 
 def test_what_no_copy_gets_around_refuses_it_at_once() -> None:
     book = running("dropped")
-    book.stopped(ACCT, "size", "a row is too large", 500)
+    book.handle_table_stop(ACCT, "size", "a row is too large", 500)
     assert (state(book).phase, state(book).ended_stop) == ("refused", "")
     assert state(book).reason.startswith("a row is too large")
 
 
 def test_a_stop_of_a_table_whose_copy_waits_changes_nothing() -> None:
     book = CopyBook()
-    book.stopped(ACCT, "value", "x", 0)
-    book.asked(request(1), TableSeen(), 1)
-    book.stopped(ACCT, "size", "x", 2)
+    book.handle_table_stop(ACCT, "value", "x", 0)
+    book.accept_request(request(1), KnownTable(), 1)
+    book.handle_table_stop(ACCT, "size", "x", 2)
     assert (state(book).phase, state(book).restarts) == ("waiting", 0)
 
 
 def test_a_copy_that_cannot_be_made_is_refused() -> None:
     book = running("value")
-    assert [type(each) for each in book.refuse(ACCT, "seen: remedy", 300)] == [Forget, StopAgain]
+    assert [type(each) for each in book.refuse_copy(ACCT, "seen: remedy", 300)] == [
+        DiscardChunks,
+        RestoreStop,
+    ]
     assert (state(book).phase, state(book).reason) == ("refused", "seen: remedy")
-    assert book.refuse(ACCT, "again: x", 400) == []
+    assert book.refuse_copy(ACCT, "again: x", 400) == []
 
 
 # --- at a start
@@ -499,40 +516,40 @@ def test_a_copy_that_cannot_be_made_is_refused() -> None:
 
 def test_a_begin_that_the_record_does_not_know_is_taken_over() -> None:
     book = CopyBook()
-    book.asked(request(1), TableSeen(stopped="value"), 1)
-    book.found(ACCT, begun(1, ended="value"), 50, altered=False)
+    book.accept_request(request(1), KnownTable(stopped="value"), 1)
+    book.recover_copy(ACCT, begun(1, ended="value"), 50, altered=False)
     assert (state(book).phase, state(book).offset, state(book).ended_stop) == ("running", 10, "value")
-    assert book.states.resumes(ACCT, begun(1))
+    assert book.states.should_resume(ACCT, begun(1))
 
 
 def test_a_request_that_is_read_behind_its_begin_runs_already() -> None:
     book = CopyBook()
-    assert book.states.resumes(ACCT, begun(1)), "its request is read soon"
-    book.asked(request(1), TableSeen(begun=begun(1, ended="value")), 1)
+    assert book.states.should_resume(ACCT, begun(1)), "its request is read soon"
+    book.accept_request(request(1), KnownTable(begun=begun(1, ended="value")), 1)
     assert (state(book).phase, state(book).ended_stop) == ("running", "value")
 
 
 def test_a_copy_that_was_given_up_does_not_go_on_after_a_start() -> None:
     book = running()
-    assert book.states.resumes(ACCT, begun(1))
-    book.asked(request(2, cancel=True), TableSeen(), 300)
-    assert not CopyBook(book.states.all).states.resumes(ACCT, begun(1))
-    assert CopyBook(book.states.all).states.resumes(ACCT, begun(8, 90, position=(0, 3, 950, -5))), (
+    assert book.states.should_resume(ACCT, begun(1))
+    book.accept_request(request(2, cancel=True), KnownTable(), 300)
+    assert not CopyBook(book.states.all).states.should_resume(ACCT, begun(1))
+    assert CopyBook(book.states.all).states.should_resume(ACCT, begun(8, 90, position=(0, 3, 950, -5))), (
         "another copy"
     )
-    book.asked(repair(3, cause="a"), TableSeen(estimate=10**9), 400)
-    assert not CopyBook(book.states.all).states.resumes(ACCT, begun(1))
+    book.accept_request(repair(3, cause="a"), KnownTable(estimate=10**9), 400)
+    assert not CopyBook(book.states.all).states.should_resume(ACCT, begun(1))
 
 
 def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
     book = running()
     alter(book)
     again = CopyBook(book.states.all)
-    again.found(ACCT, begun(1), 600, altered=True)
-    assert not again.states.resumes(ACCT, begun(1))
+    again.recover_copy(ACCT, begun(1), 600, altered=True)
+    assert not again.states.should_resume(ACCT, begun(1))
     assert state(again).phase == "waiting"
     later = begun(1, 30, position=(0, 3, 900, -5))
-    again.found(ACCT, later, 700, altered=False)
+    again.recover_copy(ACCT, later, 700, altered=False)
     assert (state(again).phase, state(again).offset) == ("running", 30)
 
 
@@ -540,38 +557,38 @@ def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
 def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: bool) -> None:
     """A predecessor stored neither the end of the one nor the begin of the other: the first ran for ever, and nobody took up the second."""
     book = running()
-    book.asked(repair(2, after=50), TableSeen(estimate=3), 300)
+    book.accept_request(repair(2, after=50), KnownTable(estimate=3), 300)
     again = CopyBook(book.states.all)
-    again.found(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=altered)
+    again.recover_copy(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=altered)
     assert (state(again).id, state(again).phase, state(again).offset) == (request(2).id, "running", 60)
     assert state(again).behind is None
     assert state(again).ended[-1][0] == 600, "the first has come to its end"
-    assert again.settle(700) == ([Forget(ACCT)] if altered else [])
+    assert again.settle_changes(700) == ([DiscardChunks(ACCT)] if altered else [])
     assert state(again).phase == ("waiting" if altered else "running")
 
 
 def test_a_copy_whose_end_was_stored_ends_once() -> None:
     """How many of a table ended within a day is what a repair is limited by."""
     book = running()
-    book.asked(repair(2, after=50), TableSeen(estimate=3), 300)
-    book.ended(ACCT, request(1).id, 400)
+    book.accept_request(repair(2, after=50), KnownTable(estimate=3), 300)
+    book.mark_copy_ended(ACCT, request(1).id, 400)
     again = CopyBook(book.states.all)
-    again.found(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=False)
+    again.recover_copy(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=False)
     assert (state(again).phase, [at for at, _ in state(again).ended]) == ("running", [400])
     assert not again.pending
 
 
 def test_an_alteration_is_noticed_by_a_start() -> None:
     book = running()
-    book.found(ACCT, begun(1), 300, altered=True)
-    assert book.settle(400) == [Forget(ACCT)]
+    book.recover_copy(ACCT, begun(1), 300, altered=True)
+    assert book.settle_changes(400) == [DiscardChunks(ACCT)]
     assert (state(book).phase, state(book).restarts) == ("waiting", 1)
 
 
 def test_copies_of_nobody_say_nothing() -> None:
     book = running()
-    snapshot = Begun(CopyMark(id="snapshot of era 1"), (1, 1, 4, -9), 77)
-    book.found(ACCT, snapshot, 300, altered=True)
+    snapshot = BegunCopy(CopyMark(id="snapshot of era 1"), (1, 1, 4, -9), 77)
+    book.recover_copy(ACCT, snapshot, 300, altered=True)
     assert (state(book).offset, book.pending) == (10, False)
 
 
@@ -580,21 +597,21 @@ def test_copies_of_nobody_say_nothing() -> None:
 
 def test_what_ended_is_shown_for_a_day_and_then_forgotten() -> None:
     book = running()
-    assert list(book.states.visible(10 * DAY_MS)) == [ACCT]
-    book.ended(ACCT, "r1", 300)
-    assert list(book.states.visible(DAY_MS + 299)) == [ACCT]
-    assert list(book.states.visible(DAY_MS + 300)) == []
-    book.states.prune(DAY_MS + 299)
+    assert list(book.states.select_visible(10 * DAY_MS)) == [ACCT]
+    book.mark_copy_ended(ACCT, "r1", 300)
+    assert list(book.states.select_visible(DAY_MS + 299)) == [ACCT]
+    assert list(book.states.select_visible(DAY_MS + 300)) == []
+    book.states.prune_ended(DAY_MS + 299)
     assert book.states.all
-    book.states.prune(DAY_MS + 300)
+    book.states.prune_ended(DAY_MS + 300)
     assert not book.states.all
 
 
 def test_a_copy_that_was_given_up_is_kept_as_long_as_its_topic_has_its_begin() -> None:
     book = running()
-    book.asked(request(2, cancel=True), TableSeen(), 300)
-    book.states.prune(10 * DAY_MS)
-    assert not book.states.resumes(ACCT, begun(1))
+    book.accept_request(request(2, cancel=True), KnownTable(), 300)
+    book.states.prune_ended(10 * DAY_MS)
+    assert not book.states.should_resume(ACCT, begun(1))
 
 
 def test_a_state_survives_its_record() -> None:
@@ -608,11 +625,11 @@ def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
     column = Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False)
     table = Table(db="bank", name="acct", columns=(column,), key=UniqueIndex(name="", parts=()))
     seen = TableState(("bank", "acct"), TopicState("t", TopicTail()), table, AT)
-    assert book.states.fulfilled(seen) is None, "no copy has begun"
+    assert book.states.find_fulfilled_request(seen) is None, "no copy has begun"
     seen.begun = begun(1)
-    assert book.states.fulfilled(seen) == state(book)
-    book.asked(request(2), TableSeen(), 300)
-    assert book.states.fulfilled(seen) is None
+    assert book.states.find_fulfilled_request(seen) == state(book)
+    book.accept_request(request(2), KnownTable(), 300)
+    assert book.states.find_fulfilled_request(seen) is None
 
 
 # --- conditions
@@ -623,11 +640,11 @@ def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
     ["v > 1", "(v > 1) OR (v < 0)", "v = ')'", "v = \"(\"", "`)` = 1", "v LIKE '5%'", "v IN (SELECT 1)", "v = 1 -- (", "v /* ) */ = 1"],
 )  # fmt: skip
 def test_a_condition_is_whole_in_itself(where: str) -> None:
-    assert unbalanced(where) == ""
+    assert explain_unbalanced_condition(where) == ""
 
 
 @pytest.mark.parametrize(
     "where", ["", "  ", "v > 1)", "1) OR (1", "(v > 1", "v > 1; DROP TABLE t", "v = 'x", "v = `x", "1=1) -- "]
 )  # fmt: skip
 def test_what_is_not_whole_is_no_condition(where: str) -> None:
-    assert "parentheses" in unbalanced(where)
+    assert "parentheses" in explain_unbalanced_condition(where)

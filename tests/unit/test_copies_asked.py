@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coordinator.server.operators.copies import CopyAsked, CopyRefusedError
-from rowlock.commands.copying import copies_table, progress_line
+from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
-from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, eta, table_name
+from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
 from schemas.config.model import Config, load_config
 from schemas.wire.codec import decode_watermark
 from schemas.wire.copies import CopyRequest, CopyState
@@ -41,13 +41,15 @@ def config(tmp_path: Path) -> Config:
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
     found: list[tuple[str, CopyRequest]] = []
-    monkeypatch.setattr(KafkaCopyDesk, "_send", lambda _, topic, request: found.append((topic, request)))
+    monkeypatch.setattr(
+        KafkaCopyDesk, "_send_request", lambda _, topic, request: found.append((topic, request))
+    )
     return found
 
 
 def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
     asked = CopyAsked("bank.transfer", where="id > 5", max_rows_per_second=100)
-    taken = KafkaCopyDesk(config).ask(asked, by="somebody")
+    taken = KafkaCopyDesk(config).request_copy(asked, by="somebody")
     ((topic, request),) = sent
     assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
     assert (request.id, request.db, request.table, request.by) == (taken.id, "bank", "transfer", "operator")
@@ -57,9 +59,11 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
     desk = KafkaCopyDesk(config)
     with pytest.raises(CopyRefusedError, match="b1, b2: say which with --source"):
-        desk.ask(CopyAsked("bank.acct"), by="")
-    assert desk.ask(CopyAsked("bank.acct", source="b2", cancel=True), by="").source == "b2"
-    assert desk.ask(CopyAsked("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by="")
+        desk.request_copy(CopyAsked("bank.acct"), by="")
+    assert desk.request_copy(CopyAsked("bank.acct", source="b2", cancel=True), by="").source == "b2"
+    assert desk.request_copy(
+        CopyAsked("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by=""
+    )
     (_, taken_back), (_, rate) = sent
     assert (taken_back.cancel, taken_back.rate_only) == (True, False)
     assert (rate.cancel, rate.rate_only, rate.max_rows_per_second) == (False, True, 7)
@@ -82,13 +86,13 @@ def test_what_cannot_be_copied_is_refused(
     config: Config, sent: list[Any], asked: CopyAsked, why: str
 ) -> None:
     with pytest.raises(CopyRefusedError, match=why):
-        KafkaCopyDesk(config).ask(asked, by="")
+        KafkaCopyDesk(config).request_copy(asked, by="")
     assert not sent
 
 
 def test_names_in_backticks() -> None:
-    assert table_name("bank.`a.b`") == ("bank", "a.b")
-    assert table_name("`my.db`.t") == ("my.db", "t")
+    assert parse_table_name("bank.`a.b`") == ("bank", "a.b")
+    assert parse_table_name("`my.db`.t") == ("my.db", "t")
 
 
 def test_what_watermarks_say_of_copies() -> None:
@@ -113,7 +117,7 @@ def test_how_long_it_will_take(phase: Any, rows: int, estimate: int | None, seco
     state = CopyState(
         id="1", db="d", table="t", by="operator", phase=phase, requested_ms=0, began_ms=1000, rows=rows, estimate=estimate
     )  # fmt: skip
-    assert eta(state, 11_000) == seconds
+    assert estimate_remaining_s(state, 11_000) == seconds
 
 
 def _row(**more: object) -> dict[str, Any]:
@@ -125,15 +129,17 @@ def _row(**more: object) -> dict[str, Any]:
 
 
 def test_progress_in_one_line() -> None:
-    assert progress_line(_row()) == "bank.acct: running, 4,000 of about 120,000 rows, about 12.0 s left"
+    assert (
+        format_copy_progress(_row()) == "bank.acct: running, 4,000 of about 120,000 rows, about 12.0 s left"
+    )
     refused = _row(phase="refused", reason="too large: rowlock copy bank.acct")
-    assert progress_line(refused) == "bank.acct: refused: too large: rowlock copy bank.acct"
-    assert "waiting" in progress_line(None)
+    assert format_copy_progress(refused) == "bank.acct: refused: too large: rowlock copy bank.acct"
+    assert "waiting" in format_copy_progress(None)
 
 
 def test_the_table_has_reasons_only_where_there_is_one() -> None:
-    assert len(copies_table([_row()], 0).columns) == 7
-    assert len(copies_table([_row(), _row(reason="x")], 0).columns) == 8
+    assert len(build_copies_table([_row()], 0).columns) == 7
+    assert len(build_copies_table([_row(), _row(reason="x")], 0).columns) == 8
 
 
 def test_json_of_a_row_is_what_rest_answers() -> None:

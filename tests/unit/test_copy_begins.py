@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from producer.definitions.places import Place, Proof, Proven, Unproven
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import SnapshotFinishedError
-from producer.loop.copy_begins import CopyBegins
-from producer.resume.started import Started
-from producer.resume.topic_recovery import Marker, Tail
+from producer.loop.copy_begins import CopyStarter
+from producer.resume.started import StartedCapture
+from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot.chunk_sender import ChunkSender
-from producer.tables import Begun, TableName
+from producer.tables import BegunCopy, TableName
 from schemas.table.model import Table
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
@@ -51,7 +51,7 @@ def of_another_key(*, snapshot: bool = True) -> Story:
     story = Story(mysql=False, snapshot=snapshot)
     story.fresh = False
     chunk = Chunk(number=3, after=(2, 2), upto=(5, 5), first_row=0, rows=0, last=False)
-    story.tails = {ACCT: Tail(markers=[Marker(chunk, DEFINED, 1)])}
+    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
     return story
 
 
@@ -73,23 +73,23 @@ def test_a_snapshot_of_another_key_begins_as_a_copy_and_one_that_is_asked_for_be
 
 
 def test_a_copy_stands_above_what_this_run_has_sent() -> None:
-    found: list[Started] = []
+    found: list[StartedCapture] = []
     story = Story(mysql=False)
     story.found = found.append
     story.tell(iter([[]]))
     (started,) = found
     ports: Any = SimpleNamespace(writer=NOBODY, clock=SimpleNamespace(now_ms=NOBODY))
     snapshots: Any = SimpleNamespace(sender=ChunkSender(started, NOBODY, NOBODY))
-    begin = CopyBegins(started, ports, snapshots=snapshots, position=NOBODY, topics=NOBODY)
-    started.captured.topic(ACCT).tail.last = (0, NUMBER, 100, 5)
-    assert [begin.passed(ACCT, FILE, pos) for pos in (99, 100, 101)] == [False, False, True]
+    begin = CopyStarter(started, ports, snapshots=snapshots, position=NOBODY, topics=NOBODY)
+    started.captured.get_topic(ACCT).tail.last = (0, NUMBER, 100, 5)
+    assert [begin.has_passed_topic(ACCT, FILE, pos) for pos in (99, 100, 101)] == [False, False, True]
 
 
 def test_a_process_for_snapshots_alone_does_not_end_before_a_copy_that_is_asked_for() -> None:
     story = Story(mysql=False, snapshot=True)
     story.mode, story.fresh = "only", False
     chunk = Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True)
-    story.tails = {ACCT: Tail(markers=[Marker(chunk, DEFINED, 1)])}
+    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
     story.requests.append(asked())
 
     def telling() -> Iterator[Events]:
@@ -103,8 +103,8 @@ def test_a_process_for_snapshots_alone_does_not_end_before_a_copy_that_is_asked_
     assert story.rows_left() == {1: 0}
 
 
-def found_begun(started: Started) -> None:
-    started.captured.tables[ACCT].begun = Begun(CopyMark(id="r1"), DEFINED, 0)
+def found_begun(started: StartedCapture) -> None:
+    started.captured.tables[ACCT].begun = BegunCopy(CopyMark(id="r1"), DEFINED, 0)
 
 
 def test_a_copy_whose_request_is_read_after_its_last_chunk_is_done_and_not_made_again() -> None:
@@ -191,7 +191,7 @@ def table(story: Story, name: TableName) -> Table:
 
 def test_copies_begin_one_behind_the_other() -> None:
     story = Story(mysql=False)
-    story.at = lambda _place, name: Proven(table(story, name), None)  # type: ignore[method-assign]
+    story.at = lambda _place, name: ProvenDefinition(table(story, name), None)  # type: ignore[method-assign]
 
     def telling() -> Iterator[Events]:
         story.requests += [asked(1), asked(2, table="b")]
@@ -205,12 +205,12 @@ def test_copies_begin_one_behind_the_other() -> None:
     assert "rowlock.b1.bank.b" in story.ensured, "a table that is new has no topic yet"
 
 
-@pytest.mark.parametrize("proof", [Unproven((NUMBER, 10**6)), Proven(None, None)])
+@pytest.mark.parametrize("proof", [UnprovenDefinition((NUMBER, 10**6)), ProvenDefinition(None, None)])
 def test_a_copy_that_cannot_begin_keeps_no_other_waiting(proof: Proof) -> None:
     story = Story(mysql=False)
 
-    def at(_place: Place, name: TableName) -> Proof:
-        return proof if name == ACCT else Proven(table(story, name), None)
+    def at(_place: DefinitionPlace, name: TableName) -> Proof:
+        return proof if name == ACCT else ProvenDefinition(table(story, name), None)
 
     story.at = at  # type: ignore[method-assign]
 
@@ -228,28 +228,28 @@ def test_a_copy_that_cannot_begin_keeps_no_other_waiting(proof: Proof) -> None:
 # --- a table that was not captured before
 
 
-def _unknown(started: Started) -> None:
+def _unknown(started: StartedCapture) -> None:
     """Nothing of the table is in force."""
     started.captured.tables.clear()
     started.captured.known.clear()
 
 
-def _left_out(started: Started) -> None:
+def _left_out(started: StartedCapture) -> None:
     _unknown(started)
     started.errors[ACCT] = "bank.acct has no key: add one"
 
 
-def _late(started: Started) -> None:
+def _late(started: StartedCapture) -> None:
     _left_out(started)
     started.late[ACCT] = (NUMBER, 100)
 
 
-def _taken_up_later(started: Started) -> None:
+def _taken_up_later(started: StartedCapture) -> None:
     _unknown(started)
     started.begins[ACCT] = (0, NUMBER, 10**6, 0)
 
 
-def _defined_otherwise(started: Started) -> None:
+def _defined_otherwise(started: StartedCapture) -> None:
     now = started.captured.tables[ACCT]
     columns = [replace(each, name=f"old_{each.name}") for each in now.table.columns]
     now.table = replace(now.table, columns=tuple(columns))

@@ -12,18 +12,25 @@ from confluent_kafka import KafkaException
 
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.process.operations.copy_desk import UnitCopies
-from consumer.reporting.watermarks import SourceMarks
+from consumer.reporting.watermarks import SourceWatermarks
 from consumer.spark.pipeline import PipelineSettings
-from consumer.units.decisions import PipelineState, step
-from consumer.units.messages import AttemptsReported, Examine, Examined, PipelineTick, Take, Took
-from consumer.units.unit import About, ApplyPhase, UnitHere
+from consumer.units.decisions import PipelineState, step_pipeline
+from consumer.units.messages import (
+    AttemptsReported,
+    PipelineTick,
+    ProbeStopped,
+    StoppedProbed,
+    TakeOver,
+    UnitTakenOver,
+)
+from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
 from schemas.config.model import load_config
-from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_of
-from schemas.wire.records import Watermark, table_topic
+from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, find_copy_state
+from schemas.wire.records import Watermark, format_former_table_topic
 from tests.apply_kit import write_config
 from tests.topic_kit import usual_tables
 
-UNIT = About("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
+UNIT = UnitRef("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
 NEED = CopyNeed(41, "rows-replaced")
 WHY = "topic offset 41: rows are gone: rowlock copy bank.my acct"
 
@@ -51,8 +58,8 @@ class Desk:
         self.place = ("bank", "my acct")
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
-        known: Any = SimpleNamespace(of=lambda _sources, topics: usual_tables(topics))
-        settings = replace(PipelineSettings.of(load_config(path), "p", 1), tables=known)
+        known: Any = SimpleNamespace(from_config=lambda _sources, topics: usual_tables(topics))
+        settings = replace(PipelineSettings.from_config(load_config(path), "p", 1), tables=known)
         self.desk = UnitCopies(
             settings,
             lambda source, *place: self.state if (source, place) == ("branch1", self.place) else None,
@@ -79,12 +86,12 @@ class Desk:
 def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repair={"mode": "copy", "max_rows": 9, "max_per_day": 2})
     for _ in range(3):
-        seen = desk.desk.look(UNIT, NEED, WHY)
+        seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
         assert (
-            seen.said
+            seen.waiting_reason
             == "topic offset 41: rows are gone; a copy of the table is asked for: nothing, it begins by itself (rowlock status)"
         )
-        assert not seen.begun
+        assert not seen.has_begun
     [(source, request)] = desk.sent
     assert (source, request.db, request.table, request.by) == ("branch1", "bank", "my acct", "pipeline p")
     assert (request.cause, request.after, request.limits) == (
@@ -93,9 +100,9 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
         RepairLimits(max_rows=9, max_per_day=2),
     )
     again = Desk(tmp_path)
-    again.desk.look(UNIT, NEED, WHY)
+    again.desk.check_needed_copy(UNIT, NEED, WHY)
     assert again.sent[0][1].id == request.id, "another process sends the same"
-    again.desk.look(UNIT, CopyNeed(42, "gap"), WHY)
+    again.desk.check_needed_copy(UNIT, CopyNeed(42, "gap"), WHY)
     assert again.sent[1][1].id != request.id
 
 
@@ -103,12 +110,12 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
 def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) -> None:
     desk = Desk(tmp_path)
     desk.place = place
-    unit = replace(UNIT, topic=table_topic("rowlock", "branch1", *place))
-    desk.desk.look(unit, NEED, WHY)
+    unit = replace(UNIT, topic=format_former_table_topic("rowlock", "branch1", *place))
+    desk.desk.check_needed_copy(unit, NEED, WHY)
     [(_, request)] = desk.sent
     assert (request.db, request.table) == place
     desk.told(id=request.id, db=place[0], table=place[1], offset=77)
-    assert desk.desk.hint(unit) == 77
+    assert desk.desk.find_copy_offset(unit) == 77
 
 
 def test_a_state_of_another_table_that_is_written_alike_says_nothing() -> None:
@@ -116,17 +123,17 @@ def test_a_state_of_another_table_that_is_written_alike_says_nothing() -> None:
         source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True,
         copies={"`bank.2024`.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator", phase="done", requested_ms=1)},
     )  # fmt: skip
-    assert copy_of(mark.copies, "bank.2024", "acct") is mark.copies["`bank.2024`.acct"]
-    assert copy_of(mark.copies, "bank", "2024.acct") is None
-    assert copy_of(mark.copies, "bank", "acct") is None
+    assert find_copy_state(mark.copies, "bank.2024", "acct") is mark.copies["`bank.2024`.acct"]
+    assert find_copy_state(mark.copies, "bank", "2024.acct") is None
+    assert find_copy_state(mark.copies, "bank", "acct") is None
 
 
 def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.broken = True
-    desk.desk.look(UNIT, NEED, WHY)
+    desk.desk.check_needed_copy(UNIT, NEED, WHY)
     desk.broken = False
-    desk.desk.look(UNIT, NEED, WHY)
+    desk.desk.check_needed_copy(UNIT, NEED, WHY)
     assert len(desk.sent) == 1
 
 
@@ -138,34 +145,34 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
         phase="refused",
         reason="too large: rowlock copy bank.acct (about 9 rows)",
     )
-    dropped = desk.desk.look(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
+    dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
     assert (
-        dropped.said
+        dropped.waiting_reason
         == "it was dropped; a copy was asked for and refused: too large: rowlock copy bank.acct (about 9 rows)"
     )
-    other = desk.desk.look(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
-    assert other.said is None
+    other = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
+    assert other.waiting_reason is None
     assert desk.sent == []
 
 
 def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repair="stop")
-    assert desk.desk.look(UNIT, NEED, WHY).said is None
+    assert desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason is None
     desk.told(phase="running", id="by hand")
-    assert "it begins by itself" in str(desk.desk.look(UNIT, NEED, WHY).said)
+    assert "it begins by itself" in str(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
     assert desk.sent == []
 
 
 def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    first = desk.desk.look(UNIT, NEED, WHY)
+    first = desk.desk.check_needed_copy(UNIT, NEED, WHY)
     desk.told(
         id=desk.sent[0][1].id,
         phase="refused",
         reason="about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)",
     )
-    second = desk.desk.look(UNIT, NEED, WHY)
-    assert second.said == (
+    second = desk.desk.check_needed_copy(UNIT, NEED, WHY)
+    assert second.waiting_reason == (
         "topic offset 41: rows are gone; a copy was asked for and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
     )
     assert second.digest != first.digest
@@ -176,13 +183,13 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
 def test_a_copy_that_begins_behind_the_stop_is_seen(tmp_path: Path, offset: int | None, begun: bool) -> None:
     desk = Desk(tmp_path)
     desk.told(phase="running", offset=offset)
-    assert desk.desk.look(UNIT, NEED, WHY).begun is begun
+    assert desk.desk.check_needed_copy(UNIT, NEED, WHY).has_begun is begun
     assert len(desk.sent) == (0 if begun else 1)
-    assert desk.desk.hint(UNIT) == offset
+    assert desk.desk.find_copy_offset(UNIT) == offset
 
 
 def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> None:
-    marks = SourceMarks()
+    marks = SourceWatermarks()
     state = CopyState(id="x", db="b", table="t", by="operator", phase="running", requested_ms=1, offset=7)
     mark = Watermark(
         source="s",
@@ -194,9 +201,9 @@ def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> N
         idle=True,
         copies={"b.t": state},
     )
-    marks.fold(mark)
+    marks.fold_watermark(mark)
     zombie = Watermark(source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
-    marks.fold(zombie)
+    marks.fold_watermark(zombie)
     assert marks.copies["b.t"].offset == 7
 
 
@@ -205,17 +212,17 @@ def test_watermarks_tell_of_copies_and_those_of_a_replaced_capture_do_not() -> N
 
 def waiting() -> PipelineState:
     """A unit that a query applies, and that says that it needs a copy."""
-    unit = UnitHere("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, home=0, topic_id="id")
+    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, query_number=0, topic_id="id")
     state = PipelineState(units={"a": unit})
     report = Report(topic="a", state="stopped", epoch=7, offset=4, message=WHY, copy=NEED)
-    state, effects = step(state, AttemptsReported([(0, report)]), 1.0)
-    assert Examine(unit.about, NEED, WHY) in effects
+    state, effects = step_pipeline(state, AttemptsReported([(0, report)]), 1.0)
+    assert ProbeStopped(unit.ref, NEED, WHY) in effects
     return state
 
 
 def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
     state = waiting()
-    state, _ = step(state, Examined("a", 1, "seen", "id", said="asked for"), 2.0)
+    state, _ = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", said="asked for"), 2.0)
     assert state.units["a"].watched.message == "asked for"
     assert state.units["a"].error == WHY, "what the target says stays as it is"
     assert state.units["a"].phase is ApplyPhase.WAITING
@@ -223,24 +230,24 @@ def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
 
 def test_a_copy_that_has_begun_is_gone_on_at_at_once_by_a_hand_and_not_again_and_again() -> None:
     state = waiting()
-    state, effects = step(state, Examined("a", 1, "seen", "id", begun=True), 2.0)
-    [take] = [each for each in effects if isinstance(each, Take)]
+    state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 2.0)
+    [take] = [each for each in effects if isinstance(each, TakeOver)]
     assert (take.look, take.here) == (True, True)
     unit = state.units["a"]
     unit.busy, unit.phase = False, ApplyPhase.WAITING
-    state, effects = step(state, Examined("a", 1, "seen", "id", begun=True), 3.0)
-    assert not [each for each in effects if isinstance(each, Take)], "nothing has changed"
-    state, effects = step(state, Examined("a", 1, "another", "id", begun=True), 4.0)
-    assert [each for each in effects if isinstance(each, Take)]
-    state, _ = step(state, Took("a", 1, 9, 50), 5.0)
+    state, effects = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", begun=True), 3.0)
+    assert not [each for each in effects if isinstance(each, TakeOver)], "nothing has changed"
+    state, effects = step_pipeline(state, StoppedProbed("a", 1, "another", "id", begun=True), 4.0)
+    assert [each for each in effects if isinstance(each, TakeOver)]
+    state, _ = step_pipeline(state, UnitTakenOver("a", 1, 9, 50), 5.0)
     assert (state.units["a"].copy, state.units["a"].phase) == (None, ApplyPhase.APPLYING)
 
 
 def test_what_takes_long_is_left_to_a_hand() -> None:
-    unit = UnitHere("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, home=0, topic_id="id")
+    unit = LocalUnit("a", "s", 1, phase=ApplyPhase.APPLYING, epoch=7, query_number=0, topic_id="id")
     state = PipelineState(units={"a": unit})
     report = Report(topic="a", state="behind", epoch=7, offset=4, message="long", long=True)
-    state, _ = step(state, AttemptsReported([(0, report)]), 1.0)
-    state, effects = step(state, PipelineTick(), 500.0)
-    [take] = [each for each in effects if isinstance(each, Take)]
+    state, _ = step_pipeline(state, AttemptsReported([(0, report)]), 1.0)
+    state, effects = step_pipeline(state, PipelineTick(), 500.0)
+    [take] = [each for each in effects if isinstance(each, TakeOver)]
     assert (take.look, take.here) == (False, True)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from producer.copies.states import DAY_MS
-from producer.definitions.places import Proven, Unproven
+from producer.definitions.places import ProvenDefinition, UnprovenDefinition
 from producer.sources.chunk_data import ChunkRefused
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
-from schemas.wire.event import Event as RowEvent
-from schemas.wire.position import binlog_file_number
+from schemas.wire.event import EventEnvelope as RowEvent
+from schemas.wire.position import parse_binlog_file_number
 from tests import capture_story
 from tests.capture_story import FILE, NUMBER, Events, Story
 
@@ -97,7 +97,7 @@ def test_on_an_idle_source_a_copy_follows_the_other() -> None:
 
 def test_a_record_forgets_a_copy_a_day_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10 * DAY_MS]
-    monkeypatch.setattr(capture_story, "now_ms", lambda: clock[0])
+    monkeypatch.setattr(capture_story, "get_wall_clock_ms", lambda: clock[0])
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:
@@ -283,7 +283,9 @@ def test_a_copy_begins_above_what_a_predecessor_has_written() -> None:
 def test_a_definition_that_is_not_proven_is_waited_for() -> None:
     story = Story(mysql=False)
     story.proof = lambda place: (
-        Proven(story.made.table, None) if place.pos > 100 else Unproven((binlog_file_number(FILE), 100))
+        ProvenDefinition(story.made.table, None)
+        if place.pos > 100
+        else UnprovenDefinition((parse_binlog_file_number(FILE), 100))
     )
 
     def telling() -> Iterator[Events]:
@@ -300,9 +302,9 @@ def test_a_definition_that_is_not_proven_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "reason"), [(Proven(None, None), "does not exist"), (Proven(None, "it is odd: mend it"), "it is odd: mend it")]
+    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, "it is odd: mend it"), "it is odd: mend it")]
 )  # fmt: skip
-def test_what_is_not_there_or_unfit_is_refused(proof: Proven, reason: str) -> None:
+def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: str) -> None:
     story = Story(mysql=False)
     story.proof = lambda _place: proof
 

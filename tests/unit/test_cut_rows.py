@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from producer.decoders import row_codec
-from producer.decoders.generate import Images
+from producer.decoders.generate import ImageFunctions
 from producer.decoders.row_codec import TableCodec, TopicTail, UndecodableRow, count_rows
 from tests.decoder_support import SOURCE, transaction
 from tests.row_images import DELETE, UPDATE, WRITE, Made, sized, varchar
@@ -20,21 +20,21 @@ def test_a_value_that_reaches_beyond_the_event_is_no_value(kind: int, images: in
     body, tx, tail = MADE.body(kind, [IMAGE] * images), transaction(), TopicTail()
     codec = TableCodec(MADE.table, MADE.map(), SOURCE, tail)
     cut = body[:-missing]
-    for way in (codec.rows, codec.keys):
+    for way in (codec.decode_rows, codec.decode_keys):
         with pytest.raises(UndecodableRow):
             way(kind, cut)
     with pytest.raises(UndecodableRow):
         count_rows(MADE.map(), kind, cut)
     before = tail.last, tx.total_order
     with pytest.raises(UndecodableRow):
-        codec.encode(kind, cut, tx, 0)
+        codec.encode_rows(kind, cut, tx, 0)
     assert (tail.last, tx.total_order) == before
-    assert len(codec.encode(kind, body, tx, 0)) == (images if kind != UPDATE else 1)
+    assert len(codec.encode_rows(kind, body, tx, 0)) == (images if kind != UPDATE else 1)
 
 
 def test_functions_that_count_rows_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layout of a table is one more, and a capture sees those of every ALTER of every table."""
-    kept: dict[bytes, Images] = {}
+    kept: dict[bytes, ImageFunctions] = {}
     monkeypatch.setattr(row_codec, "_COUNTERS", kept)
     monkeypatch.setattr(row_codec, "_MAX_COUNTERS", 2)
     sizes = []

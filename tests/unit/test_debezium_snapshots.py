@@ -15,18 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from consumer.attempt.copies.snapshots import Reread, newest_snapshot
+from consumer.attempt.copies.snapshots import TableSnapshot, find_newest_snapshot
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.errors import RefusedError, TransientError
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import Stored, decode_stored
-from consumer.units.unit import About
+from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.units.unit import UnitRef
 from schemas.findings import split_remedy
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
-from schemas.wire.debezium_snapshot import SnapshotPlace, SnapshotScan, mark_of, signal
+from schemas.wire.debezium_snapshot import (
+    DebeziumSnapshotScan,
+    SnapshotPlace,
+    encode_snapshot_signal,
+    read_snapshot_place,
+)
 from tests.debezium_kit import Connector, Record, Values
 from tests.unit.test_unit_debezium import ROUTES, TABLE, Bench, of, row
 
@@ -63,10 +68,10 @@ class HealBench(Bench):
             tables=self.tables,
             find_snapshot=self.find,
             read_behind=lambda start: self.slices(start, len(self.topic)),
-            ask_source=self.ask,
+            ask_source=self.request_copy,
         )
 
-    def ask(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:
+    def request_copy(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:
         """Find keys as a source does whose collation tells no case apart."""
         self.asked += keys
         if isinstance(self.there, Exception):
@@ -75,13 +80,13 @@ class HealBench(Bench):
         wanted = {str(key).casefold() for key in keys}
         return [key for key in found if str(key).casefold() in wanted]
 
-    def find(self, after: int) -> Reread | None:
-        found = newest_snapshot(lambda start: self.slices(start, len(self.topic)), after)
+    def find(self, after: int) -> TableSnapshot | None:
+        found = find_newest_snapshot(lambda start: self.slices(start, len(self.topic)), after)
         if found is not None and isinstance(self.source, Exception):
             raise self.source
-        return None if found is None else Reread(*found, self.source)  # type: ignore[arg-type]
+        return None if found is None else TableSnapshot(*found, self.source)  # type: ignore[arg-type]
 
-    def slices(self, start: int, upto: int) -> list[Slice]:
+    def slices(self, start: int, upto: int) -> list[RecordSlice]:
         return super().slices(max(start, self.beginning), upto)
 
     def again(self) -> Report:
@@ -93,7 +98,7 @@ class HealBench(Bench):
             if report.state != "ok" or report.offset == len(self.topic) - 1:
                 return report
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredDefinition:
         return decode_stored(self.target.state.unit.definition or "")
 
 
@@ -120,12 +125,12 @@ def now() -> list[Values]:
 def test_a_stopped_unit_goes_on_where_the_table_was_read_again() -> None:
     bench = stopped()
     assert bench.again().state == "stopped", "nothing was read again yet"
-    assert len(bench.rows()) == 5
+    assert len(bench.list_copies()) == 5
     bench.connector.snapshot(*now())
     bench.connector.update(row(4, "4@x"), row(4, "4@x", 9))
     assert bench.again().state == "ok"
     rows = [each if each["id"] != 4 else row(4, "4@x", 9) for each in now()]
-    assert bench.rows() == of(*rows), "as the source, and what is gone there is gone"
+    assert bench.list_copies() == of(*rows), "as the source, and what is gone there is gone"
     assert bench.stored().snapshot is None, "it is done"
     assert bench.target.state.unit.stopped is None
 
@@ -137,7 +142,7 @@ def test_it_ends_where_the_snapshot_ends() -> None:
     assert bench.again().state == "ok"
     bench.connector.snapshot(row(0, "0@x"), row(2, "2@y", 5))
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*(each if each["id"] != 2 else row(2, "2@y", 5) for each in now()))
+    assert bench.list_copies() == of(*(each if each["id"] != 2 else row(2, "2@y", 5) for each in now()))
 
 
 def test_rows_of_other_sources_stay() -> None:
@@ -148,7 +153,7 @@ def test_rows_of_other_sources_stay() -> None:
     bench.connector.snapshot(*now())
     assert bench.again().state == "ok"
     ours = [(*each.values(), "b1") for each in now()]
-    assert bench.rows() == sorted([*ours, *theirs.values()], key=str)
+    assert bench.list_copies() == sorted([*ours, *theirs.values()], key=str)
 
 
 @pytest.mark.parametrize("transactional", [True, False])
@@ -163,7 +168,9 @@ def test_a_table_that_was_altered_goes_on_by_its_definition_of_now(transactional
     bench.connector.snapshot({**row(1), "extra": None}, {**row(3), "extra": 3})
     bench.connector.insert({**row(4), "extra": 4})
     assert bench.again().state == "ok"
-    assert bench.rows() == of({**row(1), "extra": None}, {**row(3), "extra": 3}, {**row(4), "extra": 4})
+    assert bench.list_copies() == of(
+        {**row(1), "extra": None}, {**row(3), "extra": 3}, {**row(4), "extra": 4}
+    )
     assert bench.stored().table == bench.source
 
 
@@ -183,7 +190,7 @@ def test_under_stop_a_person_alters_the_target_first() -> None:
         key: (*values, None) for key, values in bench.target.state.rows["public.acct"].items()
     }
     assert bench.again().state == "ok"
-    assert bench.rows() == of({**row(3), "extra": 3})
+    assert bench.list_copies() == of({**row(3), "extra": 3})
 
 
 def test_a_target_table_that_was_dropped_is_made_again() -> None:
@@ -197,7 +204,7 @@ def test_a_target_table_that_was_dropped_is_made_again() -> None:
     bench.target.state.rows.pop("public.acct")
     bench.tables.clear()
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
     assert not bench.target.state.held, "what was held for a row that is gone at the source"
 
 
@@ -209,21 +216,21 @@ def test_what_retention_has_deleted_is_read_again() -> None:
     bench.connector.delete(row(1))
     bench.connector.snapshot(row(2), row(3), row(4))
     bench.beginning = len(bench.topic) - 3
-    from consumer.attempt.readers.kafka_reader import retention_gap
+    from consumer.attempt.readers.kafka_reader import build_retention_error
 
-    def expired(start: int, upto: int) -> list[Slice]:
+    def expired(start: int, upto: int) -> list[RecordSlice]:
         if start < bench.beginning:
-            raise retention_gap("t", start, bench.beginning)
+            raise build_retention_error("t", start, bench.beginning)
         return bench.slices(start, upto)
 
     bench.take_over()
     report = apply_topic(
         replace(bench.spec, patient=True), bench.target, bench.slices(0, len(bench.topic)), read_missing=expired,  # type: ignore[arg-type]
-        tables=bench.tables, find_snapshot=bench.find, ask_source=bench.ask,
+        tables=bench.tables, find_snapshot=bench.find, ask_source=bench.request_copy,
     )  # fmt: skip
     assert report.state == "ok", report
     assert bench.again().state == "ok"
-    assert bench.rows() == of(row(2), row(3), row(4))
+    assert bench.list_copies() == of(row(2), row(3), row(4))
 
 
 def test_only_who_has_the_time_looks_for_it() -> None:
@@ -242,7 +249,7 @@ def test_a_source_that_cannot_be_asked_now_is_asked_later() -> None:
     assert bench.again().state == "behind"
     bench.source = TABLE
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
 
 
 def test_a_row_of_it_that_does_not_fit_stops_the_unit_there_until_the_next_one() -> None:
@@ -254,7 +261,7 @@ def test_a_row_of_it_that_does_not_fit_stops_the_unit_there_until_the_next_one()
     assert report.copy == CopyNeed(len(bench.topic) - 2, "event")
     bench.connector.snapshot(*now())
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
     assert bench.stored().snapshot is None
 
 
@@ -276,7 +283,7 @@ def test_held_keys_that_are_gone_are_let_go_and_the_others_are_tried_anew() -> N
         any(key == (4,) for key in bench.target.state.rows["public.acct"])
     )
     assert bench.again().state == "ok"
-    assert bench.rows() == of(row(0, "0@x"), row(4, "4@z", 4))
+    assert bench.list_copies() == of(row(0, "0@x"), row(4, "4@z", 4))
     assert {entry.key for entry in bench.target.state.held.values()} == {"[9]"}
     assert all(seen), "a row that the source has was never away"
 
@@ -294,7 +301,7 @@ def test_killed_anywhere_it_ends_the_same(transactional: bool) -> None:
         while report.state == "behind":
             report = bench.again()
         assert report.state == "ok", (moment, report)
-        assert bench.rows() == of(*now(), row(11)), moment
+        assert bench.list_copies() == of(*now(), row(11)), moment
         assert bench.stored().snapshot is None
     assert 8 <= moment < 59
 
@@ -327,33 +334,33 @@ def test_a_takeover_in_the_middle_of_the_snapshot_ends_it() -> None:
         bench.take_over()
         lowest = min(lane.offset for lane in bench.target.state.lanes.values())
         assert bench.apply(lowest + 1, upto).state == "ok"
-        gone = not any(values[0] == 1 for values in bench.rows())
+        gone = not any(values[0] == 1 for values in bench.list_copies())
         assert gone == (upto == end), "not before its last row"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
 
 
 def test_what_a_real_connector_wrote() -> None:
     """Recorded: Debezium 3.5.0, MariaDB 11.4. A first snapshot of several tables, an update, a delete, the signal for this table alone, an update."""
     records: list[Record] = [None if line == b"null" else line for line in GOLDEN.read_bytes().split(b"\n")]
-    scan = SnapshotScan(0)
-    scan.take(enumerate(records))
+    scan = DebeziumSnapshotScan(0)
+    scan.scan_records(enumerate(records))
     assert scan.found == (7, 9)
-    first = SnapshotScan(-1)
-    first.take(enumerate(records[:7]))
+    first = DebeziumSnapshotScan(-1)
+    first.scan_records(enumerate(records[:7]))
     assert first.found == (0, 3), "of this table, one of several"
     key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
     columns = (Column(name="id", type=MORE.type, nullable=False), Column(name="v", type=MORE.type))
     bench = HealBench(table=Table(db="bank", name="acct", columns=columns, key=key))
     bench.topic[:] = [*records[:4], BAD, *records[4:]]
     assert bench.apply().state == "ok"
-    assert bench.rows() == [(1, 3), (3, 1), (4, 1)], "row 2 was deleted where nothing could be applied"
+    assert bench.list_copies() == [(1, 3), (3, 1), (4, 1)], "row 2 was deleted where nothing could be applied"
 
 
 class TestWhatIsASnapshot:
     def found(self, topic: Sequence[Record], after: int = 0) -> tuple[int, int] | None:
-        scan = SnapshotScan(after)
+        scan = DebeziumSnapshotScan(after)
         for offset, raw in list(enumerate(topic))[scan.next :]:
-            scan.take([(offset, raw)])
+            scan.scan_records([(offset, raw)])
         return scan.found
 
     @pytest.fixture
@@ -427,8 +434,8 @@ class TestWhatIsASnapshot:
         self, connector: Connector
     ) -> None:
         records = self.marks(connector, "first", "true", "last")
-        scan = SnapshotScan(0)
-        scan.take([(3, records[3])])  # retention has deleted what was before
+        scan = DebeziumSnapshotScan(0)
+        scan.scan_records([(3, records[3])])  # retention has deleted what was before
         assert scan.found is None
         assert self.found(records, 2) is None, "the unit stopped at the row before"
 
@@ -440,9 +447,9 @@ class TestWhatIsASnapshot:
             connector.records[0], b"", b"\xff", b"null", b"[]", b'{"op":"r"}', b'{"payload":null}', b'{"snapshot":"last"}',
             json.dumps(read | {"op": "c"}).encode(), json.dumps({"op": "c", "after": read, "source": {}}).encode(),
         ):  # fmt: skip
-            assert mark_of(raw or b"") is SnapshotPlace.OTHER, raw
-        assert mark_of(json.dumps(read).encode()) is SnapshotPlace.LAST
-        assert mark_of(json.dumps({"schema": {}, "payload": read}).encode()) is SnapshotPlace.LAST
+            assert read_snapshot_place(raw or b"") is SnapshotPlace.OTHER, raw
+        assert read_snapshot_place(json.dumps(read).encode()) is SnapshotPlace.LAST
+        assert read_snapshot_place(json.dumps({"schema": {}, "payload": read}).encode()) is SnapshotPlace.LAST
 
     @settings(max_examples=200, deadline=None)
     @given(
@@ -450,14 +457,14 @@ class TestWhatIsASnapshot:
     )
     def test_found_a_little_at_a_time_it_is_the_same(self, marks: list[str], chance: random.Random) -> None:
         log = b'{"op":"c","source":{"snapshot":"false"}}'
-        topic: Slice = [
+        topic: RecordSlice = [
             (at, None if mark == "tombstone" else log if mark == "log" else b'{"op":"r","source":{"snapshot":"%s"}}' % mark.encode())
             for at, mark in enumerate(marks)
         ]  # fmt: skip
-        whole, parts = SnapshotScan(0), SnapshotScan(0)
-        whole.take(topic)
+        whole, parts = DebeziumSnapshotScan(0), DebeziumSnapshotScan(0)
+        whole.scan_records(topic)
         while parts.next < len(topic):
-            parts.take(topic[parts.next : parts.next + chance.randint(1, 4)])
+            parts.scan_records(topic[parts.next : parts.next + chance.randint(1, 4)])
         assert whole.found == parts.found
         if whole.found:
             inside = marks[whole.found[0] : whole.found[1] + 1]
@@ -466,8 +473,8 @@ class TestWhatIsASnapshot:
 
 
 def test_names_are_patterns_in_a_signal() -> None:
-    assert signal("bank", "acct") == SIGNAL
-    named = json.loads(signal("my-bank", "a$b.c"))
+    assert encode_snapshot_signal("bank", "acct") == SIGNAL
+    named = json.loads(encode_snapshot_signal("my-bank", "a$b.c"))
     assert named["data"]["data-collections"] == [r"my-bank.a\$b\.c"]
 
 
@@ -478,19 +485,19 @@ class TestWaiting:
         bench = stopped()
         asked: list[int] = []
 
-        def rest(topic: str, start: int) -> list[Slice]:
+        def rest(topic: str, start: int) -> list[RecordSlice]:
             assert topic == "rowlock.b1.bank.acct"
             asked.append(start)
             return bench.slices(start, len(bench.topic))
 
         pipeline: Any = SimpleNamespace(debezium={"b1": None})
         desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None, rest)
-        unit, need = About("rowlock.b1.bank.acct", "b1", 1), CopyNeed(5, "event")
-        assert desk.look(unit, need, "why").begun is False
+        unit, need = UnitRef("rowlock.b1.bank.acct", "b1", 1), CopyNeed(5, "event")
+        assert desk.check_needed_copy(unit, need, "why").has_begun is False
         end = len(bench.topic)
         bench.connector.snapshot(*now())
-        seen = desk.look(unit, need, "why")
-        assert (seen.begun, seen.said, seen.digest) == (True, None, (end, end + 4))
+        seen = desk.check_needed_copy(unit, need, "why")
+        assert (seen.has_begun, seen.waiting_reason, seen.digest) == (True, None, (end, end + 4))
         assert asked == [5, end]
-        assert desk.look(unit, CopyNeed(end + 1, "event"), "why").begun is False
+        assert desk.check_needed_copy(unit, CopyNeed(end + 1, "event"), "why").has_begun is False
         assert asked[-1] == end + 1

@@ -14,16 +14,16 @@ from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.process import takeover
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables import source_tables
-from consumer.tables.discovery import Described
-from consumer.units.messages import Failed, Took, Warm, Warmed
-from consumer.units.unit import About
+from consumer.tables.discovery import TopicDescription
+from consumer.units.messages import OperationFailed, PrepareTarget, TargetPrepared, UnitTakenOver
+from consumer.units.unit import UnitRef
 from producer.main import main as producer_main
 from rowlock.agent.capture import CaptureWorkers
-from rowlock.coordinator.units import UnitName
+from rowlock.coordinator.units import ApplyUnitName
 from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
-from rowlock.inspect.caught_up import CaughtUp
-from rowlock.views.kafka import Span
+from rowlock.inspect.caught_up import CaughtUpGoal
+from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import Config, load_config
 from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table.model import Table
@@ -118,12 +118,12 @@ class Hand:
         self.policy: str | None = "delete"
         monkeypatch.setattr(takeover, "read_definition", self._read)
         cluster = SimpleNamespace(
-            described=lambda _: {TOPIC: Described("id", self.partitions)},
+            described=lambda _: {TOPIC: TopicDescription("id", self.partitions)},
             bounds=lambda _: {TOPIC: (0, 0)},
             policy=lambda _: self.policy,
         )
         self._hands = operations(
-            PipelineSettings.of(config, "p", slots=1), lambda: Entered(self.target), cluster
+            PipelineSettings.from_config(config, "p", slots=1), lambda: Entered(self.target), cluster
         )
 
     def _read(self, *_: object) -> Table:
@@ -132,13 +132,13 @@ class Hand:
             raise self.source
         return self.source
 
-    def take(self, assignment: int = 1) -> Took | Failed:
-        took = self._hands._take(About(TOPIC, "b1", assignment, "id"), 0)
+    def take(self, assignment: int = 1) -> UnitTakenOver | OperationFailed:
+        took = self._hands._take_over_unit(UnitRef(TOPIC, "b1", assignment, "id"), 0)
         assert took.epoch > 0, "what was raised is known to the core, whatever came of it"
         return took
 
-    def warm(self) -> Warmed | Failed:
-        return self._hands.warm(Warm(About(TOPIC, "b1", 1)))
+    def warm(self) -> TargetPrepared | OperationFailed:
+        return self._hands.prepare_target(PrepareTarget(UnitRef(TOPIC, "b1", 1)))
 
 
 class Entered:
@@ -157,12 +157,12 @@ def hand(config: Config, monkeypatch: pytest.MonkeyPatch) -> Hand:
 
 
 def test_the_first_to_take_a_unit_over_reads_its_definition(hand: Hand) -> None:
-    assert isinstance(hand.take(), Took)
+    assert isinstance(hand.take(), UnitTakenOver)
     stored = hand.target.state.unit.definition
     assert stored is not None
     assert decode_table(stored) == account_table()
     assert "public.acct" in hand.target.tables
-    assert isinstance(hand.take(2), Took)
+    assert isinstance(hand.take(2), UnitTakenOver)
     assert hand.asked == 1, "the next one asks the target only"
 
 
@@ -170,18 +170,18 @@ def test_the_first_to_take_a_unit_over_reads_its_definition(hand: Hand) -> None:
 def test_a_source_that_cannot_be_asked_now_stops_nothing_for_good(hand: Hand, error: Exception) -> None:
     hand.source = error
     failed = hand.take()
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, OperationFailed)
     waits = isinstance(error, TargetConfigError)  # a person must act; it is tried again all the same
     assert (failed.again, failed.waits, failed.error) == (not waits, waits, str(error))
     assert hand.target.state.unit.stopped == (str(error) if waits else None)
     hand.source = account_table()
-    assert isinstance(hand.take(), Took)
+    assert isinstance(hand.take(), UnitTakenOver)
 
 
 def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
     hand.source = UnitStoppedError("source b1: no key")
     failed = hand.take()
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, OperationFailed)
     assert (failed.again, failed.waits, failed.error) == (False, True, "source b1: no key")
     assert hand.target.state.unit.stopped == "source b1: no key"
 
@@ -190,35 +190,35 @@ def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
 def test_a_compacted_topic_waits_for_a_person(hand: Hand, policy: str) -> None:
     hand.policy = policy
     failed = hand.take()
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, OperationFailed)
     assert failed.waits
     assert failed.error.startswith(f"topic {TOPIC} has cleanup.policy={policy}")
     hand.policy = None  # the user may not see it
-    assert isinstance(hand.take(), Took)
+    assert isinstance(hand.take(), UnitTakenOver)
 
 
 def test_a_topic_with_several_partitions_waits_for_a_person(hand: Hand) -> None:
     """Only its first partition would be read, and nobody would know."""
     hand.partitions = 3
     failed = hand.take()
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, OperationFailed)
     assert (failed.again, failed.waits) == (False, True)
     assert failed.error.startswith(f"{TOPIC} has 3 partitions")
     assert "topic.creation.default.partitions=1" in failed.error
     assert hand.target.state.unit.stopped == failed.error
     hand.partitions = 1
-    assert isinstance(hand.take(), Took)
+    assert isinstance(hand.take(), UnitTakenOver)
 
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: Hand, fits: bool) -> None:
     bad, hand.partitions = hand.target, 2
-    assert isinstance(hand.take(), Failed)
+    assert isinstance(hand.take(), OperationFailed)
     hand.target, hand.partitions = FakeTarget(), 1
     if not fits:
         hand.source = UnitStoppedError("source b1: no key")
     took = hand.take()
-    assert isinstance(took, Took if fits else Failed)
+    assert isinstance(took, UnitTakenOver if fits else OperationFailed)
     state = hand.target.state.unit
     assert (state.definition is not None) == fits
     assert state.stopped == (None if fits else "source b1: no key")
@@ -227,8 +227,8 @@ def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: 
 
 
 def test_units_know_how_the_connector_is_set(config: Config) -> None:
-    pipeline = PipelineSettings.of(config, "p", slots=1)
-    spec = pipeline.spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
+    pipeline = PipelineSettings.from_config(config, "p", slots=1)
+    spec = pipeline.build_unit_spec(TOPIC, "b1", epoch=1, topic_id="id", assigned=1)
     assert spec.debezium is not None
     assert spec.debezium.decimal_strings
 
@@ -240,59 +240,59 @@ class TestCaughtUp:
         def __init__(self) -> None:
             self.topics = {TOPIC: (10, 1), "rowlock.b1.bank.empty": (0, 1), "rowlock.b1.other.t": (5, 1)}
 
-        def partitions(self) -> dict[str, int]:
+        def count_partitions(self) -> dict[str, int]:
             return {name: partitions for name, (_, partitions) in self.topics.items()}
 
-        def tables(self, _sources: object, _topics: object) -> dict[str, TableName]:
+        def read_topic_tables(self, _sources: object, _topics: object) -> dict[str, TableName]:
             return {}
 
-        def spans(self, names: set[str]) -> dict[str, Span]:
-            return {name: Span(0, self.topics[name][0]) for name in names}
+        def read_spans(self, names: set[str]) -> dict[str, OffsetSpan]:
+            return {name: OffsetSpan(0, self.topics[name][0]) for name in names}
 
     @pytest.fixture
     def view(self, monkeypatch: pytest.MonkeyPatch) -> View:
         view = self.View()
         monkeypatch.setattr(caught_up, "KafkaView", lambda _: view)
-        monkeypatch.setattr(caught_up, "log_end", lambda *_: pytest.fail("its log is not read here"))
+        monkeypatch.setattr(caught_up, "read_log_end", lambda *_: pytest.fail("its log is not read here"))
         return view
 
     def test_it_is_the_end_that_the_topics_have_at_the_start(
         self, config: Config, view: View, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        goal = CaughtUp(config)
+        goal = CaughtUpGoal(config)
         view.topics[TOPIC] = (50, 1)  # Debezium goes on
         asked: list[dict[str, int]] = []
 
-        def applied(ends: Mapping[UnitName, int]) -> bool:
+        def applied(ends: Mapping[ApplyUnitName, int]) -> bool:
             asked.append({unit.topic: end for unit, end in ends.items()})
             return True
 
-        monkeypatch.setattr(goal, "_applied", applied)
+        monkeypatch.setattr(goal, "_has_applied_all", applied)
         assert goal()
         assert asked == [{TOPIC: 10}]
 
     def test_without_a_topic_there_is_no_such_end(self, config: Config, view: View) -> None:
         view.topics = {"dbserver1.bank.acct": (5, 1)}
         with pytest.raises(CommandError, match=r"no topic rowlock\.b1\.<database>.*topic\.prefix"):
-            CaughtUp(config)
+            CaughtUpGoal(config)
 
     def test_topics_that_are_still_empty_are_caught_up_with(self, config: Config, view: View) -> None:
         view.topics = {TOPIC: (0, 1)}
-        assert CaughtUp(config)()
+        assert CaughtUpGoal(config)()
 
     def test_a_topic_with_several_partitions_is_refused_once_the_others_have_arrived(
         self, config: Config, view: View, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         other = TOPIC.replace("acct", "other")
         view.topics |= {TOPIC: (10, 2), other: (7, 1)}
-        goal = CaughtUp(config)
+        goal = CaughtUpGoal(config)
         asked: list[dict[str, int]] = []
 
-        def applied(ends: Mapping[UnitName, int]) -> bool:
+        def applied(ends: Mapping[ApplyUnitName, int]) -> bool:
             asked.append({unit.topic: end for unit, end in ends.items()})
             return len(asked) > 1
 
-        monkeypatch.setattr(goal, "_applied", applied)
+        monkeypatch.setattr(goal, "_has_applied_all", applied)
         assert not goal()
         with pytest.raises(CommandError, match="2 partitions"):
             goal()

@@ -41,7 +41,7 @@ def test_events_have_these_rows(golden: Golden) -> None:
     codec = TableCodec(golden.table, golden.table_map(), golden.source, TopicTail(last=(0, 3, 4500, 1)))
     tx, records = transaction(), []
     for kind, body in golden.events:
-        records += codec.encode(kind, body, tx, 5 + len(records))
+        records += codec.encode_rows(kind, body, tx, 5 + len(records))
     events = [decode_event(value) for _, value in records]
     names = [column.name for column in golden.table.columns]
     assert [(each.before, each.after) for each in events] == [
@@ -79,11 +79,11 @@ def test_an_event_that_ends_elsewhere_is_not_read(change: Callable[[bytes], byte
     table_map = golden.table_map()
     for kind, body in golden.events:
         for reads in (
-            lambda kind, body: TableCodec(golden.table, table_map, golden.source, TopicTail()).encode(
+            lambda kind, body: TableCodec(golden.table, table_map, golden.source, TopicTail()).encode_rows(
                 kind, body, transaction(), 0
             ),
-            TableCodec(golden.table, table_map, golden.source, TopicTail()).rows,
-            TableCodec(golden.table, table_map, golden.source, TopicTail()).keys,
+            TableCodec(golden.table, table_map, golden.source, TopicTail()).decode_rows,
+            TableCodec(golden.table, table_map, golden.source, TopicTail()).decode_keys,
             lambda kind, body: count_rows(table_map, kind, body),
         ):
             assert reads(kind, body)
@@ -93,7 +93,7 @@ def test_an_event_that_ends_elsewhere_is_not_read(change: Callable[[bytes], byte
 
 def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scalars, "_LIMIT", 3)
-    for cache in (scalars.Cache(str), scalars.SetLabels(("a", "b", "c"))):
+    for cache in (scalars.TextCache(str), scalars.SetLabels(("a", "b", "c"))):
         sizes = []
         for number in (1, 2, 3, 2, 4, 5):
             assert cache[number]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from producer.binlog_format.errors import UndecodableRow
 from producer.decoders.row_codec import TableCodec, TopicTail, mark_last, parse_table_map
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import decode_event, encode_event
-from schemas.wire.event import Event, Undecodable
+from schemas.wire.codec import decode_event, encode_event_value
+from schemas.wire.event import EventEnvelope, Undecodable
 from tests.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
@@ -59,13 +59,13 @@ def raw(data: bytes) -> dict[str, str]:
     return {"undecodable": base64.b64encode(data).decode()}
 
 
-def events(kind: int, *images: bytes, charset: str = "gbk") -> list[Event]:
+def events(kind: int, *images: bytes, charset: str = "gbk") -> list[EventEnvelope]:
     tail = TopicTail((0, 3, 4000, 0))
     tx = transaction()
-    records = codec(charset, tail=tail).encode(kind, body(kind, *images), tx, 5)
+    records = codec(charset, tail=tail).encode_rows(kind, body(kind, *images), tx, 5)
     found = [decode_event(value) for _, value in records]
     for (key, value), event in zip(records, found, strict=True):
-        assert encode_event(event) == value
+        assert encode_event_value(event) == value
         assert decode_event(mark_last(value)).undecodable == event.undecodable
         assert json.loads(key) == {"id": (event.after or event.before or {})["id"]}
     rows = [event.source.row for event in found]
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_utf8_make_no_event_that_nobody_can_read(charset: str,
 
 def test_a_key_is_never_raw() -> None:
     with pytest.raises(UndecodableRow, match="column name of the key"):
-        codec(key="name").encode(
+        codec(key="name").encode_rows(
             30, body(30, image(1, b"ok", b"x"), image(2, USER_DEFINED, b"x")), transaction(), 0
         )
 
@@ -120,7 +120,7 @@ def test_a_damaged_event_is_refused_whole() -> None:
     tail, tx = TopicTail(), transaction()
     for damaged in (image(1, USER_DEFINED, b"x")[:-1], image(1, USER_DEFINED, b"x") + b"\0"):
         with pytest.raises(UndecodableRow, match=r"bank\.acct"):
-            codec(tail=tail).encode(30, body(30, damaged), tx, 0)
+            codec(tail=tail).encode_rows(30, body(30, damaged), tx, 0)
     assert (tail.last, tx.total_order) == (None, 0)
 
 
@@ -152,12 +152,12 @@ def test_whatever_stands_in_a_column_makes_an_event(charset: str, kind: int, dat
 def test_records_that_are_not_sent_leave_the_chain_whole(keep: int) -> None:
     tail, tx = TopicTail((0, 3, 4000, 0)), transaction()
     writing = codec(tail=tail)
-    records = writing.encode(30, body(30, *(image(n, b"x", b"y") for n in range(3))), tx, 5)
-    writing.forget(records, keep, tx)
+    records = writing.encode_rows(30, body(30, *(image(n, b"x", b"y") for n in range(3))), tx, 5)
+    writing.withdraw_rows(records, keep, tx)
     assert len(records) == keep
     expected = [(0, 3, 4000, 0), (0, 3, 4711, 5), (0, 3, 4711, 6), (0, 3, 4711, 7)][keep]
     assert (tail.last, tx.total_order) == (expected, keep)
-    ((_, value),) = writing.encode(30, body(30, image(9, b"x", b"y")), tx, 90)
+    ((_, value),) = writing.encode_rows(30, body(30, image(9, b"x", b"y")), tx, 90)
     event = decode_event(value)
     assert event.source.prev == expected
     assert event.transaction is not None

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.binlog_format.charsets import decoder_of
-from producer.binlog_format.errors import ImageNotFull
-from producer.decoders.generate import Images, RowLayout
+from producer.binlog_format.charsets import find_decoder
+from producer.binlog_format.errors import IncompleteRowImage
+from producer.decoders.generate import ImageFunctions, RowLayout
 from producer.decoders.row_codec import (
     DefinitionMismatch,
     TableCodec,
@@ -22,9 +22,9 @@ from producer.decoders.row_codec import (
     count_rows,
     mark_last,
     parse_table_map,
-    plain_rows_event,
+    unpack_rows_event,
 )
-from producer.flavours.mysql import MYSQL
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.kafka.control_events import encode_chunk, encode_definition, encode_snapshot, encode_truncate
 from producer.sources.binlog.mysql_gtids import GtidSet
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
@@ -79,15 +79,15 @@ def codec(of: Table = PEOPLE, **options: bytes) -> TableCodec:
 
 def test_the_same_bytes_are_parsed_once() -> None:
     cache = TableMapCache()
-    assert cache.get(map_body()) is cache.get(map_body())
-    assert cache.get(map_body(table_id=10)).layout == cache.get(map_body()).layout
+    assert cache.get_table_map(map_body()) is cache.get_table_map(map_body())
+    assert cache.get_table_map(map_body(table_id=10)).layout == cache.get_table_map(map_body()).layout
 
 
 def test_names_and_nullability_are_read() -> None:
     found = parse_table_map(map_body(extra=names(b"id", b"name", "é".encode())))
-    assert found.metadata(MYSQL.table_map).names == ("id", "name", "é")
+    assert found.parse_metadata(MYSQL_FLAVOUR.table_map).names == ("id", "name", "é")
     assert [column.nullable for column in found.columns] == [False, True, True]
-    assert parse_table_map(map_body()).metadata(MYSQL.table_map).names == ()
+    assert parse_table_map(map_body()).parse_metadata(MYSQL_FLAVOUR.table_map).names == ()
 
 
 @pytest.mark.parametrize("cut", range(8, 28))
@@ -116,10 +116,10 @@ def test_a_type_from_the_future_matters_only_to_who_asks_for_it() -> None:
 def test_rows_with_and_without_nulls() -> None:
     body = rows_body(row(1, b"lucy", 18), row(2, None, None), row(3, b'a"\\\n', None))
     expected = [(None, (1, "lucy", 18)), (None, (2, None, None)), (None, (3, 'a"\\\n', None))]
-    assert codec().rows(30, body) == expected
+    assert codec().decode_rows(30, body) == expected
     assert count_rows(parse_table_map(map_body()), 30, body) == 3
-    assert codec().keys(30, body) == [(1,), (2,), (3,)]
-    records = codec().encode(30, body, transaction(), 0)
+    assert codec().decode_keys(30, body) == [(1,), (2,), (3,)]
+    records = codec().encode_rows(30, body, transaction(), 0)
     assert [decode_event(value).after for _, value in records] == [
         dict(zip(PEOPLE.column_names, after, strict=True)) for _, after in expected
     ]
@@ -137,24 +137,26 @@ def test_rows_with_and_without_nulls() -> None:
 )
 def test_patterns_beyond_the_limit_decode_the_same(rows: list[tuple[int, bytes | None, int | None]]) -> None:
     few = codec()
-    few._plain = Images(RowLayout(few._layout.formats, few._layout.names), limit=0)
+    few._plain = ImageFunctions(RowLayout(few._layout.formats, few._layout.names), limit=0)
     body = rows_body(*(row(*each) for each in rows))
-    assert few.rows(30, body) == codec().rows(30, body)
+    assert few.decode_rows(30, body) == codec().decode_rows(30, body)
 
 
 def test_what_is_not_full_or_not_whole_is_refused() -> None:
-    with pytest.raises(ImageNotFull, match="binlog_row_image"):
-        codec().rows(30, rows_body(row(1, b"x", 1), present=b"\x03"))
+    with pytest.raises(IncompleteRowImage, match="binlog_row_image"):
+        codec().decode_rows(30, rows_body(row(1, b"x", 1), present=b"\x03"))
     with pytest.raises(UndecodableRow, match=r"bank\.acct"):
-        codec().encode(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
-    with pytest.raises(ImageNotFull, match="binlog_row_value_options"):
-        codec().rows(39, rows_body())
+        codec().encode_rows(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
+    with pytest.raises(IncompleteRowImage, match="binlog_row_value_options"):
+        codec().decode_rows(39, rows_body())
 
 
 def test_a_refused_event_changes_nothing() -> None:
     tail, tx = TopicTail(), transaction()
     with pytest.raises(UndecodableRow):
-        TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail).encode(30, rows_body(b"\0\1"), tx, 0)
+        TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail).encode_rows(
+            30, rows_body(b"\0\1"), tx, 0
+        )
     assert (tail.last, tx.total_order) == (None, 0)
 
 
@@ -181,7 +183,7 @@ def test_an_unknown_charset_is_refused_by_name() -> None:
 
 
 def test_latin1_is_cp1252_with_the_holes_filled() -> None:
-    decode = decoder_of("latin1")
+    decode = find_decoder("latin1")
     assert decode is not None
     assert decode(b"\x80\x81\xe9").encode("latin-1").decode() == "€\x81é"
 
@@ -190,13 +192,13 @@ def test_mariadb_compressed_rows() -> None:
     plain = rows_body(row(1, b"lucy", 18))
     start = 6 + 2 + 2 + 1 + 1
     packed = plain[:start] + b"\x82" + struct.pack(">H", len(plain) - start) + zlib.compress(plain[start:])
-    assert plain_rows_event(169, packed) == (30, plain)
-    assert plain_rows_event(30, plain) == (30, plain)
+    assert unpack_rows_event(169, packed) == (30, plain)
+    assert unpack_rows_event(30, plain) == (30, plain)
 
 
 def test_last_is_patched_behind_the_values() -> None:
     tricky = b'"last":false},"ts_ms":'
-    [(_, value)] = codec().encode(30, rows_body(row(1, tricky, 1)), transaction(), 0)
+    [(_, value)] = codec().encode_rows(30, rows_body(row(1, tricky, 1)), transaction(), 0)
     before, after = decode_event(value), decode_event(mark_last(value))
     assert before.transaction is not None
     assert after.transaction is not None
@@ -212,7 +214,7 @@ def test_all_events_of_a_topic_are_one_chain() -> None:
         encode_definition(PEOPLE, SOURCE, tail, tx, row=DEFINITION_ROW),
         *encode_snapshot(PEOPLE, SOURCE, tail, tx, rows=[(1, "é", None)], first_row=FIRST_SNAPSHOT_ROW),
         encode_chunk(PEOPLE, SOURCE, tail, tx, row=FIRST_SNAPSHOT_ROW + 1, chunk=chunk),
-        *people.encode(30, rows_body(row(2, b"bob", 3), row(3, b"eve", 4)), tx, 0),
+        *people.encode_rows(30, rows_body(row(2, b"bob", 3), row(3, b"eve", 4)), tx, 0),
         encode_truncate(PEOPLE, SOURCE, tail, tx, row=2, ddl="TRUNCATE acct"),
     ]
     events = [decode_event(value) for _, value in records]
@@ -239,7 +241,7 @@ def keys_of(of: Table, logged: bytes, images: bytes, row: Row) -> set[bytes]:
     nothing_is_null = logged[:-1] + b"\0"
     by_log = TableCodec(of, parse_table_map(nothing_is_null), SOURCE, TopicTail())
     body = (9).to_bytes(6, "little") + b"\1\0" + b"\2\0" + bytes([len(row), 2 ** len(row) - 1]) + images
-    found = by_log.encode(30, body, transaction(), 0)
+    found = by_log.encode_rows(30, body, transaction(), 0)
     found += encode_snapshot(of, SOURCE, TopicTail(), transaction(), rows=[row], first_row=FIRST_SNAPSHOT_ROW)
     return {key for key, _ in found}
 

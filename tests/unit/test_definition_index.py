@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import Query
+from producer.binlog_format.log_event import LoggedStatement
 from producer.definitions.index import (
     EVERY_TABLE,
     OBJECTS,
     StatementIndex,
-    Touched,
-    tables_touched,
+    TouchedTable,
+    yield_touched_tables,
 )
 from producer.definitions.walk import FoundStatement, StatementWalker
 
@@ -41,7 +41,7 @@ T, U = ("bank", "t"), ("bank", "u")
     ],
 )
 def test_which_definitions_a_statement_may_change(sql: str, tables: list[tuple[str, str]]) -> None:
-    assert list(tables_touched(Query("bank", sql))) == [Touched(name) for name in tables]
+    assert list(yield_touched_tables(LoggedStatement("bank", sql))) == [TouchedTable(name) for name in tables]
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,30 @@ def test_which_definitions_a_statement_may_change(sql: str, tables: list[tuple[s
 )
 def test_which_statements_only_touch_a_table(sql: str) -> None:
     """Splitting the last partition each month while capture is behind must not stop the table."""
-    assert list(tables_touched(Query("bank", sql))) == [Touched(T, changed=False)]
+    assert list(yield_touched_tables(LoggedStatement("bank", sql))) == [TouchedTable(T, changed=False)]
 
 
 @pytest.mark.parametrize(
     "sql", ["GRANT SELECT ON t TO u", "BEGIN", "INSERT INTO t VALUES (1)", "ANALYZE TABLE t"]
 )
 def test_which_statements_touch_none(sql: str) -> None:
-    assert list(tables_touched(Query("bank", sql))) == []
+    assert list(yield_touched_tables(LoggedStatement("bank", sql))) == []
 
 
 def test_what_changes_other_statements_is_noted_beside_the_tables() -> None:
-    assert list(tables_touched(Query("bank", "CREATE VIEW t AS SELECT 1"))) == [
-        Touched(OBJECTS, changed=False)
+    assert list(yield_touched_tables(LoggedStatement("bank", "CREATE VIEW t AS SELECT 1"))) == [
+        TouchedTable(OBJECTS, changed=False)
     ]
-    assert list(tables_touched(Query("bank", "DROP DATABASE x"))) == [Touched(("x", "")), Touched(OBJECTS)]
+    assert list(yield_touched_tables(LoggedStatement("bank", "DROP DATABASE x"))) == [
+        TouchedTable(("x", "")),
+        TouchedTable(OBJECTS),
+    ]
 
 
 def test_of_a_two_phase_alter_only_the_commit_counts() -> None:
-    query = Query("bank", "ALTER TABLE t ADD COLUMN a int")
-    found = [list(tables_touched(query, part)) for part in ("start", "rollback", "commit", None)]
-    assert found == [[], [], [Touched(T)], [Touched(T)]]
+    query = LoggedStatement("bank", "ALTER TABLE t ADD COLUMN a int")
+    found = [list(yield_touched_tables(query, part)) for part in ("start", "rollback", "commit", None)]
+    assert found == [[], [], [TouchedTable(T)], [TouchedTable(T)]]
 
 
 _POINTS = st.tuples(st.integers(1, 3), st.integers(4, 20))
@@ -93,17 +96,19 @@ def test_the_last_statement_is_that_of_a_plain_search(
 ) -> None:
     index = StatementIndex()
     for at, name in statements:
-        index.add(at, [Touched(name)])
+        index.add_statement(at, [TouchedTable(name)])
     concerning = [at for at, name in statements if name in (T, ("bank", ""), EVERY_TABLE) and at > behind]
-    assert index.last(T, behind) == max(concerning, default=None)
-    assert index.last(T, behind, before) == max((at for at in concerning if at < before), default=None)
+    assert index.find_last_statement(T, behind) == max(concerning, default=None)
+    assert index.find_last_statement(T, behind, before) == max(
+        (at for at in concerning if at < before), default=None
+    )
 
 
 def test_a_statement_that_leaves_the_definition_alone_is_asked_for_by_itself() -> None:
     index = StatementIndex()
-    index.add((1, 9), [Touched(T, changed=False)])
-    assert index.last(T, (1, 4)) is None
-    assert index.last(T, (1, 4), unchanged=True) == (1, 9)
+    index.add_statement((1, 9), [TouchedTable(T, changed=False)])
+    assert index.find_last_statement(T, (1, 4)) is None
+    assert index.find_last_statement(T, (1, 4), unchanged=True) == (1, 9)
 
 
 @given(st.lists(st.tuples(_POINTS, _POINTS), max_size=8))
@@ -113,14 +118,14 @@ def test_a_stretch_is_known_once_and_read_once(asked: list[tuple[tuple[int, int]
     points = [(file, pos) for file in range(1, 4) for pos in range(4, 21)]
     for begin, end in asked:
         known = (index.begin, index.end)
-        for low, high in index.missing(begin, end):
+        for low, high in index.list_missing_ranges(begin, end):
             stretch = {point for point in points if low <= point < high}
             if index.begin is not None:
                 assert not stretch & read, "read again"
             else:
                 read = set()
             read |= stretch
-            index.covered(low, high)
+            index.mark_covered(low, high)
         if begin < end:
             assert index.begin is not None
             assert index.end is not None
@@ -133,15 +138,15 @@ def test_a_stretch_is_known_once_and_read_once(asked: list[tuple[tuple[int, int]
 
 def test_half_a_stretch_before_what_is_known_proves_nothing() -> None:
     index = StatementIndex()
-    index.covered((2, 100), (2, 200))
-    index.covered((1, 4), (1, 50))
-    assert index.missing((1, 4), (2, 200)) == [((1, 4), (2, 100))]
+    index.mark_covered((2, 100), (2, 200))
+    index.mark_covered((1, 4), (1, 50))
+    assert index.list_missing_ranges((1, 4), (2, 200)) == [((1, 4), (2, 100))]
 
 
 def test_names_are_compared_as_the_server_does() -> None:
     index = StatementIndex(same=lambda name: (name[0].lower(), name[1].lower()))
-    index.add((1, 9), [Touched(("Bank", "T"))])
-    assert index.last(T, (1, 4)) == (1, 9)
+    index.add_statement((1, 9), [TouchedTable(("Bank", "T"))])
+    assert index.find_last_statement(T, (1, 4)) == (1, 9)
 
 
 # --- the walk
@@ -178,7 +183,7 @@ def walked(dump: Dump, split: int = 1) -> tuple[list[FoundStatement], StatementW
     walker = StatementWalker("binlog.000007", 4, checksum=True)
     found: list[FoundStatement] = []
     for at in range(0, len(dump.packets), split):
-        found += walker.feed(dump.packets[at : at + split])
+        found += walker.read_statements(dump.packets[at : at + split])
     return found, walker
 
 
@@ -193,9 +198,9 @@ def test_statements_are_found_where_they_start() -> None:
     packed = dump.query("DROP TABLE t", kind=log.QUERY_COMPRESSED)
     found, walker = walked(dump, 3)
     assert found == [
-        FoundStatement((7, first), (Touched(T),)),
-        FoundStatement((7, inside), (Touched(U),)),
-        FoundStatement((7, packed), (Touched(T),)),
+        FoundStatement((7, first), (TouchedTable(T),)),
+        FoundStatement((7, inside), (TouchedTable(U),)),
+        FoundStatement((7, packed), (TouchedTable(T),)),
     ]
     assert (walker.point, walker.server_id) == ((7, dump.pos), 41)
 
@@ -205,7 +210,7 @@ def test_a_statement_that_cannot_be_unpacked_counts_for_every_table() -> None:
     at = dump.add(
         log.QUERY_COMPRESSED, struct.pack("<IIBHH", 1, 0, 4, 0, 0) + b"bank\0" + b"\x82\0\x05nothing"
     )
-    assert walked(dump)[0] == [FoundStatement((7, at), (Touched(EVERY_TABLE),))]
+    assert walked(dump)[0] == [FoundStatement((7, at), (TouchedTable(EVERY_TABLE),))]
 
 
 def test_only_a_whole_begin_or_commit_is_passed_over() -> None:
@@ -215,7 +220,7 @@ def test_only_a_whole_begin_or_commit_is_passed_over() -> None:
     dump.query("BEGIN", db="")
     at = dump.query("ALTER TABLE t DROP COLUMN COMMIT")
     dump.query("COMMIT")
-    assert walked(dump)[0] == [FoundStatement((7, at), (Touched(T),))]
+    assert walked(dump)[0] == [FoundStatement((7, at), (TouchedTable(T),))]
 
 
 def test_of_an_alter_in_two_phases_the_walk_finds_the_commit() -> None:
@@ -224,8 +229,8 @@ def test_of_an_alter_in_two_phases_the_walk_finds_the_commit() -> None:
         dump.add(log.MARIADB_GTID, struct.pack("<QIB", 1, 0, 0x29) + extra)
         found.append(dump.query("ALTER TABLE t ADD a int"))
     assert walked(dump)[0] == [
-        FoundStatement((7, found[1]), (Touched(T),)),
-        FoundStatement((7, found[4]), (Touched(T),)),
+        FoundStatement((7, found[1]), (TouchedTable(T),)),
+        FoundStatement((7, found[4]), (TouchedTable(T),)),
     ]
 
 
@@ -250,8 +255,8 @@ def test_offsets_beyond_32_bits_go_on() -> None:
         dump.add(log.HEARTBEAT, b"binlog.000007")
         dump.pos -= 19 + 13 + 4
         walker = StatementWalker("binlog.000007", begin, checksum=True)
-        walker.feed(dump.packets[1:2])
-        assert walker.feed(dump.packets[2:]) == [FoundStatement((7, at), (Touched(T),))]
+        walker.read_statements(dump.packets[1:2])
+        assert walker.read_statements(dump.packets[2:]) == [FoundStatement((7, at), (TouchedTable(T),))]
         assert walker.point[1] >= dump.pos
 
 
@@ -260,4 +265,4 @@ def test_the_log_goes_on_in_the_next_file() -> None:
     dump.add(log.ROTATE, struct.pack("<Q", 4) + b"binlog.000008")
     dump.pos = 4
     at = dump.query("ALTER TABLE t ADD a int")
-    assert walked(dump)[0] == [FoundStatement((8, at), (Touched(T),))]
+    assert walked(dump)[0] == [FoundStatement((8, at), (TouchedTable(T),))]

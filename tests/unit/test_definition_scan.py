@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from producer.binlog_format import log_event as log
-from producer.definitions.index import StatementIndex, Touched
-from producer.definitions.places import Proven, Unproven
-from producer.definitions.proof import judged, refuted
-from producer.definitions.scan import StatementScan, file_names
+from producer.definitions.index import StatementIndex, TouchedTable
+from producer.definitions.places import ProvenDefinition, UnprovenDefinition
+from producer.definitions.proof import judge_definitions, yield_refuted_tables
+from producer.definitions.scan import StatementScan, derive_file_names
 from producer.errors import TransientSourceError
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.survey import MISSING, ExaminedTable
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint
 
 FILE, SERVER = "binlog.000007", 41
-NAMES = file_names(FILE)
+NAMES = derive_file_names(FILE)
 T = ("bank", "t")
 
 
@@ -63,7 +63,7 @@ class Dump:
         )
         self.sent, self.closed = 0, False
 
-    def read(self, _timeout: float) -> list[bytes]:
+    def read_topic(self, _timeout: float) -> list[bytes]:
         batch = list(itertools.islice(self._packets, 3))
         self.sent += sum(packet[5] == log.QUERY for packet in batch)
         return batch
@@ -84,14 +84,14 @@ def test_a_stretch_is_read_once_and_extended() -> None:
     server = Server(1000)
     scan = scan_of(server)
     for end in (200, 4000, 4000, 300, server.end):
-        scan.cover((7, 100), (7, end), NAMES, SERVER, nothing)
+        scan.cover_range((7, 100), (7, end), NAMES, SERVER, nothing)
     assert server.statements() <= len(server.points) + len(server.dumps), (
         "each batch may end behind what was asked for"
     )
     assert all(dump.closed for dump in server.dumps)
     behind = [at for at in server.points if at > 2000]
-    assert scan.index.last(T, (7, 2000)) == (7, behind[-1])
-    assert scan.index.last(T, (7, 2000), (7, behind[1])) == (7, behind[0])
+    assert scan.index.find_last_statement(T, (7, 2000)) == (7, behind[-1])
+    assert scan.index.find_last_statement(T, (7, 2000), (7, behind[1])) == (7, behind[0])
 
 
 def test_an_interrupted_scan_goes_on_where_it_was() -> None:
@@ -107,18 +107,18 @@ def test_an_interrupted_scan_goes_on_where_it_was() -> None:
     while scan.index.end is None or scan.index.end < (7, server.end):
         attempts += 1
         try:
-            scan.cover((7, 4), (7, server.end), NAMES, SERVER, beat)
+            scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, beat)
         except TransientSourceError:
             continue
     assert attempts > 5
     assert server.statements() <= len(server.points) + attempts
-    assert scan.index.last(T, (7, 4)) == (7, server.points[-1])
+    assert scan.index.find_last_statement(T, (7, 4)) == (7, server.points[-1])
 
 
 def test_what_stands_before_is_read_up_to_what_is_known() -> None:
     server = Server(1000)
     scan = scan_of(server)
-    scan.cover((7, 5000), (7, server.end), NAMES, SERVER, nothing)
+    scan.cover_range((7, 5000), (7, server.end), NAMES, SERVER, nothing)
     calls = itertools.count(1)
 
     def beat() -> None:
@@ -126,35 +126,35 @@ def test_what_stands_before_is_read_up_to_what_is_known() -> None:
             raise TransientSourceError("the connection broke")
 
     with pytest.raises(TransientSourceError):
-        scan.cover((7, 4), (7, server.end), NAMES, SERVER, beat)
-    scan.cover((7, 4), (7, server.end), NAMES, SERVER, nothing)
+        scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, beat)
+    scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, nothing)
     assert (scan.index.begin, scan.index.end) == ((7, 4), (7, server.end))
     for at, following in itertools.pairwise(server.points):
-        assert scan.index.last(T, (7, at), (7, following + 1)) == (7, following)
+        assert scan.index.find_last_statement(T, (7, at), (7, following + 1)) == (7, following)
 
 
 def test_a_log_of_another_server_is_refused() -> None:
     scan = scan_of(Server(10, sends_as=42))
     with pytest.raises(TransientSourceError, match="server 42 where server 41"):
-        scan.cover((7, 4), (7, 100), NAMES, SERVER, nothing)
+        scan.cover_range((7, 4), (7, 100), NAMES, SERVER, nothing)
     assert scan.index.end is None
 
 
 def test_silence_is_not_waited_for_ever() -> None:
     server = Server(10)
     with pytest.raises(TransientSourceError, match="silent"):
-        scan_of(server).cover((7, 4), (7, server.end + 1), NAMES, SERVER, nothing)
+        scan_of(server).cover_range((7, 4), (7, server.end + 1), NAMES, SERVER, nothing)
 
 
 def test_another_server_begins_another_index() -> None:
     server = Server(100)
     scan = scan_of(server)
-    scan.of_server("a")
-    scan.cover((7, 4), (7, server.end), NAMES, SERVER, nothing)
-    scan.of_server("a")
+    scan.select_server("a")
+    scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, nothing)
+    scan.select_server("a")
     assert scan.index.end is not None
-    scan.of_server("b")
-    assert scan.index.last(T, (7, 4)) is None
+    scan.select_server("b")
+    assert scan.index.find_last_statement(T, (7, 4)) is None
     assert scan.index.end is None
 
 
@@ -180,13 +180,13 @@ def test_a_definition_is_proven_exactly_if_the_catalogue_shows_what_was_in_force
     end = read_at + randomness.choice([0, 10, 50])  # the log's end, asked for after the reading
     index = StatementIndex()
     for at in changes:
-        index.add((7, at), [Touched(T)])
-    found = {T: Surveyed(TABLE, None)}
+        index.add_statement((7, at), [TouchedTable(T)])
+    found = {T: ExaminedTable(TABLE, None)}
     for place in range(0, end, 5):
         in_force = [at for at in changes if at <= place]
         shown = [at for at in changes if at < read_at]
-        proof = judged(index, (7, place), (7, end), found)[T]
-        if isinstance(proof, Proven):
+        proof = judge_definitions(index, (7, place), (7, end), found)[T]
+        if isinstance(proof, ProvenDefinition):
             assert in_force[-1:] == shown[-1:] or place >= read_at, "what is shown was in force there"
         elif place < read_at:
             assert any(place < at < end for at in changes)
@@ -195,14 +195,16 @@ def test_a_definition_is_proven_exactly_if_the_catalogue_shows_what_was_in_force
 
 def _refuted(index: StatementIndex, place: LogPoint, changes: list[int]) -> None:
     later = [at for at in changes if at > place[1]]
-    assert dict(refuted(index, place, [T])) == ({T: Unproven((7, later[-1]))} if later else {})
+    assert dict(yield_refuted_tables(index, place, [T])) == (
+        {T: UnprovenDefinition((7, later[-1]))} if later else {}
+    )
 
 
 def test_what_is_missing_or_unfit_is_proven_too() -> None:
     index = StatementIndex()
-    found = {T: MISSING, ("bank", "u"): Surveyed(None, "table bank.u is odd: exclude it")}
-    assert judged(index, (7, 4), (7, 9), found) == {
-        T: Proven(None, None), ("bank", "u"): Proven(None, "table bank.u is odd: exclude it"),
+    found = {T: MISSING, ("bank", "u"): ExaminedTable(None, "table bank.u is odd: exclude it")}
+    assert judge_definitions(index, (7, 4), (7, 9), found) == {
+        T: ProvenDefinition(None, None), ("bank", "u"): ProvenDefinition(None, "table bank.u is odd: exclude it"),
     }  # fmt: skip
 
 
@@ -218,5 +220,5 @@ def test_the_callable_of_a_beat_may_end_a_scan() -> None:
     stop: Callable[[], None] = beat
     server = Server(100)
     with pytest.raises(StoppedError):
-        scan_of(server).cover((7, 4), (7, server.end), NAMES, SERVER, stop)
+        scan_of(server).cover_range((7, 4), (7, server.end), NAMES, SERVER, stop)
     assert server.dumps[0].closed

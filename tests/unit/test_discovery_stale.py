@@ -51,7 +51,7 @@ def _admin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bounds(*codes: int, exists: bool = True) -> dict[str, tuple[int, int]]:
     Admin.codes, Admin.exists = list(codes), exists
-    return discovery.Cluster("b:1", {}).bounds(["t"])
+    return discovery.KafkaCluster("b:1", {}).fetch_bounds(["t"])
 
 
 @pytest.mark.parametrize(

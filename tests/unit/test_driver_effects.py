@@ -15,12 +15,12 @@ from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.drivers import batches, threads
 from consumer.attempt.drivers.batches import BatchDriver
 from consumer.attempt.drivers.records import AttemptRecords
-from consumer.attempt.drivers.threads import KEYS, ThreadDriver
-from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.drivers.threads import KEYS_PER_FETCH, ThreadDriver
+from consumer.attempt.effects import AttemptEffect, Machine
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.errors import FencedError, TransientError
 from consumer.ordering.model import EveryChange
-from consumer.tables.stored import Stored
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.batches import BatchFenced
 from schemas.table.names import EXACT
 
@@ -40,29 +40,29 @@ class Connection:
     column_names = EXACT
 
     def __init__(self, number: int, said: Said) -> None:
-        self._number, self._said = number, said
+        self._number, self._handle_line = number, said
         self.outcome: object = None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def told(*given: object, **named: object) -> Any:
-            self._said.append((self._number, name, *given, *named.items()))
+            self._handle_line.append((self._number, name, *given, *named.items()))
             return [name, "more"]
 
         return told
 
-    def keys(self, *given: object) -> Iterator[list[int]]:
-        self._said.append((self._number, "keys", *given))
+    def yield_keys(self, *given: object) -> Iterator[list[int]]:
+        self._handle_line.append((self._number, "keys", *given))
         return iter([[1], [2]])
 
-    def apply(self, *given: object) -> object:
-        self._said.append((self._number, "apply", *given))
+    def apply_changes(self, *given: object) -> object:
+        self._handle_line.append((self._number, "apply", *given))
         return self.outcome
 
     @contextmanager
     def transaction(self, unit: object, guards: object) -> Iterator[Any]:
-        self._said.append((self._number, "transaction", unit, guards))
-        yield Connection(-1, self._said)
-        self._said.append((self._number, "commit"))
+        self._handle_line.append((self._number, "transaction", unit, guards))
+        yield Connection(-1, self._handle_line)
+        self._handle_line.append((self._number, "commit"))
 
 
 class Connections:
@@ -70,13 +70,13 @@ class Connections:
         self.said: Said = []
         self.only = Connection(0, self.said)
 
-    def get(self, number: int) -> Any:
+    def get_connection(self, number: int) -> Any:
         return self.only if number == 0 else Connection(number, self.said)
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         self.said.append((number, "check"))
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         self.said.append((number, "drop"))
 
 
@@ -98,18 +98,20 @@ class Stage:
             monkeypatch.setattr(module, "routed_place", lambda spec, source: ("s", source))
             for name in ("prepared", "definition_in_force", "explained"):
                 monkeypatch.setattr(module, name, _telling(name))
-        monkeypatch.setattr(threads, "sharing", lambda spec, units, source: ("sharing", units, source))
+        monkeypatch.setattr(
+            threads, "list_sharing_topics", lambda spec, units, source: ("sharing", units, source)
+        )
 
-    def _read(self, start: int, upto: int) -> list[Slice]:
+    def _read(self, start: int, upto: int) -> list[RecordSlice]:
         self.read.append((start, upto))
         return [[(start, b"read")]]
 
-    def did(self, driver: str, effect: Effect) -> Any:
+    def did(self, driver: str, effect: AttemptEffect) -> Any:
         def machine() -> Machine[Any]:
             return (yield effect)
 
         chosen: ThreadDriver | BatchDriver = getattr(self, driver)
-        return chosen.run(machine())
+        return chosen.run_machine(machine())
 
 
 def _telling(name: str) -> Callable[..., Any]:
@@ -128,14 +130,14 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 BOTH = ("threads", "batches")
 ASKED = [
-    (fx.Begin(), ["begin", "more"], [(0, "begin", U, 7)]),
+    (fx.BeginAttempt(), ["begin", "more"], [(0, "begin", U, 7)]),
     (fx.ReadProgress(0), "read", [(0, "read", U)]),
-    (fx.ReadHeld(), ["held", "more"], [(0, "held", U)]),
+    (fx.ReadQuarantine(), ["held", "more"], [(0, "held", U)]),
     (fx.CheckSession(0), None, [(0, "check")]),
     (fx.DropSession(0), None, [(0, "drop")]),
     (fx.ReadTable(ANY), ["read_table", "more"], [(0, "read_table", "s", X)]),
-    (fx.Prepare(ANY, first=True), ("prepared", 0, X, ("first", True)), []),
-    (fx.Explain(Stored(ANY)), ("explained", 0, X, "b1", (), {}, ("debezium", False)), []),
+    (fx.PrepareDefinition(ANY, first=True), ("prepared", 0, X, ("first", True)), []),
+    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explained", 0, X, "b1", (), {}, ("debezium", False)), []),
     (fx.NextSlice(), [(1, b"one")], []),
     (fx.ReadMissing(3, 9), [(3, b"read")], []),
     (fx.ReadPassed(4, 8), [(4, b"read")], []),
@@ -147,7 +149,7 @@ ASKED = [
 @pytest.mark.parametrize("driver", BOTH)
 @pytest.mark.parametrize(("effect", "sent", "said"), ASKED, ids=lambda each: type(each).__name__)
 def test_both_ask_the_same_of_the_first_connection(
-    stage: Stage, driver: str, effect: Effect, sent: Any, said: Said
+    stage: Stage, driver: str, effect: AttemptEffect, sent: Any, said: Said
 ) -> None:
     assert (stage.did(driver, effect), stage.connections.said) == (sent, said)
 
@@ -161,7 +163,7 @@ def test_a_stop_is_said_to_the_target_and_its_table_is_looked_at_again(stage: St
 
 @pytest.mark.parametrize("driver", BOTH)
 def test_a_definition_in_force_is_kept_with_the_others(stage: Stage, driver: str) -> None:
-    assert stage.did(driver, fx.Restore("text")) == ("definition_in_force", 0, "text", stage.tables)
+    assert stage.did(driver, fx.RestoreDefinition("text")) == ("definition_in_force", 0, "text", stage.tables)
 
 
 @pytest.mark.parametrize("driver", BOTH)
@@ -190,16 +192,16 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
 @pytest.mark.parametrize(
     ("effect", "sent", "said"),
     [
-        (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS, {"a": "b"}, ("upto", (9,)))]),
-        (fx.LookUp(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
+        (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS_PER_FETCH, {"a": "b"}, ("upto", (9,)))]),
+        (fx.LookUpKeys(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
         (fx.OwnConnection(), ["connection", "more"], [(0, "connection")]),
-        (fx.Alter(ANY, 3), None, [(0, "alter", X, ("connection", 3))]),
+        (fx.AlterTarget(ANY, 3), None, [(0, "alter", X, ("connection", 3))]),
         (fx.EndConnection(3), None, [(0, "end_connection", 3)]),
         (fx.ReadSharers(ANY), ("sharing", ["units", "more"], X), [(0, "units", "p")]),
     ],
     ids=lambda each: type(each).__name__,
 )  # fmt: skip
-def test_what_only_sessions_are_asked_for(stage: Stage, effect: Effect, sent: Any, said: Said) -> None:
+def test_what_only_sessions_are_asked_for(stage: Stage, effect: AttemptEffect, sent: Any, said: Said) -> None:
     assert (stage.did("threads", effect), stage.connections.said) == (sent, said)
 
 
@@ -218,15 +220,17 @@ def test_operations_that_look_at_the_target_get_its_session(
             lambda spec, session, transaction, asked, name=name: did.append((name, session._number, transaction._number, asked)),
         )  # fmt: skip
     monkeypatch.setattr(
-        threads, "not_lost", lambda spec, transaction: did.append(("not_lost", transaction._number))
+        threads,
+        "require_rows_present",
+        lambda spec, transaction: did.append(("not_lost", transaction._number)),
     )
     followed, dropped, lost = (
         ops.FollowDefinition(ANY, "whole", ANY),
         ops.DropTarget(ANY),
-        ops.LoseOthers(ANY),
+        ops.MarkSharersIncomplete(ANY),
     )
-    same = ops.StillAsRead(ANY, ANY)
-    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, ops.NotLost(), same, ops.CloseHeld([(5, 1)], "why")]))  # fmt: skip
+    same = ops.RequireTableUnchanged(ANY, ANY)
+    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, ops.RequireRowsPresent(), same, ops.CloseQuarantine([(5, 1)], "why")]))  # fmt: skip
     assert did == [
         ("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("still_as_read", 2, -1, same),
     ]  # fmt: skip
@@ -235,7 +239,9 @@ def test_operations_that_look_at_the_target_get_its_session(
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("operation", [ops.Define(ANY, ANY), ops.Write(EveryChange(ANY, []))])
+@pytest.mark.parametrize(
+    "operation", [ops.PublishDefinition(ANY, ANY), ops.WriteChanges(EveryChange(ANY, []))]
+)
 def test_a_database_is_given_nothing_that_is_meant_for_topics(stage: Stage, operation: ops.Operation) -> None:
     with pytest.raises(NotImplementedError, match="a database is"):
         stage.did("threads", fx.Transact(0, [], [operation]))
@@ -253,7 +259,7 @@ def test_whole_batches_need_one_lane() -> None:
 def test_what_whole_batches_are_not_asked_for(stage: Stage) -> None:
     assert stage.did("batches", fx.OwnConnection()) is None
     assert stage.did("batches", fx.ReadSharers(ANY)) == []
-    for effect in (fx.Alter(ANY, 3), fx.EndConnection(3)):
+    for effect in (fx.AlterTarget(ANY, 3), fx.EndConnection(3)):
         with pytest.raises(NotImplementedError, match="no driver carries out"):
             stage.did("batches", effect)
     assert stage.connections.said == []
@@ -269,7 +275,7 @@ def test_keys_of_whole_batches_are_listed_once_from_their_beginning(stage: Stage
 
 
 def test_keys_of_whole_batches_are_looked_up(stage: Stage) -> None:
-    assert stage.did("batches", fx.LookUp(ANY, [(1,)])) == ["look_up", "more"]
+    assert stage.did("batches", fx.LookUpKeys(ANY, [(1,)])) == ["look_up", "more"]
     assert stage.connections.said == [(0, "look_up", X, [(1,)])]
 
 
@@ -285,7 +291,7 @@ def test_whole_batches_are_told_what_a_definition_comes_to(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ops.FollowDefinition(ANY, "whole", ANY)
-    monkeypatch.setattr(batches, "unaltered", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
+    monkeypatch.setattr(batches, "build_unaltered_state", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
     stage.did("batches", fx.Transact(0, [], [asked]))
     progress = stage.connections.said[0][-1]
     assert progress.state == ("state", 0, asked)
@@ -298,7 +304,7 @@ class Lanes:
         self.ready, self.ended, self._error = False, False, error
         self.errors: list[BaseException] = []
 
-    def lane(self, number: int) -> Machine[None]:
+    def run_lane(self, number: int) -> Machine[None]:
         assert number == 0
         yield fx.Await(lambda: self.ready)
         yield fx.Sleep(0.25)
@@ -306,7 +312,7 @@ class Lanes:
             raise self._error
         self.ended = True
 
-    def failed(self, error: BaseException) -> None:
+    def record_lane_error(self, error: BaseException) -> None:
         self.errors.append(error)
 
 
@@ -322,18 +328,20 @@ def test_the_lane_of_whole_batches_runs_where_the_attempt_waits_for_it(stage: St
         yield fx.JoinLanes(group)  # type: ignore[arg-type]
         return ran
 
-    assert stage.batches.run(machine()) is False
+    assert stage.batches.run_machine(machine()) is False
     assert (group.ended, stage.slept) == (True, [0.25])
 
 
 @pytest.mark.parametrize("last", [fx.Await(lambda: False), fx.JoinLanes(ANY)])
-def test_an_attempt_and_its_lane_that_wait_for_each_other_are_a_fault(stage: Stage, last: Effect) -> None:
+def test_an_attempt_and_its_lane_that_wait_for_each_other_are_a_fault(
+    stage: Stage, last: AttemptEffect
+) -> None:
     def machine() -> Machine[None]:
         yield fx.StartLanes(Lanes())  # type: ignore[arg-type]
         yield last
 
     with pytest.raises(RuntimeError, match="wait for each other"):
-        stage.batches.run(machine())
+        stage.batches.run_machine(machine())
 
 
 def test_an_error_of_the_lane_of_whole_batches_is_told_to_the_attempt(stage: Stage) -> None:
@@ -344,5 +352,5 @@ def test_an_error_of_the_lane_of_whole_batches_is_told_to_the_attempt(stage: Sta
         yield fx.StartLanes(group)  # type: ignore[arg-type]
         yield fx.JoinLanes(group)  # type: ignore[arg-type]
 
-    stage.batches.run(machine())
+    stage.batches.run_machine(machine())
     assert [type(each) for each in group.errors] == [error]

@@ -36,7 +36,7 @@ def test_two_first_runs_at_once_build_once(folder: Path) -> None:
 
     def first_run() -> None:
         both_here.wait()
-        cache.cached("thing-1", build, need=0)
+        cache.ensure_cached("thing-1", build, need=0)
 
     runs = [threading.Thread(target=first_run) for _ in range(2)]
     for run in runs:
@@ -53,15 +53,15 @@ def test_a_failed_build_leaves_nothing_and_can_be_repeated(folder: Path) -> None
         raise EmbeddedError("x", "y", "z")
 
     with pytest.raises(EmbeddedError):
-        cache.cached("thing-1", fail, need=0)
+        cache.ensure_cached("thing-1", fail, need=0)
     assert not [path for path in folder.iterdir() if path.is_dir()]
-    assert cache.cached("thing-1", lambda staging: None, need=0).is_dir()
+    assert cache.ensure_cached("thing-1", lambda staging: None, need=0).is_dir()
 
 
 def test_what_a_killed_run_left_is_not_used(folder: Path) -> None:
     (folder / ".thing-1.partial").mkdir(parents=True)
     (folder / ".thing-1.partial" / "half").touch()
-    assert not list(cache.cached("thing-1", lambda staging: None, need=0).iterdir())
+    assert not list(cache.ensure_cached("thing-1", lambda staging: None, need=0).iterdir())
 
 
 def test_a_full_disk_is_refused_before_the_download(folder: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_full_disk_is_refused_before_the_download(folder: Path) -> None:
         raise AssertionError("must not begin")
 
     with pytest.raises(EmbeddedError, match=r"MB are free; downloading thing-1 needs \d+ MB") as caught:
-        cache.cached("thing-1", build, need=1 << 60)
+        cache.ensure_cached("thing-1", build, need=1 << 60)
     assert "ROWLOCK_CACHE" in caught.value.remedy
 
 
@@ -78,7 +78,7 @@ def test_an_error_while_writing_names_the_cache(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(EmbeddedError, match="No space left on device") as caught:
-        cache.cached("thing-1", build, need=0)
+        cache.ensure_cached("thing-1", build, need=0)
     assert str(folder) in caught.value.blame
 
 
@@ -86,7 +86,7 @@ def test_a_cache_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").touch()
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(EmbeddedError, match="cannot create"):
-        cache.cached("thing-1", lambda staging: None, need=0)
+        cache.ensure_cached("thing-1", lambda staging: None, need=0)
 
 
 @pytest.fixture
@@ -103,22 +103,22 @@ def one_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_artifact_that_is_not_the_pinned_one(one_pinned: Path) -> None:
     (one_pinned / "a.jar").write_text("wrong")
     with pytest.raises(EmbeddedError, match=r"its sha256 is .*, pinned is"):
-        ivy.verify("g", one_pinned)
+        ivy.verify_pinned_files("g", one_pinned)
 
 
 def test_an_artifact_that_did_not_arrive(one_pinned: Path) -> None:
     with pytest.raises(EmbeddedError, match=r"a\.jar did not arrive"):
-        ivy.verify("g", one_pinned)
+        ivy.verify_pinned_files("g", one_pinned)
 
 
 def test_an_artifact_that_nobody_pinned_is_removed(one_pinned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ivy, "pinned", lambda _: {})
+    monkeypatch.setattr(ivy, "load_pinned_files", lambda _: {})
     (one_pinned / "b.jar").write_text("unknown")
-    ivy.verify("g", one_pinned)
+    ivy.verify_pinned_files("g", one_pinned)
     assert not list(one_pinned.iterdir())
 
 
 def test_every_download_is_pinned() -> None:
     for group in ("kafka-4.1.0", "mariadb-11.4.5", "spark-kafka-4.0.0", "h2-2.3.232"):
-        assert ivy.pinned(group)
-        assert all(len(each.sha256) == 64 and each.size > 0 for each in ivy.pinned(group).values())
+        assert ivy.load_pinned_files(group)
+        assert all(len(each.sha256) == 64 and each.size > 0 for each in ivy.load_pinned_files(group).values())

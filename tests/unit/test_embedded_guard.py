@@ -16,7 +16,7 @@ import pytest
 from deploy.embedded import mysql
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.guard import guardian
-from deploy.embedded.ports import HOST, pick, require_free
+from deploy.embedded.ports import HOST, pick_port, require_free
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,11 +106,11 @@ def test_ctrl_c_on_the_terminal_does_not_reach_the_guardian() -> None:
 
 def test_another_process_under_a_recycled_number_is_spared() -> None:
     """The guardian is told of a process with a start time; the number alone is not enough to kill."""
-    assert guardian.started(os.getpid()) == guardian.started(os.getpid())
+    assert guardian.read_start_time(os.getpid()) == guardian.read_start_time(os.getpid())
     with subprocess.Popen(["sleep", "600"]) as other:
-        assert guardian.started(other.pid) != guardian.started(1)
+        assert guardian.read_start_time(other.pid) != guardian.read_start_time(1)
         other.kill()
-    assert guardian.started(other.pid) is None
+    assert guardian.read_start_time(other.pid) is None
 
 
 def test_kill_tree_returns_when_all_are_gone() -> None:
@@ -134,7 +134,7 @@ def test_a_taken_port_is_named() -> None:
 
 
 def test_picked_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
-    picked = [pick() for _ in range(50)]
+    picked = [pick_port() for _ in range(50)]
     assert len(set(picked)) == 50
     lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert max(picked) < max(lowest_outgoing, 32000)
@@ -143,9 +143,9 @@ def test_picked_ports_differ_and_stay_clear_of_outgoing_connections() -> None:
 def test_mysql_says_why_it_cannot_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROWLOCK_CACHE", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "needs root" in (mysql.MySQL.available() or "")
+    assert "needs root" in (mysql.MySQL.explain_unavailable() or "")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "debootstrap" in (mysql.MySQL.available() or "")
+    assert "debootstrap" in (mysql.MySQL.explain_unavailable() or "")
     with pytest.raises(EmbeddedError, match="debootstrap"):
         mysql.MySQL.fetch()

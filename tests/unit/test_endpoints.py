@@ -11,7 +11,14 @@ import pytest
 
 from schemas.errors import ServerConnectError
 from schemas.io import endpoints
-from schemas.io.endpoints import KAFKA, MYSQL, POSTGRES, addresses, blamed, what_answers
+from schemas.io.endpoints import (
+    KAFKA_BROKER,
+    MYSQL_SERVER,
+    POSTGRES_SERVER,
+    explain_wrong_service,
+    identify_service,
+    parse_bootstrap_addresses,
+)
 from schemas.io.mysql_connection import connect_mysql
 
 Answer = Callable[[socket.socket], None]
@@ -80,9 +87,9 @@ CASES: dict[str, tuple[Answer, str]] = {
     "http": (http, "an HTTP server"),
     "ssh": (says(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
     "mail": (says(b"220 mail.bank.example ESMTP\r\n"), "something that says '220 mail.bank.example ESMTP'"),
-    "mysql": (says(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL),
-    "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES),
-    "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA),
+    "mysql": (says(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL_SERVER),
+    "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES_SERVER),
+    "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA_BROKER),
     "tls": (asked(b"GET", b"\x15\x03\x01\0\x02\x02\x46"), "a server that wants TLS from the start"),
 }
 
@@ -91,16 +98,16 @@ CASES: dict[str, tuple[Answer, str]] = {
 def test_it_is_named(case: str) -> None:
     answer, name = CASES[case]
     with listening(answer) as port:
-        assert what_answers("127.0.0.1", port) == name
-        told = blamed("127.0.0.1", port, MYSQL)
-        assert told is None if name == MYSQL else name in str(told)
+        assert identify_service("127.0.0.1", port) == name
+        told = explain_wrong_service("127.0.0.1", port, MYSQL_SERVER)
+        assert told is None if name == MYSQL_SERVER else name in str(told)
 
 
 def test_where_nothing_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
-    assert what_answers("127.0.0.1", port) is None
-    assert blamed("127.0.0.1", port, MYSQL) is None
+    assert identify_service("127.0.0.1", port) is None
+    assert explain_wrong_service("127.0.0.1", port, MYSQL_SERVER) is None
 
 
 @pytest.mark.parametrize("case", ["silent", "http", "ssh", "mail", "kafka"])
@@ -114,4 +121,8 @@ def test_a_connection_to_it_ends_and_says_what_is_there(case: str) -> None:
 
 
 def test_addresses_of_brokers() -> None:
-    assert addresses("a:9092, SSL://b:9093,[::1]:9094,bare") == [("a", 9092), ("b", 9093), ("::1", 9094)]
+    assert parse_bootstrap_addresses("a:9092, SSL://b:9093,[::1]:9094,bare") == [
+        ("a", 9092),
+        ("b", 9093),
+        ("::1", 9094),
+    ]

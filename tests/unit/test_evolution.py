@@ -10,18 +10,25 @@ from msgspec.structs import replace
 
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import UnitState
-from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, decide
-from consumer.tables.evolution.plans import (
-    Planned,
-    TableChange,
-    decode_mark,
-    mark_of,
-    plan_change,
-    refused,
-    sharers,
+from consumer.tables.evolution.decisions import (
+    AdoptDefinition,
+    KeepDefinition,
+    NeedsCopy,
+    SourceTableDropped,
+    StopForPerson,
+    judge_table_event,
 )
-from consumer.tables.router import Policy, Routed, TableRoute, wanted_table
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.evolution.plans import (
+    ChangePlan,
+    TableChange,
+    build_change_mark,
+    choose_after_refusal,
+    decode_mark,
+    find_sharers,
+    plan_change,
+)
+from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute, build_desired_table
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,
@@ -32,21 +39,21 @@ from consumer.targets.alterations import (
     DropColumn,
     DropUnique,
     RenameColumn,
-    altered,
+    apply_alterations,
 )
 from consumer.targets.oracle.sql import COLUMN_NAMES
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.names import EXACT, Names
+from schemas.table.names import EXACT, NameRules
 from schemas.wire.copies import CopyMark
-from schemas.wire.event import ColumnChanges, Event
+from schemas.wire.event import ColumnChanges, EventEnvelope
 from schemas.wire.records import TableStop
 from tests.apply_kit import TEXT, FakeSource, account_table
 
 TABLE = account_table()
 INT = ColumnType(kind=Kind.INT, bits=32)
 BIG = ColumnType(kind=Kind.INT, bits=64)
-ROUTED = Routed("public", "acct")
-SHARED = Routed("public", "acct", (("branch", "b1"),))
+ROUTED = ResolvedRoute("public", "acct")
+SHARED = ResolvedRoute("public", "acct", (("branch", "b1"),))
 
 
 def text(length: int, kind: Kind = Kind.VARCHAR, **more: Any) -> ColumnType:
@@ -89,18 +96,18 @@ def renamed(table: Table, old: str, new: str) -> Table:
 
 def statement(
     table: Table | None, columns: ColumnChanges | None = None, effect: str | None = None, ddl: str = "ALTER …"
-) -> Event:
+) -> EventEnvelope:
     return FakeSource().event("m", definition=table, ddl=ddl, columns=columns, effect=effect)
 
 
 def verdict(
     new: Table,
     columns: ColumnChanges | None = None,
-    policy: Policy = "evolve",
+    policy: SchemaChangePolicy = "evolve",
     effect: str | None = None,
     **more: Any,
 ) -> Any:
-    return decide(TABLE, statement(new, columns, effect), policy, **more)
+    return judge_table_event(TABLE, statement(new, columns, effect), policy, **more)
 
 
 # --- decide
@@ -154,11 +161,13 @@ COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_what_keeps_values_is_followed_under_every_policy_but_stop(name: str, policy: Policy) -> None:
+def test_what_keeps_values_is_followed_under_every_policy_but_stop(
+    name: str, policy: SchemaChangePolicy
+) -> None:
     new, columns = FOLLOWED[name]
-    assert verdict(new, columns, policy) == Adopt(columns)
+    assert verdict(new, columns, policy) == AdoptDefinition(columns)
     found = verdict(new, columns, "stop")
-    assert isinstance(found, Stop)
+    assert isinstance(found, StopForPerson)
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -171,12 +180,12 @@ def test_what_changes_values_needs_a_copy(name: str) -> None:
 
 def test_ignore_needs_no_copy_for_a_column_that_the_target_does_not_get() -> None:
     new = added(TABLE, column("n", default_expression="uuid()"))
-    assert verdict(new, CHANGES(added=("n",)), "ignore") == Adopt(CHANGES(added=("n",)))
+    assert verdict(new, CHANGES(added=("n",)), "ignore") == AdoptDefinition(CHANGES(added=("n",)))
 
 
 def test_a_column_that_is_dropped_and_added_is_another_one() -> None:
     columns = CHANGES(dropped=("note",), added=("note",))
-    assert verdict(TABLE, columns) == Adopt(columns), "although the definition is the same"
+    assert verdict(TABLE, columns) == AdoptDefinition(columns), "although the definition is the same"
     assert isinstance(verdict(TABLE, columns, "lenient"), NeedsCopy)
     assert isinstance(verdict(TABLE, columns, "ignore"), NeedsCopy)
 
@@ -184,49 +193,49 @@ def test_a_column_that_is_dropped_and_added_is_another_one() -> None:
 def test_a_float_that_is_defined_anew_may_be_rounded() -> None:
     table = added(TABLE, column("f", ColumnType(kind=Kind.FLOAT)))
     event = statement(table, CHANGES(modified=("f",)))
-    assert isinstance(decide(table, event, "evolve"), NeedsCopy)
+    assert isinstance(judge_table_event(table, event, "evolve"), NeedsCopy)
     event.effect = "kept"
-    assert decide(table, event, "evolve") == Pass()
+    assert judge_table_event(table, event, "evolve") == KeepDefinition()
 
 
 def test_what_keeps_rows_and_names_is_followed_without_a_word_of_columns() -> None:
     """Events of older capture: they say that an index came or went, and nothing of columns."""
     new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
-    assert verdict(new, None, effect="kept") == Adopt()
+    assert verdict(new, None, effect="kept") == AdoptDefinition()
     assert isinstance(verdict(added(TABLE, column("n")), None, effect="kept"), NeedsCopy)
 
 
 def test_equal_definitions() -> None:
-    assert decide(TABLE, FakeSource().definition(), "stop") == Pass()
-    assert verdict(TABLE, effect="kept", policy="stop") == Pass()
+    assert judge_table_event(TABLE, FakeSource().definition(), "stop") == KeepDefinition()
+    assert verdict(TABLE, effect="kept", policy="stop") == KeepDefinition()
     assert isinstance(verdict(TABLE, effect=None), NeedsCopy)
 
 
 def test_the_first_definition_and_the_begin_of_a_copy_are_put_in_force_whatever_was_before() -> None:
     new = replace(without(TABLE, "note"), key=unique("PRIMARY", "owner"))
-    assert decide(None, FakeSource().definition(), "stop") == Adopt()
+    assert judge_table_event(None, FakeSource().definition(), "stop") == AdoptDefinition()
     event = FakeSource().event("m", definition=new, copy=CopyMark(id="1"))
     for policy in ("ignore", "lenient", "evolve", "stop"):
-        assert decide(TABLE, event, policy) == Adopt(rewrite=True)  # type: ignore[arg-type]
+        assert judge_table_event(TABLE, event, policy) == AdoptDefinition(rewrite=True)  # type: ignore[arg-type]
 
 
 def test_stops() -> None:
-    def stop(cause: str) -> Event:
+    def stop(cause: str) -> EventEnvelope:
         said = TableStop(
             cause=cause, at=(0, 1, 2, 3), file="f", pos=2, reason="seen", remedy="do", since_ms=1
         )
         return FakeSource().event("m", stop=said)
 
-    assert decide(TABLE, stop("dropped"), "evolve") == Gone("seen", "do")
-    assert decide(TABLE, stop("value"), "evolve") == NeedsCopy("value", "seen", "do")
-    assert isinstance(decide(TABLE, statement(None), "evolve"), NeedsCopy)
+    assert judge_table_event(TABLE, stop("dropped"), "evolve") == SourceTableDropped("seen", "do")
+    assert judge_table_event(TABLE, stop("value"), "evolve") == NeedsCopy("value", "seen", "do")
+    assert isinstance(judge_table_event(TABLE, statement(None), "evolve"), NeedsCopy)
 
 
 def test_where_other_sources_write_the_table_their_rows_must_not_change() -> None:
     for name in ("rename", "add with a default", "add not null"):
         assert isinstance(verdict(*FOLLOWED[name], many=True), NeedsCopy)
-    assert verdict(*FOLLOWED["add"], many=True) == Adopt(CHANGES(added=("n",)))
-    again = added(without(TABLE, "note"), TABLE.column("note"))
+    assert verdict(*FOLLOWED["add"], many=True) == AdoptDefinition(CHANGES(added=("n",)))
+    again = added(without(TABLE, "note"), TABLE.get_column("note"))
     assert isinstance(verdict(again, CHANGES(dropped=("note",), added=("note",)), many=True), NeedsCopy)
 
 
@@ -237,24 +246,24 @@ def test_a_column_that_the_target_has_still_is_not_new_there() -> None:
 # --- steps
 
 
-def real(table: Table = TABLE, routed: Routed = ROUTED) -> Table:
-    return wanted_table(table, routed)
+def real(table: Table = TABLE, routed: ResolvedRoute = ROUTED) -> Table:
+    return build_desired_table(table, routed)
 
 
 def planned(
     new: Table,
     columns: ColumnChanges | None = None,
-    policy: Policy = "evolve",
+    policy: SchemaChangePolicy = "evolve",
     *,
     before: Table = TABLE,
     there: Table | None = None,
-    routed: Routed = ROUTED,
+    routed: ResolvedRoute = ROUTED,
     others: Sequence[Table] = (),
-    stored: Stored | None = None,
-    same: Names = EXACT,
+    stored: StoredDefinition | None = None,
+    same: NameRules = EXACT,
     **more: Any,
-) -> Planned:
-    known = stored or Stored(before)
+) -> ChangePlan:
+    known = stored or StoredDefinition(before)
     change = TableChange(known, new, policy, columns or ColumnChanges(), **more)
     return plan_change(change, there or real(before, routed), routed, others, same)
 
@@ -267,25 +276,25 @@ def steps(*args: Any, **more: Any) -> list[Alteration]:
 def test_followed_changes_come_out_as_the_source() -> None:
     for name, (new, columns) in FOLLOWED.items():
         found = planned(new, columns)
-        after = real() if found.alter is None else altered(found.alter)
+        after = real() if found.alter is None else apply_alterations(found.alter)
         want = real(new)
         assert set(after.column_names) == set(want.column_names), name
         assert {index.columns for index in after.unique} == {index.columns for index in want.unique}, name
         assert after.key.columns == want.key.columns, name
         for each in want.columns:
-            assert after.column(each.name).type.kind is each.type.kind, name
-            assert after.column(each.name).nullable or not each.nullable, name
+            assert after.get_column(each.name).type.kind is each.type.kind, name
+            assert after.get_column(each.name).nullable or not each.nullable, name
 
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
 @pytest.mark.parametrize("rewrite", [False, True])
-def test_steps_that_are_done_leave_nothing_to_do(policy: Policy, rewrite: bool) -> None:
+def test_steps_that_are_done_leave_nothing_to_do(policy: SchemaChangePolicy, rewrite: bool) -> None:
     """State is compared: an interrupted attempt's successor finds done what was done."""
     cases = [*FOLLOWED.values(), *[(new, columns) for new, columns, _ in COPIED.values() if rewrite]]
     for new, said in cases:
         columns = None if rewrite else said
         found = planned(new, columns, policy, rewrite=rewrite)
-        after = real() if found.alter is None else altered(found.alter)
+        after = real() if found.alter is None else apply_alterations(found.alter)
         assert (
             steps(new, columns, policy, rewrite=rewrite, there=after, planned=found.stored, settled=True)
             == []
@@ -298,11 +307,11 @@ def test_half_of_the_steps_and_the_rest_later_come_to_the_same(name: str) -> Non
     found = planned(new, columns)
     if found.alter is None:
         return
-    whole = altered(found.alter)
+    whole = apply_alterations(found.alter)
     for done in range(len(found.alter.steps) + 1):
-        half = altered(AlterTable(found.alter.table, found.alter.steps[:done]))
+        half = apply_alterations(AlterTable(found.alter.table, found.alter.steps[:done]))
         rest = planned(new, columns, there=half, planned=found.stored).alter
-        after = half if rest is None else altered(rest)
+        after = half if rest is None else apply_alterations(rest)
         assert set(after.columns) == set(whole.columns)
         assert {*after.unique} == {*whole.unique}
 
@@ -328,9 +337,9 @@ def test_a_dropped_column_goes_or_stays() -> None:
     new, columns = FOLLOWED["drop"]
     assert steps(new, columns) == [DropColumn("note")]
     assert steps(new, columns, "lenient") == [], "it may be NULL already"
-    assert planned(new, columns, "lenient").stored.left == ("note",)
+    assert planned(new, columns, "lenient").stored.retained_columns == ("note",)
     new, columns = without(TABLE, "owner"), CHANGES(dropped=("owner",))
-    owner = TABLE.column("owner")
+    owner = TABLE.get_column("owner")
     assert steps(new, columns, "lenient") == [
         ChangeColumn(owner, replace(owner, nullable=True), lossless=True)
     ]
@@ -342,7 +351,7 @@ def test_columns_of_its_own_stay_in_the_target() -> None:
     for new, columns in FOLLOWED.values():
         for policy in ("lenient", "evolve"):
             found = planned(new, columns, policy, there=there).alter  # type: ignore[arg-type]
-            assert "loaded_at" in (there if found is None else altered(found)).column_names
+            assert "loaded_at" in (there if found is None else apply_alterations(found)).column_names
 
 
 def test_a_target_that_is_wider_by_itself_is_left_so() -> None:
@@ -409,21 +418,21 @@ def test_lenient_widens_what_can_hold_both() -> None:
 def test_a_type_that_does_not_fit_gets_a_column_beside_the_old_one() -> None:
     new = changed(TABLE, "version", type=text(20))
     found = planned(new, policy="lenient", rewrite=True)
-    assert found.stored == Stored(new, {"version": "version_2"}, ("version",))
+    assert found.stored == StoredDefinition(new, {"version": "version_2"}, ("version",))
     assert found.alter is not None
-    version = TABLE.column("version")
+    version = TABLE.get_column("version")
     assert list(found.alter.steps) == [
         AddColumn(Column(name="version_2", type=text(20), nullable=False), ""),
         ChangeColumn(version, replace(version, nullable=True), lossless=True),
     ]
-    again = altered(found.alter)
-    assert planned(new, policy="lenient", there=again, rewrite=True, planned=found.stored) == Planned(
+    again = apply_alterations(found.alter)
+    assert planned(new, policy="lenient", there=again, rewrite=True, planned=found.stored) == ChangePlan(
         None, found.stored
     )
     other = changed(TABLE, "version", type=ColumnType(kind=Kind.DATE))
     third = planned(other, policy="lenient", there=again, rewrite=True, stored=found.stored)
     assert third.stored.names == {"version": "version_3"}
-    assert third.stored.left == ("version", "version_2")
+    assert third.stored.retained_columns == ("version", "version_2")
     assert steps(new, rewrite=True)[0] == ChangeColumn(
         version, replace(version, type=text(20)), lossless=False
     )
@@ -436,11 +445,13 @@ def test_a_key_or_unique_column_has_no_way_beside() -> None:
 
 
 def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> None:
-    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    stored = StoredDefinition(
+        changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",)
+    )
     there = added(real(), column("version_2", text(20)))
     new = renamed(stored.table, "version", "v")
     found = planned(new, CHANGES(renamed={"version": "v"}), "lenient", stored=stored, there=there)
-    assert found == Planned(None, Stored(new, {"v": "version_2"}, ("version",)))
+    assert found == ChangePlan(None, StoredDefinition(new, {"v": "version_2"}, ("version",)))
     gone = planned(
         without(stored.table, "version"), CHANGES(dropped=("version",)), "evolve", stored=stored, there=there
     )
@@ -452,10 +463,12 @@ def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> N
 @pytest.mark.parametrize("policy", ["lenient", "evolve", "ignore"])
 @pytest.mark.parametrize("type_", [INT, text(20)])
 def test_a_column_with_the_name_that_the_target_gave_to_another_one_is_written_elsewhere(
-    policy: Policy, type_: ColumnType
+    policy: SchemaChangePolicy, type_: ColumnType
 ) -> None:
     """`version` became a text and is `version_2` at the target; then the source adds a `version_2` of its own."""
-    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    stored = StoredDefinition(
+        changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",)
+    )
     there, new = added(real(), column("version_2", text(20))), added(stored.table, column("version_2", type_))
     with pytest.raises(CopyNeededError):
         planned(new, CHANGES(added=("version_2",)), policy, stored=stored, there=there)
@@ -465,11 +478,11 @@ def test_a_column_with_the_name_that_the_target_gave_to_another_one_is_written_e
     assert [each.column.name for each in made if isinstance(each, AddColumn)] == ["version_2_2"] * (
         policy != "ignore"
     )
-    assert found.stored.unwritten == ("version_2_2",) * (policy == "ignore")
+    assert found.stored.unmapped_columns == ("version_2_2",) * (policy == "ignore")
     if found.alter is None:
         return
     then, statement = renamed(new, "version_2", "other"), CHANGES(renamed={"version_2": "other"})
-    third = planned(then, statement, policy, stored=found.stored, there=altered(found.alter))
+    third = planned(then, statement, policy, stored=found.stored, there=apply_alterations(found.alter))
     assert third.alter is None
     assert third.stored.names == {"version": "version_2", "other": "version_2_2"}
 
@@ -487,14 +500,16 @@ def test_an_index_over_a_column_that_is_dropped_and_added_comes_again() -> None:
     kinds = [type(step) for step in found.alter.steps]
     assert kinds == [DropUnique, DropColumn, AddColumn, AddUnique]
     more = {"before": both, "planned": found.stored, "settled": True}
-    after = altered(found.alter)
+    after = apply_alterations(found.alter)
     assert steps(new, statement, there=after, **more) == []
     lost = replace(after, unique=TABLE.unique)  # what an interrupted attempt left
     assert [type(step) for step in steps(new, statement, there=lost, **more)] == [AddUnique]
 
 
 def test_an_index_over_a_column_beside_is_over_that_one() -> None:
-    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    stored = StoredDefinition(
+        changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",)
+    )
     there = added(real(), column("version_2", text(20)))
     new = replace(stored.table, unique=(*stored.table.unique, unique("u1", "version", "owner")))
     found = planned(new, policy="lenient", stored=stored, there=there)
@@ -502,7 +517,7 @@ def test_an_index_over_a_column_beside_is_over_that_one() -> None:
     assert [step.index.columns for step in found.alter.steps if isinstance(step, AddUnique)] == [
         ("version_2", "owner")
     ]
-    gone = planned(stored.table, policy="lenient", stored=found.stored, there=altered(found.alter))
+    gone = planned(stored.table, policy="lenient", stored=found.stored, there=apply_alterations(found.alter))
     assert gone.alter is not None
     assert [step.index.columns for step in gone.alter.steps if isinstance(step, DropUnique)] == [
         ("version_2", "owner")
@@ -525,8 +540,8 @@ def test_a_column_that_is_there_already_is_not_taken_for_filled() -> None:
         planned(new, columns, "ignore", there=there)
     assert steps(new, columns, "ignore", there=there, rewrite=True) == []
     left_out = planned(new, columns, "ignore")
-    assert (left_out.alter, left_out.stored.unwritten) == (None, ("n",))
-    assert planned(new, columns, "lenient").stored.unwritten == ()
+    assert (left_out.alter, left_out.stored.unmapped_columns) == (None, ("n",))
+    assert planned(new, columns, "lenient").stored.unmapped_columns == ()
     assert decode_stored(left_out.stored.encode()) == left_out.stored
 
 
@@ -542,7 +557,7 @@ def test_a_column_that_gets_the_name_of_one_that_was_kept_is_not_taken_for_renam
 
 # --- many to one
 
-OTHERS = wanted_table(TABLE, Routed("public", "acct", (("branch", "b2"),)))
+OTHERS = build_desired_table(TABLE, ResolvedRoute("public", "acct", (("branch", "b2"),)))
 
 
 def test_what_one_adds_the_others_may_lack() -> None:
@@ -556,7 +571,7 @@ def test_what_one_adds_the_others_may_lack() -> None:
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve"])
 def test_a_column_that_another_unit_brought_is_empty_in_the_rows_of_this_one_or_needs_a_copy(
-    policy: Policy,
+    policy: SchemaChangePolicy,
 ) -> None:
     new, columns = FOLLOWED["add"]
     theirs = added(OTHERS, column("n"))
@@ -566,8 +581,8 @@ def test_a_column_that_another_unit_brought_is_empty_in_the_rows_of_this_one_or_
     filled = [
         (added(real(routed=SHARED), column("n", default="7")), {}),  # somebody else made it
         (added(real(routed=SHARED), column("n", nullable=False)), {}),
-        (there, {"stored": Stored(TABLE, left=("n",))}),
-        (there, {"stored": Stored(TABLE, unwritten=("n",))}),
+        (there, {"stored": StoredDefinition(TABLE, retained_columns=("n",))}),
+        (there, {"stored": StoredDefinition(TABLE, unmapped_columns=("n",))}),
         (there, {"others": [OTHERS]}),  # nobody knows who brought it
     ]
     for table, more in filled:
@@ -580,22 +595,22 @@ def test_a_column_that_another_unit_brought_is_empty_in_the_rows_of_this_one_or_
 
 def test_what_one_drops_stays_until_the_last_has() -> None:
     new, columns = without(TABLE, "owner"), CHANGES(dropped=("owner",))
-    there = wanted_table(TABLE, SHARED)
+    there = build_desired_table(TABLE, SHARED)
     [step] = steps(new, columns, routed=SHARED, others=[OTHERS])
     assert isinstance(step, ChangeColumn)
     assert step.wanted.nullable
-    assert planned(new, columns, routed=SHARED, others=[OTHERS]).stored.left == ("owner",)
-    last = wanted_table(new, Routed("public", "acct", (("branch", "b2"),)))
+    assert planned(new, columns, routed=SHARED, others=[OTHERS]).stored.retained_columns == ("owner",)
+    last = build_desired_table(new, ResolvedRoute("public", "acct", (("branch", "b2"),)))
     assert steps(new, columns, routed=SHARED, others=[last], there=there) == [DropColumn("owner")]
 
 
 def test_an_index_is_unique_once_all_say_so_and_no_more_once_one_does_not() -> None:
     more = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
     assert steps(more, routed=SHARED, others=[OTHERS]) == []
-    both = wanted_table(more, Routed("public", "acct", (("branch", "b2"),)))
+    both = build_desired_table(more, ResolvedRoute("public", "acct", (("branch", "b2"),)))
     [step] = steps(more, routed=SHARED, others=[both])
     assert isinstance(step, AddUnique)
-    there = wanted_table(more, SHARED)
+    there = build_desired_table(more, SHARED)
     [step] = steps(TABLE, before=more, routed=SHARED, others=[both], there=there)  # type: ignore[assignment]
     assert isinstance(step, DropUnique)
 
@@ -609,16 +624,16 @@ def test_what_no_table_can_be_for_both_stops_the_unit() -> None:
 
 def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
     routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
-    state = UnitState(Stored(TABLE).encode(), None, None)
+    state = UnitState(StoredDefinition(TABLE).encode(), None, None)
     other = replace(TABLE, name="other")
     units = {
-        "rl.b1.bank.acct": state, "rl.b2.bank.acct": state, "rl.b2.bank.other": UnitState(Stored(other).encode(), None, None),
+        "rl.b1.bank.acct": state, "rl.b2.bank.acct": state, "rl.b2.bank.other": UnitState(StoredDefinition(other).encode(), None, None),
         "rl.b3.bank.acct": UnitState(None, None, None), "elsewhere": state,
     }  # fmt: skip
-    found = sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"))
+    found = find_sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"))
     assert found == {"rl.b2.bank.acct": OTHERS}
     odd = {f"b1.b2.{topic}": each for topic, each in units.items()}  # a prefix may hold a source's name
-    assert sharers(odd, "b1.b2.rl.b1.bank.acct", routes, ("public", "acct")) == {
+    assert find_sharers(odd, "b1.b2.rl.b1.bank.acct", routes, ("public", "acct")) == {
         "b1.b2.rl.b2.bank.acct": OTHERS
     }
 
@@ -627,22 +642,29 @@ def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
 
 
 def test_what_stands_beside_the_definition_survives() -> None:
-    stored = Stored(TABLE, {"a": "a_2"}, ("a",))
+    stored = StoredDefinition(TABLE, {"a": "a_2"}, ("a",))
     assert decode_stored(stored.encode()) == stored
-    assert decode_stored(Stored(TABLE).encode()) == Stored(TABLE)
+    assert decode_stored(StoredDefinition(TABLE).encode()) == StoredDefinition(TABLE)
 
 
 def test_a_mark_gives_the_change_back() -> None:
     new = changed(TABLE, "version", type=text(20))
-    change = TableChange(Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True)
+    change = TableChange(
+        StoredDefinition(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True
+    )
     found = plan_change(change, real(), ROUTED, (), EXACT)
-    mark = mark_of(change, found, (7, (0, 1, 2, 3), 4, 5), 99)
+    mark = build_change_mark(change, found, (7, (0, 1, 2, 3), 4, 5), 99)
     again = decode_mark(mark.encode())
     assert again == mark
     assert again is not None
-    taken = again.change(Stored(TABLE), again.after or "")
+    taken = again.restore_change(StoredDefinition(TABLE), again.after or "")
     assert taken == TableChange(
-        Stored(TABLE), new, "lenient", CHANGES(modified=("version",)), rewrite=True, planned=found.stored
+        StoredDefinition(TABLE),
+        new,
+        "lenient",
+        CHANGES(modified=("version",)),
+        rewrite=True,
+        planned=found.stored,
     )
     assert decode_mark("RUNNING:[0,1,2,3]") is None
 
@@ -654,17 +676,17 @@ def test_an_index_that_a_long_column_cannot_have_is_left_out_once_the_target_ref
         return Table(db="bank", name="acct", columns=(column("id", nullable=False), column("v", type_)), key=unique("PRIMARY", "id"),
                      unique=(unique("u", "v"),))  # fmt: skip
 
-    change = TableChange(Stored(unit(text(20))), unit(text(65535, Kind.TEXT)), "lenient")
+    change = TableChange(StoredDefinition(unit(text(20))), unit(text(65535, Kind.TEXT)), "lenient")
     there = replace(unit(text(20)), db="public")
     first = plan_change(change, there, ROUTED, (), EXACT)
     assert first.alter is not None
     assert [type(step) for step in first.alter.steps] == [ChangeColumn]
-    other = refused(change, first)
+    other = choose_after_refusal(change, first)
     assert other is not None
     second = plan_change(other, there, ROUTED, (), EXACT)
     assert second.alter is not None
     assert [type(step) for step in second.alter.steps] == [DropUnique, ChangeColumn]
-    assert refused(other, second) is None, "it was something else"
+    assert choose_after_refusal(other, second) is None, "it was something else"
     done = replace(unit(text(65535, Kind.TEXT)), db="public", unique=())
     assert plan_change(change, done, ROUTED, (), EXACT).alter is None, (
         "a crash behind the statement leaves nothing to do"
@@ -673,47 +695,49 @@ def test_an_index_that_a_long_column_cannot_have_is_left_out_once_the_target_ref
 
 def test_what_the_target_refuses_is_left_out_in_turn() -> None:
     new = replace(TABLE, unique=(*TABLE.unique, unique("u", "owner")))
-    change = TableChange(Stored(TABLE), new, "evolve", rewrite=True)
+    change = TableChange(StoredDefinition(TABLE), new, "evolve", rewrite=True)
     seen = []
     found: TableChange | None = change
     while found is not None:
-        seen.append((found.uniques, found.emptied))
-        found = refused(found, plan_change(found, real(), ROUTED, (), EXACT))
+        seen.append((found.with_unique_indexes, found.rows_deleted_first))
+        found = choose_after_refusal(found, plan_change(found, real(), ROUTED, (), EXACT))
     assert seen == [(True, False), (False, False)], "without the index nothing is left to do"
     other = replace(new, key=unique("PRIMARY", "owner"))
-    seen, found = [], TableChange(Stored(TABLE), other, "evolve", rewrite=True)
+    seen, found = [], TableChange(StoredDefinition(TABLE), other, "evolve", rewrite=True)
     while found is not None:
-        seen.append((found.uniques, found.emptied))
-        found = refused(found, plan_change(found, real(), ROUTED, (), EXACT))
+        seen.append((found.with_unique_indexes, found.rows_deleted_first))
+        found = choose_after_refusal(found, plan_change(found, real(), ROUTED, (), EXACT))
     assert seen == [(True, False), (False, False), (True, True), (False, True)]
 
 
 # --- names that the target takes for one
 
 
-FOLDED = Names(folds=True)
+FOLDED = NameRules(folds=True)
 
 
 def test_a_new_column_that_the_target_has_in_another_spelling_takes_its_place_with_a_copy() -> None:
     """`note` was dropped and stays under `lenient`; MySQL has no `Note` beside it."""
-    stored = Stored(without(TABLE, "note"), left=("note",))
+    stored = StoredDefinition(without(TABLE, "note"), retained_columns=("note",))
     new = added(stored.table, column("Note", text(40)))
     with pytest.raises(CopyNeededError, match="the same name as Note"):
         planned(new, CHANGES(added=("Note",)), "lenient", stored=stored, there=real(), same=FOLDED)
     found = planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)
-    assert found == Planned(None, Stored(new, {"Note": "note"}))
+    assert found == ChangePlan(None, StoredDefinition(new, {"Note": "note"}))
     exact = planned(new, CHANGES(added=("Note",)), "lenient", stored=stored, there=real())
     assert exact.alter is not None
     assert [type(step) for step in exact.alter.steps] == [AddColumn]
 
 
 @pytest.mark.parametrize("policy", ["lenient", "ignore"])
-def test_a_column_dropped_and_added_in_another_spelling_needs_a_copy_where_it_stays(policy: Policy) -> None:
+def test_a_column_dropped_and_added_in_another_spelling_needs_a_copy_where_it_stays(
+    policy: SchemaChangePolicy,
+) -> None:
     new, statement = renamed(TABLE, "note", "Note"), CHANGES(dropped=("note",), added=("Note",))
     with pytest.raises(CopyNeededError, match="the same name as Note"):
         planned(new, statement, policy, same=FOLDED)
-    assert planned(new, None, policy, rewrite=True, same=FOLDED) == Planned(
-        None, Stored(new, {"Note": "note"})
+    assert planned(new, None, policy, rewrite=True, same=FOLDED) == ChangePlan(
+        None, StoredDefinition(new, {"Note": "note"})
     )
     assert [type(step) for step in steps(new, statement, "evolve", same=FOLDED)] == [AddColumn, DropColumn]
 
@@ -722,31 +746,35 @@ def test_a_spelling_is_followed_where_names_are_and_else_the_column_is_written_a
     new, statement = renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"})
     for policy in ("lenient", "evolve"):
         assert steps(new, statement, policy, same=FOLDED) == [RenameColumn("note", "Note")]
-    assert planned(new, statement, "ignore", same=FOLDED) == Planned(None, Stored(new, {"Note": "note"}))
-    assert planned(new, statement, "ignore").stored.unwritten == ("Note",)
+    assert planned(new, statement, "ignore", same=FOLDED) == ChangePlan(
+        None, StoredDefinition(new, {"Note": "note"})
+    )
+    assert planned(new, statement, "ignore").stored.unmapped_columns == ("Note",)
 
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
-def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: Policy) -> None:
+def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: SchemaChangePolicy) -> None:
     """Oracle has `note` and `NOTE` as one name, and shows it in one way: a RENAME between them would be refused."""
     new = renamed(TABLE, "note", "NOTE")
     renames = CHANGES(renamed={"note": "NOTE"})
-    assert planned(new, renames, policy, same=COLUMN_NAMES) == Planned(None, Stored(new, {"NOTE": "note"}))
+    assert planned(new, renames, policy, same=COLUMN_NAMES) == ChangePlan(
+        None, StoredDefinition(new, {"NOTE": "note"})
+    )
     assert steps(
         renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"}), policy, same=COLUMN_NAMES
     ) == [RenameColumn("note", "Note")]
     anew = CHANGES(dropped=("note",), added=("NOTE",))
     with pytest.raises(CopyNeededError, match="the same name as NOTE"):
         planned(new, anew, policy, same=COLUMN_NAMES)
-    assert planned(new, None, policy, rewrite=True, same=COLUMN_NAMES) == Planned(
-        None, Stored(new, {"NOTE": "note"})
+    assert planned(new, None, policy, rewrite=True, same=COLUMN_NAMES) == ChangePlan(
+        None, StoredDefinition(new, {"NOTE": "note"})
     )
 
 
 @pytest.mark.parametrize("name", ["note", "Note"])
 def test_a_column_that_comes_with_the_name_of_one_that_the_route_gives_stops_the_table(name: str) -> None:
     """Before, MySQL's `Note` became the column that tells the sources apart."""
-    routed = Routed("public", "acct", (("note", "b1"),))
+    routed = ResolvedRoute("public", "acct", (("note", "b1"),))
     before = without(TABLE, "note")
     new = added(before, column(name, text(40)))
     with pytest.raises(
@@ -756,13 +784,13 @@ def test_a_column_that_comes_with_the_name_of_one_that_the_route_gives_stops_the
 
 
 def test_a_new_name_that_a_column_left_behind_has_in_another_spelling_needs_a_copy() -> None:
-    stored = Stored(without(TABLE, "note"), left=("note",))
+    stored = StoredDefinition(without(TABLE, "note"), retained_columns=("note",))
     new, statement = renamed(stored.table, "version", "NOTE"), CHANGES(renamed={"version": "NOTE"})
     with pytest.raises(CopyNeededError, match="the same name as NOTE"):
         planned(new, statement, "lenient", stored=stored, there=real(), same=FOLDED)
     found = planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)
     assert found.stored.names == {"NOTE": "NOTE_2"}, "a number does not go into the text that `note` is"
-    assert found.stored.left == ("note", "version")
+    assert found.stored.retained_columns == ("note", "version")
 
 
 def test_a_column_beside_has_a_name_that_is_free_to_the_target_and_not_too_long() -> None:
@@ -783,7 +811,9 @@ def test_a_column_beside_has_a_name_that_is_free_to_the_target_and_not_too_long(
 
 
 def test_a_column_that_the_source_names_as_the_target_spells_another_is_written_elsewhere() -> None:
-    stored = Stored(changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",))
+    stored = StoredDefinition(
+        changed(TABLE, "version", type=text(20)), {"version": "version_2"}, ("version",)
+    )
     there, new = added(real(), column("version_2", text(20))), added(stored.table, column("Version_2"))
     found = planned(new, None, "lenient", stored=stored, there=there, rewrite=True, same=FOLDED)
     assert found.stored.names == {"version": "version_2", "Version_2": "Version_2_2"}

@@ -13,12 +13,18 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from consumer.attempt.effects import OwnConnection, Transact
-from consumer.attempt.evolution.in_target import lose_others, unaltered
-from consumer.attempt.evolution.machine import ROUNDS, TableChanges, _step
-from consumer.attempt.operations import CloseHeldBefore, FollowDefinition, LoseOthers, Truncate, WriteUnit
-from consumer.attempt.readers.reader import Slice
-from consumer.attempt.spec import UnitSpec, known_table
-from consumer.attempt.transactions import Progress
+from consumer.attempt.evolution.in_target import build_unaltered_state, lose_others
+from consumer.attempt.evolution.machine import MAX_ROUNDS, TableChanges, _describe_step
+from consumer.attempt.operations import (
+    CloseQuarantineBefore,
+    FollowDefinition,
+    MarkSharersIncomplete,
+    TruncateTarget,
+    WriteUnit,
+)
+from consumer.attempt.readers.reader import RecordSlice
+from consumer.attempt.spec import UnitSpec, encode_known_table
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import (
     AttemptLostError,
     CommitUnknownError,
@@ -30,9 +36,9 @@ from consumer.errors import (
     UnitStoppedError,
 )
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
-from consumer.tables.evolution.plans import Planned, TableChange
-from consumer.tables.router import Policy, TableRoute
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.evolution.plans import ChangePlan, TableChange
+from consumer.tables.router import SchemaChangePolicy, TableRoute
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import ChangeColumn, DropTable
 from schemas.findings import split_remedy
 from schemas.table.model import ColumnType, Kind, Table, Value
@@ -120,7 +126,7 @@ class Story:
         target = self.bench.target
         table = target.tables["public.acct"]
         stored = decode_stored(target.state.unit.definition or "")
-        back = {stored.target_name(name): name for name in self.source.table.column_names}
+        back = {stored.get_target_name(name): name for name in self.source.table.column_names}
         found = {}
         for row in target.state.rows["public.acct"].values():
             values = dict(zip(table.column_names, row, strict=True))
@@ -133,7 +139,12 @@ class Story:
 
 
 def story(
-    policy: Policy = "evolve", *, transactional: bool = True, rows: int = 3, add: bool = False, **spec: Any
+    policy: SchemaChangePolicy = "evolve",
+    *,
+    transactional: bool = True,
+    rows: int = 3,
+    add: bool = False,
+    **spec: Any,
 ) -> Story:
     added_ = (("branch", "{source}"),) if add else ()
     bench = CopyBench(routes=(TableRoute("bank.*", "public.{table}", added_, policy),), **spec)
@@ -160,7 +171,7 @@ def later_values(name: str) -> Values:
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_a_change_is_followed_and_rows_before_and_behind_it_are_equal(
-    name: str, policy: Policy, transactional: bool
+    name: str, policy: SchemaChangePolicy, transactional: bool
 ) -> None:
     new, columns = FOLLOWED[name]
     tale = story(policy, transactional=transactional)
@@ -212,7 +223,7 @@ def test_what_is_followed_twice_is_altered_once(transactional: bool) -> None:
 
 
 def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
-    change = TableChange(Stored(TABLE), TABLE, "evolve", ColumnChanges())
+    change = TableChange(StoredDefinition(TABLE), TABLE, "evolve", ColumnChanges())
     asked = FollowDefinition(change, "end", (0, ZERO, 0, 0))
     routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
     spec = UnitSpec(
@@ -220,12 +231,14 @@ def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
     )
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: None)
     with pytest.raises(TargetConfigError, match=r"public\.acct"):
-        unaltered(spec, session, asked)
+        build_unaltered_state(spec, session, asked)
 
 
 def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
     """Without the error the new definition was in force and the table the old one."""
-    change = TableChange(Stored(TABLE), added(TABLE, column("n")), "evolve", ColumnChanges(added=("n",)))
+    change = TableChange(
+        StoredDefinition(TABLE), added(TABLE, column("n")), "evolve", ColumnChanges(added=("n",))
+    )
     asked = FollowDefinition(change, "end", (0, ZERO, 0, 0))
     routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
     spec = UnitSpec(
@@ -234,11 +247,11 @@ def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
     there = replace(TABLE, db="public")
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: there, column_names=EXACT)
     with pytest.raises(TargetConfigError, match=r"public\.acct of .* would have to be altered \(1 steps\)"):
-        unaltered(spec, session, asked)
+        build_unaltered_state(spec, session, asked)
 
 
 def test_a_target_of_whole_batches_that_needs_nothing_goes_on_with_what_was_planned() -> None:
-    asked = FollowDefinition(TableChange(Stored(TABLE), TABLE, "evolve"), "end", (7, ZERO, 0, 0))
+    asked = FollowDefinition(TableChange(StoredDefinition(TABLE), TABLE, "evolve"), "end", (7, ZERO, 0, 0))
     routes = (TableRoute("bank.*", "public.{table}", (), "evolve"),)
     spec = UnitSpec(
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
@@ -246,7 +259,7 @@ def test_a_target_of_whole_batches_that_needs_nothing_goes_on_with_what_was_plan
     session: Any = SimpleNamespace(
         read_table=lambda _schema, _table: replace(TABLE, db="public"), column_names=EXACT
     )
-    state = unaltered(spec, session, asked)
+    state = build_unaltered_state(spec, session, asked)
     assert [each.stored.encode() for each in asked.found] == [state.definition]
 
 
@@ -255,7 +268,7 @@ def test_a_target_of_whole_batches_that_needs_nothing_goes_on_with_what_was_plan
 )
 def test_a_step_says_null_where_a_column_comes_to_allow_it(was: bool, now: bool, null: str) -> None:
     step = ChangeColumn(column("n", nullable=was), column("n", BIG, nullable=now), lossless=True)
-    assert _step(step) == f"ChangeColumn n int to int{null}"
+    assert _describe_step(step) == f"ChangeColumn n int to int{null}"
 
 
 @KINDS
@@ -294,16 +307,18 @@ def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=1, topic_id="id", routes=routes, lanes=1
     )
     lanes = [LaneProgress(0, 1, 1, "id", 7, (0, 1, 50, 0), 1, "{}")]
-    change = TableChange(Stored(TABLE), TABLE, "evolve", ColumnChanges())
-    machine = TableChanges(spec, lambda: Progress(lanes)).follow(change, (8, (0, 1, 90, 0), 1, 1))
+    change = TableChange(StoredDefinition(TABLE), TABLE, "evolve", ColumnChanges())
+    machine = TableChanges(spec, lambda: AttemptProgress(lanes)).follow_change(
+        change, (8, (0, 1, 90, 0), 1, 1)
+    )
     assert isinstance(next(machine), OwnConnection)
     effect: Any = machine.send(3)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if effect.operations[0].how == "mark":
-            effect.operations[0].found.append(Planned(None, Stored(TABLE)))
+            effect.operations[0].found.append(ChangePlan(None, StoredDefinition(TABLE)))
             effect = next(machine)
         assert effect.operations[0].how == "end"
-        effect.operations[0].found.append(Planned(None, Stored(TABLE)))
+        effect.operations[0].found.append(ChangePlan(None, StoredDefinition(TABLE)))
         effect = machine.throw(StepsLeftError("it is not as it is needed yet"))
     assert [type(each) for each in effect.operations] == [WriteUnit], "nobody waits for it any more"
     with pytest.raises(UnitStoppedError, match="does not come out as its statements say"):
@@ -348,7 +363,9 @@ KILLED = [
 @KINDS
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
 @pytest.mark.parametrize("name", [*KILLED, "drop and add", "copy with another key", "copy with another type"])
-def test_killed_at_any_moment_it_goes_on_from_there(name: str, policy: Policy, transactional: bool) -> None:
+def test_killed_at_any_moment_it_goes_on_from_there(
+    name: str, policy: SchemaChangePolicy, transactional: bool
+) -> None:
     if name == "drop and add" and policy == "lenient":
         return
     number = 0
@@ -377,7 +394,7 @@ def test_killed_at_any_moment_a_change_under_ignore_needs_no_copy(transactional:
         tale.bench.take_over()
         report = tale.bench.apply(len(tale.bench.topic) - 1)
         assert (report.state, tale.bench.target.state.unit.ddl) == ("ok", None), (number, report.message)
-        assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == ("n",)
+        assert decode_stored(tale.bench.target.state.unit.definition or "").unmapped_columns == ("n",)
         if not killed:
             break
 
@@ -629,7 +646,7 @@ def test_under_ignore_what_a_wide_enough_target_refuses_is_held() -> None:
 
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
-def test_otherwise_what_the_target_refuses_is_held(policy: Policy) -> None:
+def test_otherwise_what_the_target_refuses_is_held(policy: SchemaChangePolicy) -> None:
     tale = story(policy)
     tale.bench.target.refuse = lambda row: RefusedError("no") if row[0] == 7 else None
     tell(tale, "widen")
@@ -648,7 +665,7 @@ def test_under_ignore_a_column_that_comes_back_has_old_values_and_needs_a_copy(
 ) -> None:
     tale = story("ignore", transactional=transactional)
     tale.put(1, note="old")
-    note, gone = TABLE.column("note"), without(TABLE, "note")
+    note, gone = TABLE.get_column("note"), without(TABLE, "note")
     if how == "renamed":
         tale.statement(renamed(TABLE, "note", "w"), ColumnChanges(renamed={"note": "w"}))
         tale.put(1, w="new", version=2)
@@ -727,7 +744,7 @@ def test_a_column_that_was_left_out_and_that_a_person_adds_to_the_target_needs_a
     assert {row[0]: row[at] for row in tale.bench.target.rows_of()} == {
         key: row["n"] for key, row in tale.rows.items()
     }
-    assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == (
+    assert decode_stored(tale.bench.target.state.unit.definition or "").unmapped_columns == (
         ("m",) if behind == "another statement" else ()
     )
 
@@ -747,7 +764,9 @@ def test_a_column_that_comes_to_the_target_while_the_unit_runs_needs_a_copy_at_t
 
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
-def test_a_column_that_was_left_out_needs_a_copy_whatever_the_policy_is_now(policy: Policy) -> None:
+def test_a_column_that_was_left_out_needs_a_copy_whatever_the_policy_is_now(
+    policy: SchemaChangePolicy,
+) -> None:
     tale = story("ignore")
     tale.statement(*FOLLOWED["add"], {"n": None})
     tale.put(1, n=1)
@@ -777,7 +796,7 @@ def test_a_column_that_a_person_takes_from_the_target_and_gives_back_needs_a_cop
 @KINDS
 @pytest.mark.parametrize("policy", ["lenient", "evolve", "ignore"])
 def test_a_column_that_a_person_spells_anew_in_the_target_is_followed_by_that_name(
-    policy: Policy, transactional: bool, monkeypatch: pytest.MonkeyPatch
+    policy: SchemaChangePolicy, transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the name in what is stored, a new name of the column at the source made a second one, with NULL in all rows."""
     monkeypatch.setattr(FakeSession, "column_names", FOLDED)
@@ -805,7 +824,7 @@ def test_a_restart_that_finds_the_target_as_it_was_needs_no_copy() -> None:
         tale.put(1, version=turn, n=turn)
         tale.bench.take_over()
         assert tale.bench.apply().state == "ok"
-    assert decode_stored(tale.bench.target.state.unit.definition or "").unwritten == ("n",)
+    assert decode_stored(tale.bench.target.state.unit.definition or "").unmapped_columns == ("n",)
     tale.statement(without(tale.source.table, "n"), ColumnChanges(dropped=("n",)))
     tale.statement(*FOLLOWED["add"], {"n": None})  # it was never in the target
     assert tale.bench.apply().state == "ok"
@@ -823,7 +842,7 @@ def test_under_lenient_a_dropped_column_stays_with_its_values_and_a_new_one_of_i
 ):
     tale = story("lenient")
     tale.put(1, note="old")
-    note = TABLE.column("note")
+    note = TABLE.get_column("note")
     tale.statement(without(TABLE, "note"), ColumnChanges(dropped=("note",)))
     tale.put(2, version=8)
     assert tale.bench.apply().state == "ok"
@@ -910,22 +929,22 @@ def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
     """The event is met again at each start. Where nobody knows whether it happened, the next attempt reads it: the lanes, which stay, do not tell."""
     place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
     target, routed = SimpleNamespace(topic="a topic"), SimpleNamespace(where=None, added=())
-    changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: Progress([place]))  # type: ignore[list-item]
+    changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: AttemptProgress([place]))  # type: ignore[list-item]
     object.__setattr__(changes._spec, "on_drop", "empty")
     at = (8, (0, 1, 90, 0), 1, 1)
 
-    def emptied(stored: Stored) -> Any:
-        return changes.gone(SimpleNamespace(target=target, routed=routed, stored=stored), at)  # type: ignore[arg-type]
+    def emptied(stored: StoredDefinition) -> Any:
+        return changes.handle_dropped_table(SimpleNamespace(target=target, routed=routed, stored=stored), at)  # type: ignore[arg-type]
 
-    machine = emptied(Stored(TABLE))
+    machine = emptied(StoredDefinition(TABLE))
     asked = next(machine)
     assert isinstance(asked, Transact)
     (state,) = (each.state for each in asked.operations if isinstance(each, WriteUnit))
-    assert [type(each) for each in asked.operations] == [Truncate, CloseHeldBefore, WriteUnit]
+    assert [type(each) for each in asked.operations] == [TruncateTarget, CloseQuarantineBefore, WriteUnit]
     with pytest.raises(AttemptLostError):
         machine.throw(CommitUnknownError("lost"))
     assert list(emptied(decode_stored(state.definition or ""))) == [], "it happened"
-    assert list(emptied(replaced(Stored(TABLE), emptied=3))) != [], "that was for another event"
+    assert list(emptied(replaced(StoredDefinition(TABLE), emptied_at=3))) != [], "that was for another event"
 
 
 @pytest.mark.parametrize("number", range(1, 12))
@@ -993,12 +1012,16 @@ def test_the_mark_of_a_drop_that_the_target_refuses_goes() -> None:
 def shared_story(**more: Any) -> Story:
     """A unit of branch1; branch2 writes the same table."""
     tale = story(add=True, topic="rl.branch1.bank.acct", **more)
-    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(Stored(TABLE).encode(), None, None)
+    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(
+        StoredDefinition(TABLE).encode(), None, None
+    )
     return tale
 
 
 def branch2(tale: Story, table: Table, ddl: str | None = None) -> None:
-    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(Stored(table).encode(), ddl, None)
+    tale.bench.target.state.others["rl.branch2.bank.acct"] = UnitState(
+        StoredDefinition(table).encode(), ddl, None
+    )
 
 
 @KINDS
@@ -1007,7 +1030,7 @@ def test_what_the_first_of_two_drops_the_last_takes_away(transactional: bool) ->
     tale = shared_story(transactional=transactional)
     tale.statement(new, ColumnChanges(dropped=("owner",)))
     assert tale.bench.apply().state == "ok"
-    assert tale.bench.target.tables["public.acct"].column("owner").nullable
+    assert tale.bench.target.tables["public.acct"].get_column("owner").nullable
     last = shared_story(transactional=transactional)
     branch2(last, new)
     last.statement(new, ColumnChanges(dropped=("owner",)))
@@ -1109,7 +1132,7 @@ def test_an_attempt_that_is_given_nothing_of_the_copy_in_front_of_which_it_stand
     tale.bench.target.state.rows["public.acct"] = {}
     whole = tale.bench.slices
 
-    def given(start: int, upto: int, size: int) -> list[Slice]:
+    def given(start: int, upto: int, size: int) -> list[RecordSlice]:
         return whole(start, min(upto, end), size) if size == 50 else whole(start, upto, size)
 
     for _ in range(2):
@@ -1232,7 +1255,7 @@ def test_what_was_read_of_the_target_beside_another_definition_is_not_believed()
     """An assignment brings the table as it was then; another worker of it may meet the next definition first."""
     tale = story()
     there = tale.bench.target.tables["public.acct"]
-    tale.bench.more["real"] = known_table(tale.bench.target.state.unit.definition, there)
+    tale.bench.more["real"] = encode_known_table(tale.bench.target.state.unit.definition, there)
     tell(tale, "add")
     assert tale.bench.apply().state == "ok"
     tale.bench.tables.clear()  # of the worker that met it
@@ -1250,7 +1273,7 @@ def test_who_makes_a_shared_table_anew_says_that_the_others_lost_their_rows(tran
     tale = shared_story(transactional=transactional)
     state, other = tale.bench.target.state, "rl.branch2.bank.acct"
     state.others["rl.branch1.bank.another"] = UnitState(
-        Stored(replace(TABLE, name="another")).encode(), None, None
+        StoredDefinition(replace(TABLE, name="another")).encode(), None, None
     )
     untouched = dict(state.others)
     tale.copy(TABLE)
@@ -1263,7 +1286,7 @@ def test_who_makes_a_shared_table_anew_says_that_the_others_lost_their_rows(tran
     assert report.state == "ok", report.message
     others = tale.bench.target.state.others
     lost = decode_stored(others.pop(other).definition or "")
-    assert (lost.lost, lost.table) == (True, TABLE)
+    assert (lost.rows_missing, lost.table) == (True, TABLE)
     assert others == {name: each for name, each in untouched.items() if name != other}
 
 
@@ -1271,7 +1294,7 @@ def test_who_makes_a_shared_table_anew_says_that_the_others_lost_their_rows(tran
 def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool) -> None:
     tale = shared_story(transactional=transactional)
     state = tale.bench.target.state
-    state.unit = UnitState(Stored(TABLE, lost=True).encode(), None, None)
+    state.unit = UnitState(StoredDefinition(TABLE, rows_missing=True).encode(), None, None)
     before = tale.target_rows()
     tale.put(0, version=2)
     for _ in range(2):
@@ -1287,7 +1310,7 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
     tale.copy(TABLE)
     tale.bench.take_over()
     assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
-    assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
+    assert not decode_stored(tale.bench.target.state.unit.definition or "").rows_missing
     tale.put(1, version=3)
     assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
     assert tale.equal()
@@ -1297,13 +1320,13 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
 def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transactional: bool) -> None:
     tale = shared_story(transactional=transactional)
     tale.bench.target.topic = tale.bench.unit.topic
-    tale.bench.target.state.unit = UnitState(Stored(TABLE, lost=True).encode(), None, None)
+    tale.bench.target.state.unit = UnitState(StoredDefinition(TABLE, rows_missing=True).encode(), None, None)
     del tale.bench.target.tables["public.acct"]
     tale.copy(TABLE)
     tale.bench.take_over()
     report = tale.bench.apply(len(tale.bench.topic) - 1)
     assert report.state == "ok", report.message
-    assert not decode_stored(tale.bench.target.state.unit.definition or "").lost
+    assert not decode_stored(tale.bench.target.state.unit.definition or "").rows_missing
     assert tale.equal()
 
 
@@ -1318,10 +1341,10 @@ def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], s
     left = iter(looks)
     routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
     spec: Any = SimpleNamespace(unit=ApplyUnit("p", "rl.branch1.bank.acct"), source="branch1", routes=routes)
-    units = {"rl.branch2.bank.acct": UnitState(Stored(TABLE).encode(), None, None)}
+    units = {"rl.branch2.bank.acct": UnitState(StoredDefinition(TABLE).encode(), None, None)}
     session: Any = SimpleNamespace(read_table=lambda *_: next(left))
     transaction: Any = SimpleNamespace(
         lock_units=lambda: (did.append("locked"), units)[1], write_other=lambda topic, _: did.append(topic)
     )
-    lose_others(spec, session, transaction, LoseOthers(TABLE))
+    lose_others(spec, session, transaction, MarkSharersIncomplete(TABLE))
     assert (did, list(left)) == (said, [])

@@ -13,19 +13,19 @@ import pytest
 
 from producer.errors import SourceRefusedError
 from producer.kafka.writer import KafkaWriter
-from producer.known_sources import source_of
+from producer.known_sources import load_source_database
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.resume.assignment import CaptureAssignment
 from producer.resume.positions import PositionStore
-from producer.resume.startup import Starter
-from producer.tables import Captured
+from producer.resume.startup import CaptureStarter
+from producer.tables import CapturedTables
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
-from schemas.wire.records import StoredPosition, Watermark, position_topic, table_topic
+from schemas.wire.event import EventEnvelope
+from schemas.wire.records import StoredPosition, Watermark, format_former_table_topic, format_position_topic
 from tests import file_source
 from tests.capture_kit import row_that_goes_back
 from tests.integration import test_sources
@@ -33,7 +33,7 @@ from tests.integration.test_sources import Step
 from tests.sim.kafka import Broker, Client
 
 PREFIX = "f"
-POSITIONS = position_topic(PREFIX, "s")
+POSITIONS = format_position_topic(PREFIX, "s")
 INT = ColumnType(kind=Kind.INT, bits=32)
 
 ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
@@ -146,19 +146,26 @@ class FileSite:
 
     def run(self, *steps: Step, kill: bool = False, tables: str = "*", snapshot: str = "initial") -> None:
         config = self.config(tables, snapshot)
-        source, own = source_of(config, "s"), config.sources["s"]
+        source, own = load_source_database(config, "s"), config.sources["s"]
         client = Client(self.broker, self.rng, lambda: 0.0, lambda: None)
         writer, store = KafkaWriter(lambda _on_error: client, lambda: False), PositionStore(POSITIONS)
         self.broker.ensure([POSITIONS], {})
-        source.require()
-        source.begin(lambda: None)
-        started = Starter(
-            source, own, writer, self.broker, self.broker, store, Captured(PREFIX, "s"), CaptureAssignment()
-        ).start(new_snapshot=False)
+        source.require_usable()
+        source.open_source(lambda: None)
+        started = CaptureStarter(
+            source,
+            own,
+            writer,
+            self.broker,
+            self.broker,
+            store,
+            CapturedTables(PREFIX, "s"),
+            CaptureAssignment(),
+        ).start_capture(new_snapshot=False)
         told: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
             writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
-            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.reaches,
+            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=told.append,
             chunk_rows=self.chunk_rows,
         ))  # fmt: skip
@@ -174,12 +181,12 @@ class FileSite:
         if kill:
             client.end(share=0.5)
         else:
-            loop.farewell("asked to", restarts=False)
+            loop.shut_down("asked to", restarts=False)
         loop.close()
         source.close()
 
     def _step(self, loop: CaptureLoop) -> None:
-        loop.step()
+        loop.step_capture()
         self.now += 0.4
 
     def _caught_up(self, last: Watermark) -> bool:
@@ -193,14 +200,14 @@ class FileSite:
 
     # --- Kafka
 
-    def events(self, table: str) -> list[Event]:
-        name = table_topic(PREFIX, "s", self.db, table)
+    def events(self, table: str) -> list[EventEnvelope]:
+        name = format_former_table_topic(PREFIX, "s", self.db, table)
         found = [(each.key(), decode_event(each.value() or b"")) for each in self.broker.topics[name].records]
         assert (wrong := row_that_goes_back(found)) is None, wrong
         return [event for _, event in found]
 
     def position(self) -> StoredPosition:
-        found = PositionStore(POSITIONS).load(self.broker).newest  # type: ignore[arg-type]
+        found = PositionStore(POSITIONS).load_records(self.broker).newest  # type: ignore[arg-type]
         assert found is not None
         return found
 
@@ -266,7 +273,7 @@ def test_a_table_whose_name_is_too_long_for_a_topic_gets_a_shorter_one(site: Fil
 
 def test_a_folder_without_a_log_is_refused(site: FileSite) -> None:
     (site.folder / "id").unlink()
-    findings, tables = source_of(site.config(), "s").check()
+    findings, tables = load_source_database(site.config(), "s").check_source()
     assert (len(findings), tables) == (1, None)
     assert "no log" in site.refused()
 

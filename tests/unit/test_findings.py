@@ -6,8 +6,14 @@ import shlex
 
 import pytest
 
-from schemas.findings import Finding, copy_again, no_table_yet, refusal, split_remedy
-from schemas.table.patterns import check_pattern, matches
+from schemas.findings import (
+    Finding,
+    build_no_table_finding,
+    format_copy_remedy,
+    format_findings,
+    split_remedy,
+)
+from schemas.table.patterns import check_pattern, is_pattern_match
 
 OFF = Finding(
     "error",
@@ -36,7 +42,7 @@ IMAGE = Finding("error", "source b1", "binlog_row_image is MINIMAL", "SET GLOBAL
 def test_a_refusal_is_taken_apart_into_what_was_seen_and_what_to_do(
     findings: list[Finding], seen: str, remedy: str
 ) -> None:
-    assert split_remedy(refusal(findings)) == (seen, remedy)
+    assert split_remedy(format_findings(findings)) == (seen, remedy)
 
 
 def test_a_message_without_a_remedy_has_none() -> None:
@@ -44,7 +50,7 @@ def test_a_message_without_a_remedy_has_none() -> None:
 
 
 def test_patterns_that_take_no_table_yet_are_a_warning_that_names_both_reasons() -> None:
-    found = no_table_yet("source b1", ["bank.*", "!bank.tmp"])
+    found = build_no_table_finding("source b1", ["bank.*", "!bank.tmp"])
     assert (found.level, found.message) == ("warning", "no table matches bank.*, !bank.tmp yet")
     assert "GRANT" in found.remedy.upper()
 
@@ -62,8 +68,8 @@ def test_patterns_that_take_no_table_yet_are_a_warning_that_names_both_reasons()
 def test_the_command_that_copies_a_table_again_can_be_pasted_into_a_shell(
     db: str, table: str, command: str
 ) -> None:
-    assert copy_again(db, table) == command
+    assert format_copy_remedy(db, table) == command
     pattern = shlex.split(command)[-1]
     check_pattern(pattern)
-    assert matches(pattern, db, table)
-    assert not matches(pattern, db, f"{table}x")
+    assert is_pattern_match(pattern, db, table)
+    assert not is_pattern_match(pattern, db, f"{table}x")

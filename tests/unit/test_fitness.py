@@ -9,34 +9,34 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from consumer.attempt.spec import UnitSpec, definition_in_force
+from consumer.attempt.spec import UnitSpec, load_active_definition
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, TopicOptions
-from consumer.tables.definition import prepare
-from consumer.tables.fitness import judged, misfit
-from consumer.tables.router import Policy, TableRoute, resolve, wanted_table
-from consumer.tables.stored import Stored
-from consumer.targets.checks.column_spelling import spelled_there
+from consumer.tables.definition import prepare_definition
+from consumer.tables.fitness import find_table_misfit, judge_target_table
+from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table, resolve_route
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.column_spelling import match_other_spellings
 from consumer.targets.checks.table_facts import Remark, TableFacts
-from consumer.targets.checks.table_findings import findings_for_table
+from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.names import EXACT, Names
+from schemas.table.names import EXACT, NameRules
 from tests.apply_kit import account_table
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
 SOURCE = account_table()
 
 
-def target(real: Table | None, facts: TableFacts | None = None, names: Names = EXACT) -> Any:
+def target(real: Table | None, facts: TableFacts | None = None, names: NameRules = EXACT) -> Any:
     return SimpleNamespace(
         read_table=lambda *_: real, facts=lambda *_: facts or TableFacts(), column_names=names
     )
 
 
 def real_table() -> Table:
-    routed = resolve(ROUTES, "b1", "bank", "acct")
+    routed = resolve_route(ROUTES, "b1", "bank", "acct")
     assert routed is not None
-    return wanted_table(SOURCE, routed)
+    return build_desired_table(SOURCE, routed)
 
 
 def without(table: Table, column: str) -> Table:
@@ -49,36 +49,38 @@ def respelled(table: Table, old: str, new: str) -> Table:
 
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve", "stop"])
-@pytest.mark.parametrize("names", [EXACT, Names(folds=True)])
+@pytest.mark.parametrize("names", [EXACT, NameRules(folds=True)])
 def test_a_column_in_another_spelling_is_the_source_s_where_the_server_says_so(
-    names: Names, policy: Policy
+    names: NameRules, policy: SchemaChangePolicy
 ) -> None:
     """To MySQL `NOTE` is the source's `note`: left out, its values would be lost without a word. To PostgreSQL it is another column."""
     route = TableRoute("bank.*", "public.{table}", policy=policy)
     session = target(respelled(real_table(), "note", "NOTE"), names=names)
-    why = misfit(session, SOURCE, "b1", (route,))
+    why = find_table_misfit(session, SOURCE, "b1", (route,))
     if names.folds:
         assert why is None
     elif policy != "ignore":
         assert why is not None
         assert "lacks the columns note" in why
         return
-    found = prepare(session, Stored(SOURCE), source_name="b1", routes=(route,), create=False)
+    found = prepare_definition(
+        session, StoredDefinition(SOURCE), source_name="b1", routes=(route,), create=False
+    )
     if names.folds:
-        assert (found.stored.names, found.stored.unwritten) == ({"note": "NOTE"}, ())
-        assert found.wanted.column_names == (*real_table().column_names[:-1], "NOTE")
+        assert (found.stored.names, found.stored.unmapped_columns) == ({"note": "NOTE"}, ())
+        assert found.expected.column_names == (*real_table().column_names[:-1], "NOTE")
         assert found.written == SOURCE
-        again = prepare(session, found.stored, source_name="b1", routes=(route,), create=False)
+        again = prepare_definition(session, found.stored, source_name="b1", routes=(route,), create=False)
         assert again.text == found.text
     else:
-        assert (found.stored.names, found.stored.unwritten) == ({}, ("note",))
+        assert (found.stored.names, found.stored.unmapped_columns) == ({}, ("note",))
 
 
 def test_a_column_of_another_name_there_keeps_it_beside_one_in_another_spelling() -> None:
     real = respelled(respelled(real_table(), "note", "NOTE"), "owner", "owner_2")
-    session = target(real, names=Names(folds=True))
-    stored = Stored(SOURCE, {"owner": "owner_2"})
-    found = prepare(session, stored, source_name="b1", routes=ROUTES, create=False)
+    session = target(real, names=NameRules(folds=True))
+    stored = StoredDefinition(SOURCE, {"owner": "owner_2"})
+    found = prepare_definition(session, stored, source_name="b1", routes=ROUTES, create=False)
     assert found.stored.names == {"owner": "owner_2", "note": "NOTE"}
 
 
@@ -86,16 +88,18 @@ def test_a_key_and_a_unique_index_are_compared_by_the_names_that_they_have_there
     real = real_table()
     for column in ("id", "email"):
         real = renamed_in(real, column, column.upper())
-    session = target(real, names=Names(folds=True))
-    assert misfit(session, SOURCE, "b1", ROUTES) is None
-    found = prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False)
+    session = target(real, names=NameRules(folds=True))
+    assert find_table_misfit(session, SOURCE, "b1", ROUTES) is None
+    found = prepare_definition(
+        session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False
+    )
     assert found.target.table.key.columns == ("ID",)
     assert [index.columns for index in found.target.table.unique] == [("EMAIL",)]
     strange = structs.replace(
         real, unique=(structs.replace(real.key, name="strange", parts=(IndexPart(column="owner"),)),)
     )
     assert "strange (owner) is stricter" in str(
-        misfit(target(strange, names=Names(folds=True)), SOURCE, "b1", ROUTES)
+        find_table_misfit(target(strange, names=NameRules(folds=True)), SOURCE, "b1", ROUTES)
     )
 
 
@@ -112,22 +116,26 @@ def renamed_in(table: Table, old: str, new: str) -> Table:
 
 def test_a_column_of_the_route_has_the_name_that_the_route_gives() -> None:
     route = TableRoute("bank.*", "public.{table}", add=(("branch", "{source}"),))
-    routed = resolve((route,), "b1", "bank", "acct")
+    routed = resolve_route((route,), "b1", "bank", "acct")
     assert routed is not None
-    session = target(renamed_in(wanted_table(SOURCE, routed), "branch", "Branch"), names=Names(folds=True))
-    assert "lacks" in str(misfit(session, SOURCE, "b1", (route,)))
+    session = target(
+        renamed_in(build_desired_table(SOURCE, routed), "branch", "Branch"), names=NameRules(folds=True)
+    )
+    assert "lacks" in str(find_table_misfit(session, SOURCE, "b1", (route,)))
     with pytest.raises(UnitStoppedError, match="lacks"):
-        prepare(session, Stored(SOURCE), source_name="b1", routes=(route,), create=False, gone=True)
+        prepare_definition(
+            session, StoredDefinition(SOURCE), source_name="b1", routes=(route,), create=False, gone=True
+        )
 
 
 def test_a_column_that_was_left_out_and_is_there_in_another_spelling_needs_a_copy() -> None:
     """Its rows have nothing of what the source's column had until then."""
     route = TableRoute("bank.*", "public.{table}", policy="ignore")
     for name in ("note", "Note"):
-        session = target(respelled(real_table(), "note", "NOTE"), names=Names(folds=True))
-        stored = Stored(respelled(SOURCE, "note", name), unwritten=(name,))
+        session = target(respelled(real_table(), "note", "NOTE"), names=NameRules(folds=True))
+        stored = StoredDefinition(respelled(SOURCE, "note", name), unmapped_columns=(name,))
         with pytest.raises(CopyNeededError, match=f"lacked the column {name} and has it now"):
-            prepare(session, stored, source_name="b1", routes=(route,), create=False)
+            prepare_definition(session, stored, source_name="b1", routes=(route,), create=False)
 
 
 @pytest.mark.parametrize(
@@ -151,17 +159,17 @@ def test_a_column_there_is_one_of_the_source_s_by_one_spelling(
     def table(columns: tuple[str, ...]) -> Table:
         return structs.replace(SOURCE, columns=tuple(structs.replace(SOURCE.columns[-1], name=each) for each in columns))  # fmt: skip
 
-    assert spelled_there(table(source), table(there), names, (), Names(folds=True)) == found
+    assert match_other_spellings(table(source), table(there), names, (), NameRules(folds=True)) == found
 
 
-@pytest.mark.parametrize("names", [EXACT, Names(folds=True)])
+@pytest.mark.parametrize("names", [EXACT, NameRules(folds=True)])
 @pytest.mark.parametrize("given", ["note", "NOTE", "branch"])
-def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names: Names) -> None:
+def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names: NameRules) -> None:
     """Two columns of one name: each statement failed at the target, and a record of a topic had one of the two values."""
     route = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),))
-    twice = names.fold(given) == "note"
+    twice = names.fold_name(given) == "note"
     session = target(None, names=names)
-    why = misfit(session, SOURCE, "b1", (route,))
+    why = find_table_misfit(session, SOURCE, "b1", (route,))
     assert why == (
         f"target table public.acct: the route gives the column {given} (`add`), and bank.acct has one of that name: "
         "give the route's column another name, in the target as well, and copy the table"
@@ -171,7 +179,9 @@ def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names
     topic = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),), topic=TopicOptions())
     for each in (route, topic) if twice else ():
         with pytest.raises(UnitStoppedError, match="one of that name"):
-            prepare(session, Stored(SOURCE), source_name="b1", routes=(each,), create=True, gone=True)
+            prepare_definition(
+                session, StoredDefinition(SOURCE), source_name="b1", routes=(each,), create=True, gone=True
+            )
 
 
 def test_a_column_that_does_not_hold_all_as_it_is_is_said_beforehand() -> None:
@@ -182,9 +192,9 @@ def test_a_column_that_does_not_hold_all_as_it_is_is_said_beforehand() -> None:
         (ColumnType(kind=Kind.VARCHAR, length=20), ColumnType(kind=Kind.VARCHAR, length=19)),
     ):
         wanted, real = (of_type(real_table(), "note", each) for each in (source, there))
-        [found] = findings_for_table(target(real), wanted)
+        [found] = check_table(target(real), wanted)
         assert (found.level, "column note does not hold every value" in found.message) == ("warning", True)
-        assert findings_for_table(target(wanted), wanted) == []
+        assert check_table(target(wanted), wanted) == []
 
 
 def of_type(table: Table, column: str, type_: ColumnType) -> Table:
@@ -198,16 +208,16 @@ def of_type(table: Table, column: str, type_: ColumnType) -> Table:
 
 def test_what_is_left_out_is_no_finding() -> None:
     """Under `ignore` a column that the target lacks is not written, and `check` said that the table must not be."""
-    [routed] = [resolve((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
+    [routed] = [resolve_route((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
     assert routed is not None
     lacking = target(without(real_table(), "note"))
-    assert judged(lacking, SOURCE, routed, None) == []
-    assert len(judged(lacking, SOURCE, replace(routed, policy="lenient"), None)) == 1
+    assert judge_target_table(lacking, SOURCE, routed, None) == []
+    assert len(judge_target_table(lacking, SOURCE, replace(routed, policy="lenient"), None)) == 1
 
 
 def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:
-    assert misfit(target(real_table()), SOURCE, "b1", ROUTES) is None
-    assert misfit(target(None), SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(target(real_table()), SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(target(None), SOURCE, "b1", ROUTES) is None
 
 
 @pytest.mark.parametrize(
@@ -226,20 +236,22 @@ def test_what_check_refuses_stops_the_unit_with_a_remedy(
     real: Table, facts: TableFacts, words: tuple[str, ...]
 ) -> None:
     session = target(real, facts)
-    why = misfit(session, SOURCE, "b1", ROUTES)
+    why = find_table_misfit(session, SOURCE, "b1", ROUTES)
     assert why is not None
     assert why.startswith("target table public.acct: ")
     assert all(word in why for word in words), why
     with pytest.raises(UnitStoppedError) as stopped:
-        prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=True)
+        prepare_definition(session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=True)
     assert str(stopped.value) == why
 
 
 def test_a_column_of_the_route_in_another_spelling_is_to_be_written_as_the_target_has_it() -> None:
     routes = (TableRoute("bank.*", "public.{table}", add=(("NOTE2", "b1"),)),)
     real = real_table()
-    there = structs.replace(real, columns=(*real.columns, structs.replace(real.column("note"), name="note2")))
-    why = misfit(target(there), SOURCE, "b1", routes)
+    there = structs.replace(
+        real, columns=(*real.columns, structs.replace(real.get_column("note"), name="note2"))
+    )
+    why = find_table_misfit(target(there), SOURCE, "b1", routes)
     assert why is not None
     assert "lacks the columns NOTE2" in why
     assert ": write note2 under `add`, as the table spells it" in why
@@ -247,27 +259,29 @@ def test_a_column_of_the_route_in_another_spelling_is_to_be_written_as_the_targe
 
 def test_what_only_a_dialect_knows_of_is_said_in_its_words() -> None:
     odd = Remark("is odd", "ALTER TABLE acct MAKE EVEN")
-    assert misfit(target(real_table(), TableFacts(remarks=(odd,))), SOURCE, "b1", ROUTES) == (
+    assert find_table_misfit(target(real_table(), TableFacts(remarks=(odd,))), SOURCE, "b1", ROUTES) == (
         "target table public.acct: is odd: ALTER TABLE acct MAKE EVEN"
     )
     mild = replace(odd, level="warning")
-    assert misfit(target(real_table(), TableFacts(remarks=(mild,))), SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(target(real_table(), TableFacts(remarks=(mild,))), SOURCE, "b1", ROUTES) is None
 
 
 def test_a_remark_about_columns_counts_where_they_are_updated() -> None:
     fixed = Remark("columns {columns} never change", "free {column}", columns=("owner", "note", "elsewhere"))
-    why = misfit(target(real_table(), TableFacts(remarks=(fixed,))), SOURCE, "b1", ROUTES)
+    why = find_table_misfit(target(real_table(), TableFacts(remarks=(fixed,))), SOURCE, "b1", ROUTES)
     assert why == "target table public.acct: columns note, owner never change: free note"
     for columns in (("id",), ("elsewhere",)):  # of a key, which is only inserted; not ours
         facts = TableFacts(remarks=(replace(fixed, columns=columns),))
-        assert misfit(target(real_table(), facts), SOURCE, "b1", ROUTES) is None
+        assert find_table_misfit(target(real_table(), facts), SOURCE, "b1", ROUTES) is None
 
 
 def test_what_may_only_quarantine_rows_stops_nothing() -> None:
     real = real_table()
-    narrow = structs.replace(real.column("note"), type=structs.replace(real.column("note").type, length=1))
+    narrow = structs.replace(
+        real.get_column("note"), type=structs.replace(real.get_column("note").type, length=1)
+    )
     columns = tuple(narrow if each.name == "note" else each for each in real.columns)
-    assert misfit(target(structs.replace(real, columns=columns)), SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(target(structs.replace(real, columns=columns)), SOURCE, "b1", ROUTES) is None
 
 
 def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> None:
@@ -275,14 +289,18 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
         raise AssertionError("asked again")
 
     session: Any = SimpleNamespace(read_table=never, facts=never, column_names=EXACT)
-    prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table())
+    prepare_definition(
+        session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table()
+    )
     session.read_table = lambda *_: real_table()
-    prepare(session, Stored(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True)
+    prepare_definition(
+        session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True
+    )
 
 
 def test_what_is_in_force_is_kept_by_unit_and_not_by_topic_alone() -> None:
     """Two pipelines that read one topic may be at equal numbers of their epochs: rows of the one would go to the other's table."""
-    text, tables = Stored(SOURCE).encode(), {}  # type: ignore[var-annotated]
+    text, tables = StoredDefinition(SOURCE).encode(), {}  # type: ignore[var-annotated]
     found = []
     for pipeline in ("p", "q"):
         routes = (TableRoute("bank.*", f"public.{pipeline}"),)
@@ -294,5 +312,5 @@ def test_what_is_in_force_is_kept_by_unit_and_not_by_topic_alone() -> None:
             routes=routes,
             lanes=1,
         )
-        found.append(definition_in_force(spec, target(real_table()), text, tables))
+        found.append(load_active_definition(spec, target(real_table()), text, tables))
     assert [each.target.name for each in found] == ["p", "q"]

@@ -47,7 +47,7 @@ def test_what_came_of_it_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list
         CommandError("c.yaml:3: wrong\nc.yaml:4: wrong"),
         OSError("broken"),
     )
-    monkeypatch.setattr(LeaderClient, "of", lambda _: leader)
+    monkeypatch.setattr(LeaderClient, "from_config", lambda _: leader)
     for _ in range(3):
         hangup.ask_for_reload(cast(Any, None))
     assert [(line["event"], line["log_level"]) for line in logged] == [
@@ -61,7 +61,7 @@ def test_what_came_of_it_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list
 
 def test_each_signal_asks_and_one_of_a_lost_terminal_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     terminals, asked, killed = [True, True, False], list[str](), list[signal.Signals]()
-    monkeypatch.setattr(hangup, "_terminal", lambda: terminals.pop(0))
+    monkeypatch.setattr(hangup, "_is_on_terminal", lambda: terminals.pop(0))
     monkeypatch.setattr(hangup, "ask_for_reload", asked.append)
     before = signal.getsignal(signal.SIGHUP)
     with contextlib.ExitStack() as stack:

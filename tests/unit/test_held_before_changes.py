@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from consumer.errors import RefusedError
-from consumer.ordering.model import Held, NetChange, UnitState
-from consumer.tables.definition import InForce, prepare
-from consumer.tables.stored import Stored, decode_stored, since_behind
-from rowlock.inspect.quarantine import final_change
+from consumer.ordering.model import NetChange, QuarantineEntry, UnitState
+from consumer.tables.definition import ActiveDefinition, prepare_definition
+from consumer.tables.stored import StoredDefinition, compute_stable_since, decode_stored
+from rowlock.inspect.quarantine import build_final_change
 from schemas.table.model import Row, Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
@@ -57,15 +57,15 @@ def alter(tale: Story, steps: list[tuple[Table, ColumnChanges]]) -> None:
     assert report.state == "ok", report.message
 
 
-def in_force(tale: Story, stored: Stored | None = None) -> InForce:
+def in_force(tale: Story, stored: StoredDefinition | None = None) -> ActiveDefinition:
     found = stored or decode_stored(tale.bench.target.state.unit.definition or "")
     session: Any = FakeSession(tale.bench.target)
-    return prepare(session, found, source_name="branch1", routes=tale.bench.routes, create=False)
+    return prepare_definition(session, found, source_name="branch1", routes=tale.bench.routes, create=False)
 
 
-def retried(tale: Story, stored: Stored | None = None) -> NetChange:
-    entries: list[Held] = list(tale.bench.target.state.held.values())
-    return final_change(in_force(tale, stored), entries)
+def retried(tale: Story, stored: StoredDefinition | None = None) -> NetChange:
+    entries: list[QuarantineEntry] = list(tale.bench.target.state.held.values())
+    return build_final_change(in_force(tale, stored), entries)
 
 
 def rows_of(net: NetChange) -> list[Row]:
@@ -141,26 +141,26 @@ def test_a_change_that_was_interrupted_says_it_as_well() -> None:
 def test_a_record_of_an_older_version_refuses_the_names_that_are_gone() -> None:
     tale = held_story()
     definition = decode_stored(tale.bench.target.state.unit.definition or "")
-    tale.bench.target.state.unit = UnitState(Stored(definition.table).encode(), None, None)
+    tale.bench.target.state.unit = UnitState(StoredDefinition(definition.table).encode(), None, None)
     assert rows_of(retried(tale)), "nobody knows since when, and all names are there"
     alter(tale, [(added(TABLE, column("n")), CHANGES(added=("n",)))])
-    assert decode_stored(tale.bench.target.state.unit.definition or "").since is None
+    assert decode_stored(tale.bench.target.state.unit.definition or "").columns_stable_since is None
     assert rows_of(retried(tale))
     there = in_force(tale)
-    unknown = Stored(renamed(there.source, "note", "remark"), {"remark": "note"})
+    unknown = StoredDefinition(renamed(there.source, "note", "remark"), {"remark": "note"})
     with pytest.raises(RefusedError, match="it has no column note any more"):
         retried(tale, unknown)
     alter(tale, [(added(RENAMED[0], column("n")), RENAMED[1])])
-    assert decode_stored(tale.bench.target.state.unit.definition or "").since is not None
+    assert decode_stored(tale.bench.target.state.unit.definition or "").columns_stable_since is not None
 
 
 def test_since_when_the_names_hold_is_carried_and_stored() -> None:
-    stored = Stored(TABLE, since=4)
+    stored = StoredDefinition(TABLE, columns_stable_since=4)
     assert decode_stored(stored.encode()) == stored
-    assert decode_stored(Stored(TABLE, since=0).encode()).since == 0
-    assert decode_stored(Stored(TABLE).encode()).since is None
-    assert since_behind(stored, CHANGES(added=("n",), modified=("note",)), 9) == 4
-    assert since_behind(stored, CHANGES(renamed={"note": "remark"}), 9) == 9
-    assert since_behind(stored, CHANGES(dropped=("note",)), 9) == 9
-    assert since_behind(stored, CHANGES(), 9, rewrite=True) == 9
-    assert since_behind(Stored(TABLE), CHANGES(added=("n",)), 9) is None
+    assert decode_stored(StoredDefinition(TABLE, columns_stable_since=0).encode()).columns_stable_since == 0
+    assert decode_stored(StoredDefinition(TABLE).encode()).columns_stable_since is None
+    assert compute_stable_since(stored, CHANGES(added=("n",), modified=("note",)), 9) == 4
+    assert compute_stable_since(stored, CHANGES(renamed={"note": "remark"}), 9) == 9
+    assert compute_stable_since(stored, CHANGES(dropped=("note",)), 9) == 9
+    assert compute_stable_since(stored, CHANGES(), 9, rewrite=True) == 9
+    assert compute_stable_since(StoredDefinition(TABLE), CHANGES(added=("n",)), 9) is None

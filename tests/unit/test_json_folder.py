@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitPlace, UnitSpec
+from consumer.attempt.spec import UnitAssignment, UnitSpec
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit, TargetTable
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
 from tests import json_folder
@@ -47,12 +47,12 @@ class Alone:
     def __init__(self, folder: JsonFolder) -> None:
         self._folder = folder
 
-    def get(self, _number: int) -> JsonFolder:
+    def get_connection(self, _number: int) -> JsonFolder:
         return self._folder
 
-    def check(self, number: int) -> None: ...
+    def drop_if_broken(self, number: int) -> None: ...
 
-    def drop(self, number: int) -> None: ...
+    def drop_connection(self, number: int) -> None: ...
 
 
 class Folder:
@@ -64,7 +64,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.folder = JsonFolder(path)
         self.session = self.folder
-        self.tables: dict[UnitPlace, InForce] = {}
+        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
 
     def narrow(self, _table: str, column: str, length: int) -> None:
         def refuses(row: Row) -> bool:
@@ -77,7 +77,10 @@ class Folder:
         return 0
 
     def apply(
-        self, spec: UnitSpec, slices: Iterable[Slice], read_missing: Callable[[int, int], list[Slice]]
+        self,
+        spec: UnitSpec,
+        slices: Iterable[RecordSlice],
+        read_missing: Callable[[int, int], list[RecordSlice]],
     ) -> Report:
         spec = replace(spec, batches=True)
         return apply_topic(spec, Alone(self.folder), slices, read_missing=read_missing, tables=self.tables)
@@ -149,7 +152,7 @@ def test_a_gap_stops_the_unit_in_its_store(real: Folder, unit: RealUnit) -> None
     unit.write([unit.source.put(unit.source.row(2, None, 1))])
     report = unit.apply(1)
     assert report.state == "stopped"
-    state = real.session.read(unit.unit)[1]
+    state = real.session.read_topic(unit.unit)[1]
     assert state is not None
     assert "gap in the topic" in str(state.stopped)
     assert real.session.of(unit.unit).last().rows == "", "no commit had rows"

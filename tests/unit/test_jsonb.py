@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from producer.decoders.jsonb import double_text, json_latin1
+from producer.decoders.jsonb import format_double, render_json_latin1
 
 #: (type byte, value) of a literal, a number or a double.
 PLAIN: list[tuple[int, bytes, str]] = [
@@ -25,17 +25,17 @@ PLAIN: list[tuple[int, bytes, str]] = [
 
 @pytest.mark.parametrize(("kind", "raw", "text"), PLAIN)
 def test_a_value_alone(kind: int, raw: bytes, text: str) -> None:
-    assert json_latin1(bytes([kind]) + raw) == text
+    assert render_json_latin1(bytes([kind]) + raw) == text
 
 
 def test_no_bytes_are_null() -> None:
-    assert json_latin1(b"") == "null"
+    assert render_json_latin1(b"") == "null"
 
 
 @pytest.mark.parametrize("kind", [0x0D, 0x0E, 0x10, 0xFF])
 def test_a_type_that_is_none_is_said(kind: int) -> None:
     with pytest.raises(ValueError, match=f"unknown type {kind}"):
-        json_latin1(bytes([kind, 0, 0, 0, 0]))
+        render_json_latin1(bytes([kind, 0, 0, 0, 0]))
 
 
 def varint(length: int) -> bytes:
@@ -49,15 +49,15 @@ def varint(length: int) -> bytes:
 @pytest.mark.parametrize("length", [0, 1, 127, 128, 129, 255, 256, 16383, 16384, 16385])
 def test_a_string_of_any_length(length: int) -> None:
     raw = b"\x0c" + varint(length) + b"x" * length
-    assert json_latin1(raw + b"behind") == '"' + "x" * length + '"'
+    assert render_json_latin1(raw + b"behind") == '"' + "x" * length + '"'
     assert varint(128) == b"\x80\x01"
 
 
 def test_text_is_escaped_as_the_server_does() -> None:
     text = 'a"\\\n\x01é漢'.encode()
-    assert json_latin1(b"\x0c" + varint(len(text)) + text) == '"a\\"\\\\\\n\\u0001é漢"'.encode().decode(
-        "latin-1"
-    )
+    assert render_json_latin1(
+        b"\x0c" + varint(len(text)) + text
+    ) == '"a\\"\\\\\\n\\u0001é漢"'.encode().decode("latin-1")
 
 
 # --- containers
@@ -92,10 +92,10 @@ def container(members: list[Any], *, large: bool) -> bytes:
 def test_members_of_every_type_stand_where_their_size_puts_them(large: bool) -> None:
     members = [(kind, raw) for kind, raw, _ in PLAIN] + [(0x0C, varint(130) + b"y" * 130)]
     texts = [text for _, _, text in PLAIN] + ['"' + "y" * 130 + '"']
-    assert json_latin1(container(members, large=large)) == f"[{', '.join(texts)}]"
+    assert render_json_latin1(container(members, large=large)) == f"[{', '.join(texts)}]"
     named = [(f"key {n}", member) for n, member in enumerate(members)]
     said = ", ".join(f'"key {n}": {text}' for n, text in enumerate(texts))
-    assert json_latin1(container(named, large=large)) == f"{{{said}}}"
+    assert render_json_latin1(container(named, large=large)) == f"{{{said}}}"
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -103,21 +103,21 @@ def test_containers_in_containers(large: bool) -> None:
     """Their offsets count from their own beginning."""
     inner = container([("a", (5, b"\x01\x00")), ("long", (7, struct.pack("<i", 70000)))], large=large)
     outer = container([(4, b"\x01"), (inner[0], inner[1:]), (inner[0], inner[1:])], large=large)
-    assert json_latin1(outer) == '[true, {"a": 1, "long": 70000}, {"a": 1, "long": 70000}]'
+    assert render_json_latin1(outer) == '[true, {"a": 1, "long": 70000}, {"a": 1, "long": 70000}]'
 
 
 def test_empty_containers() -> None:
-    assert json_latin1(b"\x00" + struct.pack("<HH", 0, 4)) == "{}"
-    assert json_latin1(b"\x01" + struct.pack("<II", 0, 8)) == "{}"
-    assert json_latin1(b"\x02" + struct.pack("<HH", 0, 4)) == "[]"
-    assert json_latin1(b"\x03" + struct.pack("<II", 0, 8)) == "[]"
+    assert render_json_latin1(b"\x00" + struct.pack("<HH", 0, 4)) == "{}"
+    assert render_json_latin1(b"\x01" + struct.pack("<II", 0, 8)) == "{}"
+    assert render_json_latin1(b"\x02" + struct.pack("<HH", 0, 4)) == "[]"
+    assert render_json_latin1(b"\x03" + struct.pack("<II", 0, 8)) == "[]"
 
 
 # --- values of types that JSON does not have
 
 
 def opaque(kind: int, data: bytes) -> str:
-    return json_latin1(b"\x0f" + bytes([kind]) + varint(len(data)) + data + b"behind")
+    return render_json_latin1(b"\x0f" + bytes([kind]) + varint(len(data)) + data + b"behind")
 
 
 def packed_decimal(text: str) -> bytes:
@@ -207,4 +207,4 @@ def test_long_bytes_are_broken_into_lines_of_76(length: int) -> None:
     ],
 )  # fmt: skip
 def test_doubles(value: float, text: str) -> None:
-    assert double_text(value) == text
+    assert format_double(value) == text

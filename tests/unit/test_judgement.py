@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.statements.actions import ACTIONS
-from producer.statements.ddl import TableDdl, classify
-from producer.statements.judgement import StatementVerdict, judge
+from producer.statements.ddl import TableDdl, classify_statement
+from producer.statements.judgement import StatementVerdict, judge_statement
 
 T = ("db", "t")
 
 
 def verdicts(sql: str) -> dict[tuple[str, str], StatementVerdict]:
-    return {each.table: each for each in judge(sql, "db")}
+    return {each.table: each for each in judge_statement(sql, "db")}
 
 
 def passes(sql: str, *, same: bool) -> bool:
     """Whether captured table `t` goes on behind the statement; `same`: its definition came out equal."""
-    return not verdicts(sql)[T].stops(same_definition=same)
+    return not verdicts(sql)[T].must_stop(same_definition=same)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_values_that_change_without_events(sql: str, same: bool, other: bool) ->
     """A new definition says of itself that it is one; an equal one passes only where no value can be another."""
     assert (passes(sql, same=True), passes(sql, same=False)) == (same, other)
     if verdicts(sql)[T].rows != "kept":
-        assert verdicts(sql)[T].effect(same_definition=False) is None
+        assert verdicts(sql)[T].get_effect(same_definition=False) is None
 
 
 def test_only_what_is_known_has_kept_rows() -> None:
@@ -107,7 +107,7 @@ def test_only_what_is_known_has_kept_rows() -> None:
 def test_an_action_beginning_with_an_unknown_word_never_passes(text: str) -> None:
 
     sql = f"ALTER TABLE t frob_{text}"
-    statement = classify(sql, "db")
+    statement = classify_statement(sql, "db")
     if isinstance(statement, TableDdl) and statement.action == "alter":
         assert not passes(sql, same=True)
 
@@ -122,7 +122,7 @@ def test_a_statement_is_as_bad_as_its_worst_action(actions: list[object]) -> Non
 
 def test_a_backslash_ends_no_string_where_sql_mode_says_so() -> None:
     sql = "ALTER TABLE t COMMENT='\\', ENGINE=BLACKHOLE COMMENT=''"
-    (verdict,) = judge(sql, "db", escapes=False)
+    (verdict,) = judge_statement(sql, "db", escapes=False)
     assert verdict.rows == "unknown"
-    (verdict,) = judge("ALTER TABLE t COMMENT='\\', ENGINE=BLACKHOLE COMMENT='", "db")
+    (verdict,) = judge_statement("ALTER TABLE t COMMENT='\\', ENGINE=BLACKHOLE COMMENT='", "db")
     assert verdict.rows == "kept", "one comment, with a quote in it"

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats import canal_json_columns
 from consumer.targets.kafka.formats.canal_json import CanalJson
-from consumer.targets.kafka.formats.model import Record, State
+from consumer.targets.kafka.formats.model import FormattedRecord, State
 from schemas.errors import EnvelopeError
-from schemas.table.equality import wire_equal
+from schemas.table.equality import are_wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
 from tests.kafka_formats_kit import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, compacted, one, routed
 from tests.schemas_strategies import TABLE, bound_rows, rows
@@ -37,35 +37,35 @@ START = '{"data":[{"id":"1","naïve":"lucy","sum":"10.50","branch":"b1"}],"datab
     ],
 )
 def test_messages_are_these_texts(before: Row | None, after: Row | None, old: str, kind: str) -> None:
-    record, *more = CanalJson(routed()).change(before, after, PLACE)
+    record, *more = CanalJson(routed()).build_change_records(before, after, PLACE)
     assert record.key == KEY
     said = f'{START},{TYPES[0]},"old":{old},{TYPES[1]},"ts":1790000000123,"type":"{kind}"}}'
     assert (record.value or b"").decode() == said
-    assert more == ([Record(KEY, None)] if after is None else [])
+    assert more == ([FormattedRecord(KEY, None)] if after is None else [])
 
 
 def test_a_row_that_a_snapshot_read_is_an_insert() -> None:
-    (record,) = CanalJson(routed()).change(None, LUCY, READ)
+    (record,) = CanalJson(routed()).build_change_records(None, LUCY, READ)
     assert json.loads(record.value or b"")["type"] == "INSERT"
 
 
 def test_a_key_moves_by_its_bytes() -> None:
-    gone, tombstone, new = CanalJson(routed()).change(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
-    assert (gone.key, tombstone, new.key) == (KEY, Record(KEY, None), b'{"branch":"B1","id":"1"}')
+    gone, tombstone, new = CanalJson(routed()).build_change_records(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
+    assert (gone.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":"1"}')
     assert [json.loads(each.value or b"")["type"] for each in (gone, new)] == ["DELETE", "INSERT"]
-    assert len(CanalJson(routed(tombstones=False)).change(LUCY, None, PLACE)) == 1
+    assert len(CanalJson(routed(tombstones=False)).build_change_records(LUCY, None, PLACE)) == 1
 
 
 def assert_carried(row: Row) -> None:
-    (record,) = FORM.change(row, row, PLACE)
+    (record,) = FORM.build_change_records(row, row, PLACE)
     data = json.loads(record.value or b"")["data"][0]
     assert all(value is None or isinstance(value, str) for value in data.values())
-    state = FORM.state(record.key, record.value)
+    state = FORM.decode_state(record.key, record.value)
     assert state is not None
     assert state.values is not None
     assert tuple(state.values) == TABLE.column_names
     for column, value in zip(TABLE.columns, row, strict=True):
-        assert wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
+        assert are_wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("row", bound_rows(TABLE), ids=str)
@@ -110,14 +110,14 @@ def test_what_is_written_for_a_value(
     type_: ColumnType, wire: Value, text: str, words: str, number: int
 ) -> None:
     form = CanalJson(one(type_))
-    (record,) = form.change(None, (1, wire), PLACE)
+    (record,) = form.build_change_records(None, (1, wire), PLACE)
     message = json.loads(record.value or b"")
     assert (message["data"][0]["v"], message["mysqlType"]["v"], message["sqlType"]["v"]) == (
         text,
         words,
         number,
     )
-    state = form.state(record.key, record.value)
+    state = form.decode_state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1, "v": wire}
 
@@ -125,7 +125,7 @@ def test_what_is_written_for_a_value(
 def test_a_label_that_the_type_has_not_is_refused() -> None:
     for kind in (Kind.ENUM, Kind.SET):
         with pytest.raises(RefusedError, match=r"column v: Canal's form .*`format: rowlock`"):
-            CanalJson(one(ColumnType(kind=kind, members=("a",)))).change(None, (1, "b"), PLACE)
+            CanalJson(one(ColumnType(kind=kind, members=("a",)))).build_change_records(None, (1, "b"), PLACE)
 
 
 def test_a_type_without_a_form_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,24 +138,26 @@ def test_a_type_without_a_form_is_refused_at_once(monkeypatch: pytest.MonkeyPatc
 
 def test_a_truncate_empties_the_topic() -> None:
     form = CanalJson(routed())
-    (record,) = form.cleared(None, PLACE)
+    (record,) = form.build_clear_records(None, PLACE)
     message = json.loads(record.value or b"")
     assert (record.key, message["isDdl"], message["type"]) == (None, True, "TRUNCATE")
     assert message["sql"] == "TRUNCATE TABLE `head`.`acct`"
     assert {message[name] for name in ("old", "sqlType", "mysqlType", "pkNames", "data")} == {None}
-    assert compacted(form, [*form.change(None, LUCY, PLACE), record]) == {}
+    assert compacted(form, [*form.build_change_records(None, LUCY, PLACE), record]) == {}
 
 
 def test_a_truncate_of_one_source_of_many_deletes_its_rows_alone() -> None:
     """A consumer that runs TRUNCATE would lose the rows of the other sources."""
     form = CanalJson(routed())
-    (record,) = form.cleared({"branch": "it's", "area": "n"}, PLACE)
+    (record,) = form.build_clear_records({"branch": "it's", "area": "n"}, PLACE)
     message = json.loads(record.value or b"")
     assert (message["isDdl"], message["type"]) == (True, "QUERY")
     assert message["sql"] == (
         "DELETE FROM `head`.`acct` WHERE `branch` = 'it''s' AND `area` = 'n' /* rowlock [\"branch1\",\"bank\",\"acct\"] */"
     )
-    assert form.state(None, record.value) == State(None, cleared=True, origin=("branch1", "bank", "acct"))
+    assert form.decode_state(None, record.value) == State(
+        None, cleared=True, origin=("branch1", "bank", "acct")
+    )
 
 
 def test_names_cannot_end_the_comment() -> None:
@@ -164,9 +166,9 @@ def test_names_cannot_end_the_comment() -> None:
         table.table, table.key_at, table.primary_at, table.topic, type(ORIGIN)("a*/b", "mysql", "`", "*/")
     )
     form = CanalJson(odd)
-    (record,) = form.cleared({"branch": "x"}, PLACE)
+    (record,) = form.build_clear_records({"branch": "x"}, PLACE)
     assert json.loads(record.value or b"")["sql"].count("*/") == 1
-    state = form.state(None, record.value)
+    state = form.decode_state(None, record.value)
     assert state is not None
     assert state.origin == ("a*/b", "`", "*/")
 
@@ -178,19 +180,21 @@ def test_a_definition_is_a_statement() -> None:
         db="head", name="acct", columns=(ACCOUNTS.columns[0], name), key=ACCOUNTS.key, unique=(key,)
     )
     form = CanalJson(routed())
-    (record,) = form.defined(defined, PLACE)
+    (record,) = form.build_definition_records(defined, PLACE)
     message = json.loads(record.value or b"")
     assert (record.key, message["isDdl"], message["type"]) == (None, True, "CREATE")
     assert message["sql"] == (
         "CREATE TABLE IF NOT EXISTS `head`.`acct` (`id` bigint NOT NULL, `na``me` varchar(9), PRIMARY KEY (`branch`, `id`), "
         "UNIQUE KEY `n` (`na``me`(5), `id`))"
     )
-    assert form.state(record.key, record.value) is None
+    assert form.decode_state(record.key, record.value) is None
 
 
 def test_a_delete_and_its_tombstone_say_that_the_row_is_gone() -> None:
     form = CanalJson(routed())
-    assert [form.state(each.key, each.value) for each in form.change(LUCY, None, PLACE)] == [
+    assert [
+        form.decode_state(each.key, each.value) for each in form.build_change_records(LUCY, None, PLACE)
+    ] == [
         State(KEY, gone=dict(zip(ACCOUNTS.column_names, LUCY, strict=True))),
         State(KEY),
     ]
@@ -199,12 +203,12 @@ def test_a_delete_and_its_tombstone_say_that_the_row_is_gone() -> None:
 @pytest.mark.parametrize("value", [b"x", b"{}", b"[]", b'{"type":"INSERT","isDdl":false,"data":[]}', b"1"])
 def test_a_foreign_record_is_said(value: bytes) -> None:
     with pytest.raises(EnvelopeError, match=r"topic d\.everything has a record that format canal-json"):
-        FORM.state(b"{}", value)
+        FORM.decode_state(b"{}", value)
 
 
 def test_an_older_record_has_the_columns_that_are_left() -> None:
-    (record,) = CanalJson(routed()).change(None, LUCY, PLACE)
-    state = CanalJson(one(ColumnType(kind=Kind.INT, bits=32))).state(record.key, record.value)
+    (record,) = CanalJson(routed()).build_change_records(None, LUCY, PLACE)
+    state = CanalJson(one(ColumnType(kind=Kind.INT, bits=32))).decode_state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1}
 
@@ -220,13 +224,17 @@ def test_an_older_record_has_the_columns_that_are_left() -> None:
     ids=str,
 )
 def test_a_value_of_an_older_type_is_not_known(was: ColumnType, value: Value, now: ColumnType) -> None:
-    (record,) = CanalJson(one(was)).change(None, (1, value), PLACE)
-    assert CanalJson(one(now)).state(record.key, record.value) == State(record.key, {"id": 1, "v": None})
+    (record,) = CanalJson(one(was)).build_change_records(None, (1, value), PLACE)
+    assert CanalJson(one(now)).decode_state(record.key, record.value) == State(
+        record.key, {"id": 1, "v": None}
+    )
 
 
 def test_a_key_of_an_older_type_is_said() -> None:
-    (record,) = CanalJson(one(ColumnType(kind=Kind.VARCHAR, length=9))).change(None, (1, "five"), PLACE)
+    (record,) = CanalJson(one(ColumnType(kind=Kind.VARCHAR, length=9))).build_change_records(
+        None, (1, "five"), PLACE
+    )
     now = one(ColumnType(kind=Kind.INT, bits=32))
     form = CanalJson(dataclasses.replace(now, key_at=(0, 1)))
     with pytest.raises(EnvelopeError, match=r"column v .*of an older type"):
-        form.state(record.key, record.value)
+        form.decode_state(record.key, record.value)

@@ -142,41 +142,41 @@ class Made:
 def makers() -> dict[str, Callable[[], object]]:
     from consumer.attempt.readers import kafka_reader
     from consumer.reporting.source_times import SourceTimes
-    from consumer.tables.discovery import Cluster
+    from consumer.tables.discovery import KafkaCluster
     from coordinator.control.producer import TermProducer
     from coordinator.control.reader import ControlReader
     from coordinator.control.topic import ControlTopic
-    from producer.kafka.settings import producer_settings
+    from producer.kafka.settings import build_capture_producer_settings
     from producer.kafka.topic_reader import TopicReader
-    from producer.kafka.topics import Topics
-    from producer.kafka.writer import kafka_client
+    from producer.kafka.topics import SourceTopics
+    from producer.kafka.writer import make_client_factory
     from rowlock.coordinator.control_view import ControlView
     from rowlock.demo.rows import RowCounter
     from rowlock.views import kafka as views
     from rowlock.views.topic_settings import TopicSettings
 
     reader: Any = ControlReader(KAFKA, 1.0, None, lambda _: None)  # type: ignore[arg-type]
-    options = kafka_reader.reader_settings(KAFKA.bootstrap, KAFKA.options)
+    options = kafka_reader.build_reader_settings(KAFKA.bootstrap, KAFKA.options)
     return {
-        "capture writes": lambda: kafka_client(producer_settings(KAFKA))(lambda _: None),
-        "capture's topics": lambda: Topics(KAFKA),
+        "capture writes": lambda: make_client_factory(build_capture_producer_settings(KAFKA))(lambda _: None),
+        "capture's topics": lambda: SourceTopics(KAFKA),
         "capture reads": lambda: TopicReader(KAFKA),
-        "apply's topics": lambda: Cluster(KAFKA.bootstrap, KAFKA.options),
+        "apply's topics": lambda: KafkaCluster(KAFKA.bootstrap, KAFKA.options),
         "apply reads": lambda: list(kafka_reader.read_range(options, "t", 0, 1)),
-        "watermarks": SourceTimes(KAFKA, [])._run,
+        "watermarks": SourceTimes(KAFKA, [])._run_thread,
         "the control topic": lambda: ControlTopic(KAFKA),
         "a term": lambda: TermProducer(KAFKA, 1.0),
         "the control topic's reader": reader._follow,
         "status and verify": lambda: views.KafkaView(KAFKA),
-        "check of retention": lambda: TopicSettings(KAFKA).kept([]),
-        "status of the control topic": lambda: ControlView(KAFKA).read(),
+        "check of retention": lambda: TopicSettings(KAFKA).read_retention([]),
+        "status of the control topic": lambda: ControlView(KAFKA).read_topic(),
         "the demo": lambda: RowCounter(KAFKA.bootstrap),
     }
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_each_client_begins_with_these_settings(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rowlock.views.kafka.patient", lambda seconds: seconds)
+    monkeypatch.setattr("rowlock.views.kafka.scale_timeout", lambda seconds: seconds)
     assert Made(monkeypatch).by(makers()[client]) == CLIENTS[client]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import LaneProgress, UnitState
-from consumer.targets.batches import BatchCommitted, BatchFenced, Clearing, ProgressChange
+from consumer.targets.batches import BatchCommitted, BatchFenced, ProgressChange, TableCleared
 from consumer.targets.kafka.errors import WriterFencedError
-from consumer.targets.kafka.store.state import Known, ProgressRecord
+from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord
 from consumer.targets.kafka.target import KafkaTarget
 from schemas.wire.position import ZERO
 from tests.kafka_target_kit import UNIT, target_config
@@ -26,16 +26,16 @@ class Steps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, Exception | None]) -> None:
         self.left = list(steps)
-        self.known = Known(ProgressRecord((LANE,), UnitState(None, None, None), commits=7))
+        self.known = KnownUnit(ProgressRecord((LANE,), UnitState(None, None, None), commits=7))
         self.target = KafkaTarget(target_config(SimpleNamespace(bootstrap="nowhere:1"), "feed"))
-        monkeypatch.setattr(self.target, "_current", self._begin)
-        monkeypatch.setattr(self.target, "_commit", self._commit)
+        monkeypatch.setattr(self.target, "_require_current_writer", self._begin)
+        monkeypatch.setattr(self.target, "_commit_records", self._commit)
 
     def _begin(self, *_: object) -> Any:
         self._take("begin")
         return SimpleNamespace(known=self.known)
 
-    def _commit(self, _unit: object, _writer: object, after: Known, _records: object) -> None:
+    def _commit(self, _unit: object, _writer: object, after: KnownUnit, _records: object) -> None:
         self._take("commit")
         self.known = after
 
@@ -46,7 +46,7 @@ class Steps:
             raise error
 
     def apply(self) -> object:
-        return self.target.apply(UNIT, [], ProgressChange([LANE], [LANE]))
+        return self.target.apply_changes(UNIT, [], ProgressChange([LANE], [LANE]))
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_who_is_fenced_within_a_truncate_writes_no_more_of_it(monkeypatch: pytes
         return BatchFenced("another epoch")
 
     monkeypatch.setattr(target, "_tables", SimpleNamespace(of=lambda _: (records, None)))
-    monkeypatch.setattr(target, "_ways", lambda *_: [])
-    monkeypatch.setattr(target, "_committed", committed)
+    monkeypatch.setattr(target, "_list_schemes", lambda *_: [])
+    monkeypatch.setattr(target, "_commit_changes", committed)
     table: Any = None
-    outcome = target.apply(UNIT, [Clearing(table, None)], ProgressChange([LANE], [LANE]))
+    outcome = target.apply_changes(UNIT, [TableCleared(table, None)], ProgressChange([LANE], [LANE]))
     assert (outcome, written) == (BatchFenced("another epoch"), [["first"]])

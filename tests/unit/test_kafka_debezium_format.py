@@ -13,12 +13,12 @@ from msgspec import structs
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
-from consumer.targets.kafka.formats.debezium_columns import form_of
-from consumer.targets.kafka.formats.model import Format, Record
+from consumer.targets.kafka.formats.debezium_columns import build_debezium_form
+from consumer.targets.kafka.formats.model import FormattedRecord, RecordFormat
 from schemas.errors import EnvelopeError
-from schemas.table.equality import wire_equal
+from schemas.table.equality import are_wire_equal
 from schemas.table.model import ColumnType, Kind, Row, Value
-from schemas.wire.debezium import Decoder, Modes
+from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 from tests.kafka_formats_kit import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, one, routed
 from tests.schemas_strategies import TABLE, bound_rows, rows
 
@@ -28,7 +28,7 @@ KEY = b'{"branch":"b1","id":1}'
 
 
 def test_an_insert_is_this_text() -> None:
-    (record,) = Debezium(routed()).change(None, LUCY, PLACE)
+    (record,) = Debezium(routed()).build_change_records(None, LUCY, PLACE)
     assert record.key == KEY
     assert (record.value or b"").decode() == (
         '{"before":null,"after":{"id":1,"naïve":"lucy","sum":"BBo=","branch":"b1"},"source":{"version":"3.0.0.rowlock","connector":"mysql",'
@@ -39,7 +39,7 @@ def test_an_insert_is_this_text() -> None:
 
 
 def test_the_schemas_are_these() -> None:
-    (record,) = DebeziumWithSchemas(routed()).change(LUCY, LUCY, PLACE)
+    (record,) = DebeziumWithSchemas(routed()).build_change_records(LUCY, LUCY, PLACE)
     key, value = json.loads(record.key or b""), json.loads(record.value or b"")
     text = {"type": "string", "optional": False}
     fields = [
@@ -70,33 +70,39 @@ def test_the_schemas_are_these() -> None:
     assert schema["fields"][3]["name"] == "event.block"
 
 
-def ops(records: list[Record]) -> list[tuple[bytes | None, str | None]]:
+def ops(records: list[FormattedRecord]) -> list[tuple[bytes | None, str | None]]:
     return [(each.key, None if each.value is None else json.loads(each.value)["op"]) for each in records]
 
 
 def test_the_ops() -> None:
     form, moved = Debezium(routed()), ("1", *LUCY[1:])
     key = b'{"branch":"b1","id":2}'
-    assert ops(form.change(None, LUCY, READ)) == [(KEY, "r")]
-    assert ops(form.change(LUCY, (1, "", None, "b1"), PLACE)) == [(KEY, "u")]
-    assert ops(form.change(LUCY, None, PLACE)) == [(KEY, "d"), (KEY, None)]
-    assert ops(form.change(LUCY, (2, *LUCY[1:]), PLACE)) == [(KEY, "d"), (KEY, None), (key, "c")]
-    assert ops(form.change(LUCY, moved, PLACE)) == [(KEY, "u")], "the same number is the same bytes"
-    assert ops(form.cleared({"branch": "b1"}, PLACE)) == [(None, "t")]
-    assert form.defined(ACCOUNTS, PLACE) == []
-    assert ops(Debezium(routed(tombstones=False)).change(LUCY, None, PLACE)) == [(KEY, "d")]
+    assert ops(form.build_change_records(None, LUCY, READ)) == [(KEY, "r")]
+    assert ops(form.build_change_records(LUCY, (1, "", None, "b1"), PLACE)) == [(KEY, "u")]
+    assert ops(form.build_change_records(LUCY, None, PLACE)) == [(KEY, "d"), (KEY, None)]
+    assert ops(form.build_change_records(LUCY, (2, *LUCY[1:]), PLACE)) == [
+        (KEY, "d"),
+        (KEY, None),
+        (key, "c"),
+    ]
+    assert ops(form.build_change_records(LUCY, moved, PLACE)) == [(KEY, "u")], (
+        "the same number is the same bytes"
+    )
+    assert ops(form.build_clear_records({"branch": "b1"}, PLACE)) == [(None, "t")]
+    assert form.build_definition_records(ACCOUNTS, PLACE) == []
+    assert ops(Debezium(routed(tombstones=False)).build_change_records(LUCY, None, PLACE)) == [(KEY, "d")]
 
 
 def test_a_key_that_a_source_holds_equal_moves_by_its_bytes() -> None:
-    gone, tombstone, new = Debezium(routed()).change(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
-    assert (gone.key, tombstone, new.key) == (KEY, Record(KEY, None), b'{"branch":"B1","id":1}')
+    gone, tombstone, new = Debezium(routed()).build_change_records(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
+    assert (gone.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":1}')
     assert gone.headers == (("__debezium.newkey", new.key),)
     assert new.headers == (("__debezium.oldkey", KEY),)
     assert json.loads(gone.value or b"")["before"]["branch"] == "b1"
 
 
 def test_a_snapshots_rows_say_so() -> None:
-    (record,) = Debezium(routed()).change(None, LUCY, READ)
+    (record,) = Debezium(routed()).build_change_records(None, LUCY, READ)
     source = json.loads(record.value or b"")["source"]
     assert (source["snapshot"], source["row"], source["pos"]) == ("true", 0, 4711)
 
@@ -104,18 +110,18 @@ def test_a_snapshots_rows_say_so() -> None:
 def assert_same(found: dict[str, Any], row: Row) -> None:
     assert tuple(found) == TABLE.column_names
     for column, value in zip(TABLE.columns, row, strict=True):
-        assert wire_equal(column.type.kind, found[column.name], value), column.name
+        assert are_wire_equal(column.type.kind, found[column.name], value), column.name
 
 
-def assert_carried(form: Format, row: Row) -> None:
+def assert_carried(form: RecordFormat, row: Row) -> None:
     """By the format's own reading, and by the reader of topics that Debezium writes."""
-    (record,) = form.change(row, row, PLACE)
-    state = form.state(record.key, record.value)
+    (record,) = form.build_change_records(row, row, PLACE)
+    state = form.decode_state(record.key, record.value)
     assert state is not None
     assert state.values is not None
     assert (state.key, state.origin) == (record.key, (ORIGIN.source, ORIGIN.db, ORIGIN.table))
     assert_same(state.values, row)
-    event = Decoder(TABLE, Modes(binaries="bytes", times=True))(record.value or b"")
+    event = DebeziumDecoder(TABLE, ConnectorModes(binaries="bytes", times=True))(record.value or b"")
     assert event.op == "u"
     assert event.source.position == (0, 3, 4711, 4)
     assert event.after == event.before
@@ -124,7 +130,7 @@ def assert_carried(form: Format, row: Row) -> None:
 
 @BOTH
 @pytest.mark.parametrize("row", bound_rows(TABLE), ids=str)
-def test_the_bounds_of_every_type_come_back(form: Format, row: Row) -> None:
+def test_the_bounds_of_every_type_come_back(form: RecordFormat, row: Row) -> None:
     assert_carried(form, row)
 
 
@@ -163,10 +169,10 @@ WRITTEN: list[tuple[ColumnType, Value, Any]] = [
 @pytest.mark.parametrize(("type_", "wire", "written"), WRITTEN, ids=str)
 def test_what_is_written_for_a_value(type_: ColumnType, wire: Value, written: object) -> None:
     form = Debezium(one(type_))
-    (record,) = form.change(None, (1, wire), PLACE)
+    (record,) = form.build_change_records(None, (1, wire), PLACE)
     value = json.loads(record.value or b"")["after"]["v"]
     assert (value, type(value)) == (written, type(written))
-    state = form.state(record.key, record.value)
+    state = form.decode_state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1, "v": wire}
 
@@ -190,7 +196,7 @@ def test_what_is_written_for_a_value(type_: ColumnType, wire: Value, written: ob
 )
 def test_a_value_that_would_be_lost_is_refused_with_its_column(type_: ColumnType, wire: Value) -> None:
     with pytest.raises(RefusedError, match=r"column v: Debezium's form .*`format: rowlock`"):
-        Debezium(one(type_)).change(None, (1, wire), PLACE)
+        Debezium(one(type_)).build_change_records(None, (1, wire), PLACE)
 
 
 @pytest.mark.parametrize("word", ["debezium", "debezium-schemas"])
@@ -221,7 +227,7 @@ def test_defaults(type_: ColumnType, literal: str, default: object) -> None:
     strict = DebeziumWithSchemas(one(type_, nullable=False, default=literal))
     loose = DebeziumWithSchemas(one(type_, default=literal))
     fields = [
-        json.loads(form.cleared(None, PLACE)[0].value or b"")["schema"]["fields"][0]["fields"][1]
+        json.loads(form.build_clear_records(None, PLACE)[0].value or b"")["schema"]["fields"][0]["fields"][1]
         for form in (strict, loose)
     ]
     assert [field["optional"] for field in fields] == [False, True]
@@ -229,43 +235,43 @@ def test_defaults(type_: ColumnType, literal: str, default: object) -> None:
 
 
 @BOTH
-def test_a_deletes_record_and_its_tombstone_say_that_the_row_is_gone(form: Format) -> None:
+def test_a_deletes_record_and_its_tombstone_say_that_the_row_is_gone(form: RecordFormat) -> None:
     row = bound_rows(TABLE)[0]
-    gone, tombstone = form.change(row, None, PLACE)
+    gone, tombstone = form.build_change_records(row, None, PLACE)
     for record in (gone, tombstone):
-        state = form.state(record.key, record.value)
+        state = form.decode_state(record.key, record.value)
         assert state is not None
         assert (state.key, state.values, state.cleared) == (gone.key, None, False)
         assert (state.gone is None) is (record is tombstone)
 
 
 def test_the_values_of_another_tables_record_are_not_read() -> None:
-    (record,) = Debezium(routed()).change(None, LUCY, PLACE)
+    (record,) = Debezium(routed()).build_change_records(None, LUCY, PLACE)
     other = replace(one(ColumnType(kind=Kind.DATE)), origin=replace(ORIGIN, table="other"))
-    state = Debezium(other).state(record.key, record.value)
+    state = Debezium(other).decode_state(record.key, record.value)
     assert state is not None
     assert (state.values, state.origin) == ({}, ("branch1", "bank", "acct"))
 
 
 @BOTH
-def test_a_truncate_names_whose_rows_are_gone(form: Format) -> None:
-    (record,) = form.cleared(None, PLACE)
-    state = form.state(record.key, record.value)
+def test_a_truncate_names_whose_rows_are_gone(form: RecordFormat) -> None:
+    (record,) = form.build_clear_records(None, PLACE)
+    state = form.decode_state(record.key, record.value)
     assert state is not None
     assert (state.key, state.cleared, state.origin) == (None, True, ("branch1", "bank", "acct"))
 
 
 @pytest.mark.parametrize("value", [b"x", b"{}", b"[]", b'{"op":"c","source":{},"after":{}}', b"1"])
 @BOTH
-def test_a_foreign_record_is_said(form: Format, value: bytes) -> None:
+def test_a_foreign_record_is_said(form: RecordFormat, value: bytes) -> None:
     with pytest.raises(EnvelopeError, match=r"topic d\.everything has a record that format debezium"):
-        form.state(b"{}", value)
+        form.decode_state(b"{}", value)
 
 
 def test_an_older_record_has_the_columns_that_are_left() -> None:
-    (record,) = Debezium(routed()).change(None, LUCY, PLACE)
+    (record,) = Debezium(routed()).build_change_records(None, LUCY, PLACE)
     now = one(ColumnType(kind=Kind.INT, bits=32))
-    state = Debezium(now).state(record.key, record.value)
+    state = Debezium(now).decode_state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1}
 
@@ -295,25 +301,25 @@ def test_a_value_of_an_older_type_is_not_known(
     word: str, was: ColumnType, value: Value, now: ColumnType
 ) -> None:
     """Whoever deletes the row then can write what is left of it."""
-    (record,) = FORMATS[word](one(was)).change(None, (1, value), PLACE)
+    (record,) = FORMATS[word](one(was)).build_change_records(None, (1, value), PLACE)
     form = FORMATS[word](one(now))
-    state = form.state(record.key, record.value)
+    state = form.decode_state(record.key, record.value)
     assert state is not None
     assert state.values == {"id": 1, "v": None}
 
 
 @pytest.mark.parametrize("keys", [("id",), ("id", "v")])
 def test_a_key_of_an_older_type_is_said(keys: tuple[str, ...]) -> None:
-    (record,) = Debezium(one(INT)).change(None, (1, 5), PLACE)
+    (record,) = Debezium(one(INT)).build_change_records(None, (1, 5), PLACE)
     now = one(WORD)
     table = now.table
     if keys == ("id",):
         table = structs.replace(
             table, columns=(structs.replace(table.columns[0], type=WORD), table.columns[1])
         )
-    form = Debezium(replace(now, table=table, key_at=table.indexes_of(keys)))
+    form = Debezium(replace(now, table=table, key_at=table.find_ordinals(keys)))
     with pytest.raises(EnvelopeError, match=f"column {keys[-1]} .*of an older type"):
-        form.state(record.key, record.value)
+        form.decode_state(record.key, record.value)
 
 
 @pytest.mark.parametrize(
@@ -323,5 +329,7 @@ def test_a_key_of_an_older_type_is_said(keys: tuple[str, ...]) -> None:
 def test_an_integer_has_the_type_of_connect_that_holds_all_of_it(
     bits: int, signed: str, unsigned: str
 ) -> None:
-    found = (form_of(ColumnType(kind=Kind.INT, bits=bits, unsigned=each)) for each in (False, True))
+    found = (
+        build_debezium_form(ColumnType(kind=Kind.INT, bits=bits, unsigned=each)) for each in (False, True)
+    )
     assert [each and each.schema for each in found] == [{"type": signed}, {"type": unsigned}]

@@ -10,14 +10,27 @@ from msgspec import structs
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
-from consumer.attempt.drivers.batches import commit_of
+from consumer.attempt.drivers.batches import build_commit
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import EveryChange, NetChange, RowChange, TargetTable, TopicOptions
-from consumer.ordering.netchange import anew, may_be_anew, reducer_of
-from consumer.tables.router import Routed, TableRoute, resolve, topic_options, topic_table
-from consumer.targets.batches import Defined
+from consumer.ordering.netchange import make_reducer, may_be_anew, replace_snapshot_rows
+from consumer.tables.router import (
+    ResolvedRoute,
+    TableRoute,
+    build_topic_options,
+    build_topic_table,
+    resolve_route,
+)
+from consumer.targets.batches import TableDefined
 from consumer.targets.kafka.formats import FORMATS
-from consumer.targets.kafka.formats.model import Format, Origin, Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.model import (
+    FormattedRecord,
+    Origin,
+    Place,
+    RecordFormat,
+    RoutedTable,
+    State,
+)
 from schemas.config.kinds.topics import TopicConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import decode_event
@@ -40,19 +53,19 @@ def topic(*key: int, tombstones: bool = True) -> RoutedTable:
 
 
 def written() -> TargetTable:
-    routed = Routed("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),)))
-    return topic_table(TABLE, routed, "b1", structs.replace(TABLE, db="bank", name="acct"))
+    routed = ResolvedRoute("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),)))
+    return build_topic_table(TABLE, routed, "b1", structs.replace(TABLE, db="bank", name="acct"))
 
 
 def test_every_change_of_a_topic_is_kept_in_order_and_of_a_table_the_net_one() -> None:
     changes = [RowChange((n, 0), before, after) for n, (before, after) in enumerate([(None, OLD), (OLD, NEW), (NEW, None)])]  # fmt: skip
     target = written()
-    kept = reducer_of(target).reduce(changes)
+    kept = make_reducer(target).reduce(changes)
     assert isinstance(kept, EveryChange)
     assert (kept.changes, kept.size, list(kept.rows)) == (changes, 3, [OLD, NEW])
     assert not may_be_anew(kept)
-    assert anew(kept) is kept
-    net = reducer_of(TargetTable(TABLE, (0,), ())).reduce(changes)
+    assert replace_snapshot_rows(kept) is kept
+    net = make_reducer(TargetTable(TABLE, (0,), ())).reduce(changes)
     assert isinstance(net, NetChange)
     assert (net.deletes, net.size) == ([(1,)], 1)
 
@@ -69,52 +82,57 @@ def test_a_route_says_how_its_topics_are_written() -> None:
     config = TopicConfig(
         key=["town"], where={"n": ["1", None]}, masks={"n": "*"}, columns=["id", "town", "n"]
     )
-    options = topic_options(config, {"b1": "mysql"})
+    options = build_topic_options(config, {"b1": "mysql"})
     assert (options.key, options.where) == (("town",), (("n", ("1", None)),))
     assert (options.masks, options.columns) == ((("n", "*"),), ("id", "town", "n"))
-    routed = resolve([TableRoute("bank.*", "head.{table}", topic=options)], "b1", "bank", "acct")
+    routed = resolve_route([TableRoute("bank.*", "head.{table}", topic=options)], "b1", "bank", "acct")
     assert routed is not None
     assert routed.topic is options
 
 
 def test_a_definition_is_an_entry_of_the_commit_in_its_order() -> None:
     target = written()
-    write = ops.Write(EveryChange(target, []))
-    changes, _ = commit_of(fx.Transact(0, (), [ops.Define(target, TABLE), write, ops.Truncate(target, None)]))
-    assert changes[0] == Defined(target, TABLE)
+    write = ops.WriteChanges(EveryChange(target, []))
+    changes, _ = build_commit(
+        fx.Transact(0, (), [ops.PublishDefinition(target, TABLE), write, ops.TruncateTarget(target, None)])
+    )
+    assert changes[0] == TableDefined(target, TABLE)
     assert changes[1] is write.net
 
 
-def shown(records: list[Record]) -> list[tuple[Any, Any]]:
+def shown(records: list[FormattedRecord]) -> list[tuple[Any, Any]]:
     return [(r.key and msgspec.json.decode(r.key), r.value and msgspec.json.decode(r.value)) for r in records]
 
 
 def test_plain_rows() -> None:
-    plain: Format = FORMATS["plain"](topic())
+    plain: RecordFormat = FORMATS["plain"](topic())
     row = {"id": 1, "town": "Ulm", "n": 8}
     ulm, bonn = {"town": "Ulm"}, {"town": "Bonn"}
-    assert shown(plain.change(None, NEW, PLACE)) == [(ulm, row)]
-    assert shown(plain.change(OLD, NEW, PLACE)) == [(ulm, row)]
-    assert shown(plain.change(NEW, None, PLACE)) == [(ulm, None)]
-    assert shown(plain.change(NEW, MOVED, PLACE)) == [(ulm, None), (bonn, {**row, "town": "Bonn"})]
-    assert plain.cleared(None, PLACE) == plain.defined(TABLE, PLACE) == []
-    (record,) = plain.change(None, NEW, PLACE)
-    assert plain.state(record.key, record.value) == State(record.key, row)
-    assert plain.state(record.key, None) == State(record.key)
-    assert plain.state(None, None) is None
+    assert shown(plain.build_change_records(None, NEW, PLACE)) == [(ulm, row)]
+    assert shown(plain.build_change_records(OLD, NEW, PLACE)) == [(ulm, row)]
+    assert shown(plain.build_change_records(NEW, None, PLACE)) == [(ulm, None)]
+    assert shown(plain.build_change_records(NEW, MOVED, PLACE)) == [
+        (ulm, None),
+        (bonn, {**row, "town": "Bonn"}),
+    ]
+    assert plain.build_clear_records(None, PLACE) == plain.build_definition_records(TABLE, PLACE) == []
+    (record,) = plain.build_change_records(None, NEW, PLACE)
+    assert plain.decode_state(record.key, record.value) == State(record.key, row)
+    assert plain.decode_state(record.key, None) == State(record.key)
+    assert plain.decode_state(None, None) is None
     with pytest.raises(TargetConfigError, match="tombstones: true"):
         FORMATS["plain"](topic(tombstones=False))
 
 
 def test_the_envelope() -> None:
-    own: Format = FORMATS["rowlock"](topic())
-    (record,) = own.change(OLD, NEW, PLACE)
+    own: RecordFormat = FORMATS["rowlock"](topic())
+    (record,) = own.build_change_records(OLD, NEW, PLACE)
     event = decode_event(record.value or b"")
     assert (event.op, event.before, event.after) == ("u", {"id": 1, "town": "Ulm", "n": 7}, {"id": 1, "town": "Ulm", "n": 8})  # fmt: skip
     source = event.source
     assert (source.name, source.connector, source.db, source.table) == ("b1", "mysql", "bank", "acct")
     assert (source.position, source.gen, source.ts_ms, source.prev) == ((1, 2, 3, 4), 5, 1_000, None)
-    (read,) = own.change(None, NEW, Place((1, 2, 3, 4), 5, 1_000, snapshot=True))
+    (read,) = own.build_change_records(None, NEW, Place((1, 2, 3, 4), 5, 1_000, snapshot=True))
     assert (decode_event(read.value or b"").op, decode_event(read.value or b"").source.snapshot) == (
         "r",
         "true",
@@ -123,8 +141,8 @@ def test_the_envelope() -> None:
 
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool) -> None:
-    own: Format = FORMATS["rowlock"](topic(tombstones=tombstones))
-    records = own.change(NEW, MOVED, PLACE)
+    own: RecordFormat = FORMATS["rowlock"](topic(tombstones=tombstones))
+    records = own.build_change_records(NEW, MOVED, PLACE)
     assert [msgspec.json.decode(r.key or b"")["town"] for r in records] == ["Ulm"] * (1 + tombstones) + [
         "Bonn"
     ]
@@ -138,10 +156,10 @@ def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool)
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas", "canal-json"])
 def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create(word: str) -> None:
     """An update would leave the old row with whoever keeps rows by primary key. A null value between them would delete all rows of the key."""
-    form: Format = FORMATS[word](topic())
-    gone, new = form.change(NEW, (2, *NEW[1:]), PLACE)
+    form: RecordFormat = FORMATS[word](topic())
+    gone, new = form.build_change_records(NEW, (2, *NEW[1:]), PLACE)
     assert (gone.key, gone.headers, new.headers) == (new.key, (), ()), "the key has not moved"
-    first, second = form.state(gone.key, gone.value), form.state(new.key, new.value)
+    first, second = form.decode_state(gone.key, gone.value), form.decode_state(new.key, new.value)
     assert first is not None
     assert second is not None
     assert (first.values, first.gone, second.values) == (
@@ -149,22 +167,25 @@ def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create
         {"id": 1, "town": "Ulm", "n": 8},
         {"id": 2, "town": "Ulm", "n": 8},
     )
-    assert len(form.change(NEW, OLD, PLACE)) == 1, "the same row"
-    assert len(form.change(NEW, MOVED, PLACE)) == 3, "the same row under another key"
+    assert len(form.build_change_records(NEW, OLD, PLACE)) == 1, "the same row"
+    assert len(form.build_change_records(NEW, MOVED, PLACE)) == 3, "the same row under another key"
 
 
 def test_the_state_that_envelopes_leave() -> None:
-    own: Format = FORMATS["rowlock"](topic(1, 0))
+    own: RecordFormat = FORMATS["rowlock"](topic(1, 0))
     origin = ("b1", "bank", "acct")
-    (created,) = own.change(None, NEW, PLACE)
+    (created,) = own.build_change_records(None, NEW, PLACE)
     assert created.key == b'{"town":"Ulm","id":1}'
     row = {"id": 1, "town": "Ulm", "n": 8}
-    assert own.state(created.key, created.value) == State(created.key, row, origin=origin)
-    deleted, tombstone = own.change(NEW, None, PLACE)
-    assert own.state(deleted.key, deleted.value) == State(created.key, None, origin=origin, gone=row)
-    assert own.state(tombstone.key, tombstone.value) == State(created.key)
-    (cleared,) = own.cleared({"branch": "b1"}, PLACE)
-    assert (cleared.key, own.state(None, cleared.value)) == (None, State(None, cleared=True, origin=origin))
-    (defined,) = own.defined(TABLE, PLACE)
+    assert own.decode_state(created.key, created.value) == State(created.key, row, origin=origin)
+    deleted, tombstone = own.build_change_records(NEW, None, PLACE)
+    assert own.decode_state(deleted.key, deleted.value) == State(created.key, None, origin=origin, gone=row)
+    assert own.decode_state(tombstone.key, tombstone.value) == State(created.key)
+    (cleared,) = own.build_clear_records({"branch": "b1"}, PLACE)
+    assert (cleared.key, own.decode_state(None, cleared.value)) == (
+        None,
+        State(None, cleared=True, origin=origin),
+    )
+    (defined,) = own.build_definition_records(TABLE, PLACE)
     assert (defined.key, decode_event(defined.value or b"").definition) == (None, TABLE)
-    assert own.state(None, defined.value) is None
+    assert own.decode_state(None, defined.value) is None

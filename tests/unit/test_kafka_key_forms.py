@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, EveryChange, RowChange, TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.store.state import Written
-from consumer.targets.kafka.target import tell_reshaped
+from consumer.targets.kafka.store.state import RecordScheme
+from consumer.targets.kafka.target import log_reshaped_topic
 from consumer.targets.kafka.topics import TopicFacts
-from consumer.targets.kafka.ways import dated, one_way
+from consumer.targets.kafka.ways import add_reshape_offsets, require_one_scheme
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 WORDS = tuple(sorted(FORMATS))
@@ -61,8 +61,10 @@ def records_of(
 ) -> TableRecords:
     key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column=column.name),))
     table = Table(db="bank", name="acct", columns=(column, NOTE), key=key)
-    routed = Routed("head", "acct", add, topic=TopicOptions(format=word, kinds=(("b1", "mysql"),), **options))
-    target = topic_table(wanted_table(table, routed), routed, "b1", table)
+    routed = ResolvedRoute(
+        "head", "acct", add, topic=TopicOptions(format=word, kinds=(("b1", "mysql"),), **options)
+    )
+    target = build_topic_table(build_desired_table(table, routed), routed, "b1", table)
     return TableRecords(target, TopicFacts("head.acct", 1, 1_000_000, compacted=False), salt)
 
 
@@ -72,7 +74,7 @@ def id_of(type_: ColumnType, **facts: Any) -> Column:
 
 def key_of(records: TableRecords, *row: Any) -> bytes | None:
     change = RowChange((1, 0), None, row, (0, 1, 1, 0), 1, 1000)
-    (made,) = records.of(EveryChange(None, [change]), Place((0, 1, 1, 0), 1, 1), nothing)  # type: ignore[arg-type]
+    (made,) = records.yield_records(EveryChange(None, [change]), Place((0, 1, 1, 0), 1, 1), nothing)  # type: ignore[arg-type]
     return made.key
 
 
@@ -119,7 +121,7 @@ def test_a_definition_is_noticed_where_it_changes_the_bytes_of_keys_and_nowhere_
     before, after = records_of(word, id_of(old)), records_of(word, id_of(new))
     same = key_of(before, was, "x") == key_of(after, now, "x")
     assert same == (word not in others), "the table of this test is right"
-    assert (before.written.changes(after.written) == []) == same
+    assert (before.written.list_incompatibilities(after.written) == []) == same
 
 
 @pytest.mark.parametrize("facts", [{"default": "7"}, {"nullable": True}])
@@ -130,13 +132,13 @@ def test_the_schema_in_a_key_has_defaults_and_whether_it_may_be_null(
     before, after = records_of(word, id_of(INT)), records_of(word, id_of(INT, **facts))
     same = key_of(before, 5, "x") == key_of(after, 5, "x")
     assert same == (word not in SCHEMAS)
-    assert (before.written.changes(after.written) == []) == same
+    assert (before.written.list_incompatibilities(after.written) == []) == same
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_column_that_is_not_of_the_key_may_change(word: str) -> None:
     (one, two) = (records_of(word, id_of(INT), masks=masks) for masks in ((), (("note", "sha256"),)))
-    assert one.written.changes(two.written) == []
+    assert one.written.list_incompatibilities(two.written) == []
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -150,7 +152,7 @@ def test_masks_and_the_salt_of_a_routing_key_are_noticed_and_the_salt_is_not_kep
     ]
     assert len({key_of(way, 5, "x") for way in ways}) == len(ways)
     for was, now in pairwise(way.written for way in ways):
-        (said,) = was.changes(now)
+        (said,) = was.list_incompatibilities(now)
         assert said.startswith("key column note was written as ")
         assert "sha256 of text" in said
     assert b"pepper" not in msgspec.json.encode(ways[2].written)
@@ -168,36 +170,38 @@ def test_what_is_hashed_depends_on_the_form_of_the_column_before() -> None:
             columns=(id_of(INT), hidden),
             key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
         )
-        routed = Routed("head", "acct", topic=TopicOptions(**names))
-        target = topic_table(wanted_table(table, routed), routed, "b1", table)
+        routed = ResolvedRoute("head", "acct", topic=TopicOptions(**names))
+        target = build_topic_table(build_desired_table(table, routed), routed, "b1", table)
         found.append(TableRecords(target, TopicFacts("head.acct", 1, 1000, compacted=False)).written)
-    assert found[0].changes(found[1]) == []
-    assert len(found[1].changes(found[2])) == 1
+    assert found[0].list_incompatibilities(found[1]) == []
+    assert len(found[1].list_incompatibilities(found[2])) == 1
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_changed_value_of_an_added_column_is_noticed(word: str) -> None:
     one, two = (records_of(word, id_of(INT), add=(("branch", each),)).written for each in ("b1", "north"))
-    assert one.changes(one) == []
-    assert one.changes(two) == ["the columns of `add` were {'branch': 'b1'}, now {'branch': 'north'}"]
+    assert one.list_incompatibilities(one) == []
+    assert one.list_incompatibilities(two) == [
+        "the columns of `add` were {'branch': 'b1'}, now {'branch': 'north'}"
+    ]
 
 
 def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
     was, now = (records_of("plain", id_of(decimal(12, scale))).written for scale in (2, 4))
     with pytest.raises(UnitStoppedError) as found:
-        one_way(UNIT, was, [now])
+        require_one_scheme(UNIT, was, [now])
     assert (
         "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)
     )  # fmt: skip
     assert "start over (docs/how-to/start-over.md) with another topic" in str(found.value)
-    assert one_way(UNIT, was, [was]) == was
-    assert one_way(UNIT, None, [now]) == now
-    assert one_way(UNIT, was, []) == was
+    assert require_one_scheme(UNIT, was, [was]) == was
+    assert require_one_scheme(UNIT, None, [now]) == now
+    assert require_one_scheme(UNIT, was, []) == was
     with pytest.raises(
         UnitStoppedError,
         match=r": format was plain, now rowlock; partitions was 1, now 2\. ",
     ):
-        one_way(UNIT, was, [replace(was, format="rowlock", partitions=2)])
+        require_one_scheme(UNIT, was, [replace(was, format="rowlock", partitions=2)])
 
 
 @pytest.mark.parametrize(
@@ -217,10 +221,10 @@ def test_another_filter_or_mask_is_told_once_and_stops_nothing(
     of: dict[str, Any] = {"where": (("note", ("a", "b")),)}
     was, now = (records_of("plain", id_of(INT), **each).written for each in (of, of | options))
     with structlog.testing.capture_logs() as said:
-        assert one_way(UNIT, was, [now]) == now
-        tell_reshaped(UNIT, replace(was, shape=None), now)  # an older rowlock's
+        assert require_one_scheme(UNIT, was, [now]) == now
+        log_reshaped_topic(UNIT, replace(was, shape=None), now)  # an older rowlock's
         for before in (None, was, now):
-            tell_reshaped(UNIT, before, now)
+            log_reshaped_topic(UNIT, before, now)
     assert [each["changed"] for each in said] == ([changed] if changed else [])
     assert all("rowlock copy" in each["do"] for each in said)
 
@@ -230,16 +234,20 @@ def test_an_option_that_changed_is_kept_until_a_copy_from_behind_it_ends() -> No
         records_of("plain", id_of(INT), where=(("note", (word,)),)).written for word in ("open", "shut")
     )
     masked = records_of("plain", id_of(INT), where=(("note", ("shut",)),), masks=(("note", "x"),)).written
-    assert dated(None, now, 4).outdated == ()
-    assert dated(was, was, 4).outdated == ()
-    first = dated(was, now, 4)
+    assert add_reshape_offsets(None, now, 4).outdated == ()
+    assert add_reshape_offsets(was, was, 4).outdated == ()
+    first = add_reshape_offsets(was, now, 4)
     assert first.outdated == (("where", 4),)
-    both = dated(first, masked, 9)
+    both = add_reshape_offsets(first, masked, 9)
     assert both.outdated == (("masks", 9), ("where", 4))
-    assert dated(both, was, 12).outdated == (("masks", 12), ("where", 12)), "rows of in between stay"
+    assert add_reshape_offsets(both, was, 12).outdated == (("masks", 12), ("where", 12)), (
+        "rows of in between stay"
+    )
     for copied, left in (4, both.outdated), (5, (("masks", 9),)), (9, (("masks", 9),)), (10, ()):
-        assert dated(both, masked, 20, copied=copied).outdated == left
-    assert dated(was, now, 4, copied=2).outdated == (("where", 4),), "the copy's first rows are of before"
+        assert add_reshape_offsets(both, masked, 20, copied=copied).outdated == left
+    assert add_reshape_offsets(was, now, 4, copied=2).outdated == (("where", 4),), (
+        "the copy's first rows are of before"
+    )
 
 
 def test_another_salt_is_another_mask_only_where_one_hashes() -> None:
@@ -247,7 +255,7 @@ def test_another_salt_is_another_mask_only_where_one_hashes() -> None:
         one, two = (
             records_of("plain", id_of(INT), salt=salt, masks=(("note", mask),)).written for salt in "ab"
         )
-        assert one.reshaped(two) == changed
+        assert one.list_reshaped_options(two) == changed
 
 
 def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_completes_it() -> None:
@@ -257,18 +265,20 @@ def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_co
         msgspec.json.encode(
             {name: value for name, value in raw.items() if name not in ("forms", "added", "shape")}
         ),
-        type=Written,
+        type=RecordScheme,
     )
-    assert older.changes(now) == []
-    assert len(older.changes(replace(now, topic="other"))) == 1
-    assert msgspec.json.decode(msgspec.json.encode(was), type=Written) == was
+    assert older.list_incompatibilities(now) == []
+    assert len(older.list_incompatibilities(replace(now, topic="other"))) == 1
+    assert msgspec.json.decode(msgspec.json.encode(was), type=RecordScheme) == was
 
 
 def test_a_topic_that_is_made_again_behind_a_look_is_looked_at_once_more() -> None:
     was, now = (replace(records_of("plain", id_of(INT)).written, topic_id=each) for each in ("a", "b"))
     with pytest.raises(TransientError, match="is being made again in this moment"):
-        one_way(UNIT, was, [now])
-    assert one_way(UNIT, replace(was, topic_id=""), [now]) == now, "an older rowlock did not know it"
+        require_one_scheme(UNIT, was, [now])
+    assert require_one_scheme(UNIT, replace(was, topic_id=""), [now]) == now, (
+        "an older rowlock did not know it"
+    )
 
 
 def test_a_definition_in_the_middle_of_a_commit_is_noticed() -> None:
@@ -276,7 +286,7 @@ def test_a_definition_in_the_middle_of_a_commit_is_noticed() -> None:
     number, wider, other = (
         records_of("plain", id_of(each)).written for each in (INT, integer(64), decimal(12, 2))
     )
-    assert one_way(UNIT, None, []) is None
-    assert one_way(UNIT, None, [number, wider]) == wider
+    assert require_one_scheme(UNIT, None, []) is None
+    assert require_one_scheme(UNIT, None, [number, wider]) == wider
     with pytest.raises(UnitStoppedError, match="key column id was written as number, now as decimal"):
-        one_way(UNIT, None, [number, other, other])
+        require_one_scheme(UNIT, None, [number, other, other])

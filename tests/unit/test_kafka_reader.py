@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from consumer.attempt.readers import kafka_reader
-from consumer.attempt.readers.kafka_reader import IDLE_S, SLICE, offset_problem, read_range
+from consumer.attempt.readers.kafka_reader import IDLE_S, MAX_SLICE_RECORDS, find_offset_problem, read_range
 from consumer.errors import TransientError, UnitStoppedError
 
 EOF = KafkaError._PARTITION_EOF
@@ -75,10 +75,10 @@ def test_what_stands_there_is_read_and_nothing_behind(
 
 
 def test_a_slice_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Consumer([0], [SLICE], low=0, high=9 * SLICE)
-    read(monkeypatch, consumer, 0, SLICE + 1)
-    assert SLICE == 5000
-    assert [count for count, _ in consumer.asked] == [SLICE, SLICE]
+    consumer = Consumer([0], [MAX_SLICE_RECORDS], low=0, high=9 * MAX_SLICE_RECORDS)
+    read(monkeypatch, consumer, 0, MAX_SLICE_RECORDS + 1)
+    assert MAX_SLICE_RECORDS == 5000
+    assert [count for count, _ in consumer.asked] == [MAX_SLICE_RECORDS, MAX_SLICE_RECORDS]
 
 
 def test_nothing_is_asked_where_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +117,9 @@ def test_a_topic_that_does_not_reach_there_stops_the_unit(
 
 
 def test_the_bounds_of_a_topic_belong_to_it() -> None:
-    assert offset_problem("t", 3, 3, 3) is None
-    behind = offset_problem("t", 2, 3, 9)
-    beyond = offset_problem("t", 10, 3, 9)
+    assert find_offset_problem("t", 3, 3, 3) is None
+    behind = find_offset_problem("t", 2, 3, 9)
+    beyond = find_offset_problem("t", 10, 3, 9)
     assert behind is not None
     assert beyond is not None
     assert "(next needed 2, the topic begins at 3)" in str(behind)

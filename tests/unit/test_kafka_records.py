@@ -12,12 +12,12 @@ from typing import Any, cast
 import pytest
 
 from consumer.ordering.model import TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity
 from consumer.targets.kafka.formats.key_forms import ValueForm
-from consumer.targets.kafka.formats.model import Place, Record
+from consumer.targets.kafka.formats.model import FormattedRecord, Place
 from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
@@ -36,10 +36,10 @@ def records_of(
 ) -> TableRecords:
     key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
     table = Table(db="bank", name=name, columns=(id_, *columns), key=key)
-    routed = Routed(
+    routed = ResolvedRoute(
         "head", "acct", added, topic=TopicOptions(format=word, kinds=(("b1", "mysql"),), **options)
     )
-    target = topic_table(wanted_table(table, routed), routed, "b1", table)
+    target = build_topic_table(build_desired_table(table, routed), routed, "b1", table)
     return TableRecords(target, TopicFacts("head.acct", 1, 1_000_000, compacted=True), "salt")
 
 
@@ -52,15 +52,15 @@ class Contents:
     now: TableRecords
 
     def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
-        (record,) = self.was.format.change(None, self.row, PLACE)
-        state = self.now.format.state(record.key, record.value)
+        (record,) = self.was.format.build_change_records(None, self.row, PLACE)
+        state = self.now.format.decode_state(record.key, record.value)
         assert state is not None
         assert state.values is not None
         yield state.values
 
     def emptied(self) -> Any:
         """The row as its delete says it was."""
-        (page,) = self.now.cleared(None, PLACE, lambda: cast(TopicContents, self))
+        (page,) = self.now.yield_clear_records(None, PLACE, lambda: cast(TopicContents, self))
         deleted, tombstone = page
         assert tombstone.value is None
         return FORMS[self.now.written.format].said(deleted.value).before
@@ -122,7 +122,7 @@ def test_a_table_is_emptied_row_by_row_in_pages(
     monkeypatch.setattr(records, "CLEARED", rows)
     monkeypatch.setattr(records, "CLEARED_BYTES", size)
     made = records_of("rowlock", Column(name="n", type=WORD))
-    pages = list(made.cleared(None, PLACE, lambda: cast(TopicContents, Many(range(count)))))
+    pages = list(made.yield_clear_records(None, PLACE, lambda: cast(TopicContents, Many(range(count)))))
     assert [[each.value is None for each in page] for page in pages] == [
         [False, True] * each for each in wanted
     ]
@@ -133,7 +133,7 @@ def test_a_table_is_emptied_row_by_row_in_pages(
 
 @dataclass
 class Message:
-    record: Record
+    record: FormattedRecord
 
     def partition(self) -> int:
         return 0
@@ -152,7 +152,7 @@ class Message:
 class Reader:
     """Reads a topic once."""
 
-    records: list[Record]
+    records: list[FormattedRecord]
 
     def to_end(self) -> Iterator[Message]:
         while self.records:
@@ -172,19 +172,19 @@ def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
         word, name="b", added=(("t", "b"),), key=key, id_=Column(name="id", type=WORD, nullable=False)
     )
     written = [
-        *mine.format.change(None, (1, "a"), PLACE),
-        *theirs.format.change(None, ("x1", "b"), PLACE),
-        *theirs.format.change(("x1", "b"), None, PLACE),
-        *theirs.format.change(None, ("x2", "b"), PLACE),
-        *mine.format.change(None, (2, "a"), PLACE),
+        *mine.format.build_change_records(None, (1, "a"), PLACE),
+        *theirs.format.build_change_records(None, ("x1", "b"), PLACE),
+        *theirs.format.build_change_records(("x1", "b"), None, PLACE),
+        *theirs.format.build_change_records(None, ("x2", "b"), PLACE),
+        *mine.format.build_change_records(None, (2, "a"), PLACE),
     ]
     with closing(contents(mine, written)) as rows:
-        (page,) = mine.cleared({"t": "a"}, PLACE, lambda: rows)
+        (page,) = mine.yield_clear_records({"t": "a"}, PLACE, lambda: rows)
     gone = [each for each in page if each.value is None]
     assert [json.loads(each.key or b"")["t"] for each in gone] == ["a"] * 2
 
 
-def contents(of: TableRecords, written: list[Record], *values: ValueForm) -> TopicContents:
+def contents(of: TableRecords, written: list[FormattedRecord], *values: ValueForm) -> TopicContents:
     return TopicContents(cast(CommittedReader, Reader(written)), of.format, of.identity, of.apart, values)
 
 
@@ -192,9 +192,9 @@ def contents(of: TableRecords, written: list[Record], *values: ValueForm) -> Top
 def test_a_value_in_a_form_of_before_is_not_known(word: str) -> None:
     """It would be read as something else, and the default is not what was there."""
     made = records_of(word, Column(name="n", type=INT, default="7"))
-    written = made.format.change(None, (1, 5), PLACE)
+    written = made.format.build_change_records(None, (1, 5), PLACE)
     with closing(contents(made, written, ValueForm("n", "number", since=(1,)))) as rows:
-        (page,) = made.cleared(None, PLACE, lambda: rows)
+        (page,) = made.yield_clear_records(None, PLACE, lambda: rows)
     assert FORMS[word].said(page[0].value).before == {"id": FORMS[word].spell(1), "n": None}
 
 
@@ -202,13 +202,13 @@ def test_a_value_in_a_form_of_before_is_not_known(word: str) -> None:
 def test_rows_are_asked_for_by_the_first_of_the_columns_that_tell_them_apart(where: dict[str, str]) -> None:
     made = records_of("rowlock", Column(name="town", type=WORD), key=("town",))
     rows_ = [(1, "x"), (2, "y"), (2, "z")]
-    written = [record for row in rows_ for record in made.format.change(None, row, PLACE)]
+    written = [record for row in rows_ for record in made.format.build_change_records(None, row, PLACE)]
     with closing(contents(made, written)) as rows:
-        (keys,) = rows.keys(["id"], where)
+        (keys,) = rows.yield_keys(["id"], where)
         assert keys == ([(2,)] if where else [(1,), (2,)])
-        found = sorted((row["id"], row["town"]) for row in rows.rows(keys))  # type: ignore[type-var]
+        found = sorted((row["id"], row["town"]) for row in rows.yield_rows(keys))  # type: ignore[type-var]
         assert found == (rows_[1:] if where else rows_)
-        whole = [row["town"] for row in rows.all(where)]
+        whole = [row["town"] for row in rows.yield_all_rows(where)]
         assert sorted(map(str, whole)) == (["y"] if where else ["x", "y", "z"])
 
 
@@ -226,4 +226,4 @@ def test_a_row_is_of_a_table_by_what_its_record_says_of_that(
     origin: tuple[str, str, str] | None, values: dict[str, object], own: bool
 ) -> None:
     identity = RowIdentity(("b1", "bank", "acct"), (("t", "a"),), ("id",), many=False)
-    assert identity.owns(origin, values) is own
+    assert identity.owns_row(origin, values) is own

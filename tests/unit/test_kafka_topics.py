@@ -20,11 +20,11 @@ class Client:
     """It tells errors when it is polled, and answers nothing else."""
 
     def __init__(self, hear: OnError, *told: KafkaError) -> None:
-        self._hear, self._told = hear, list(told)
+        self._record_error, self._told = hear, list(told)
 
     def poll(self, _: float) -> None:
         while self._told:
-            self._hear(self._told.pop(0))
+            self._record_error(self._told.pop(0))
 
     def list_topics(self, timeout: float) -> None:
         raise KafkaException(NO_ANSWER)

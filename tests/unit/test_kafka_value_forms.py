@@ -10,14 +10,19 @@ from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import EveryChange, RowChange, TargetTable, TargetTopic, TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.store.state import Written
-from consumer.targets.kafka.topics import TopicFacts, TopicSeen
-from consumer.targets.kafka.ways import accepted, aged, misplaced, older_columns
+from consumer.targets.kafka.store.state import RecordScheme
+from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
+from consumer.targets.kafka.ways import (
+    add_form_ages,
+    choose_compared_scheme,
+    explain_misplaced_records,
+    list_older_columns,
+)
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.unit.test_kafka_key_forms import (  # fmt: skip
@@ -41,8 +46,12 @@ def records_of(
 ) -> TableRecords:
     primary = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
     table = Table(db="bank", name="acct", columns=(id_of(id_), *columns), key=primary)
-    routed = Routed("head", "acct", topic=TopicOptions(format=word, kinds=((source, "mysql"),), **options))
-    return TableRecords(topic_table(wanted_table(table, routed), routed, source, table), FACTS, "salt")
+    routed = ResolvedRoute(
+        "head", "acct", topic=TopicOptions(format=word, kinds=((source, "mysql"),), **options)
+    )
+    return TableRecords(
+        build_topic_table(build_desired_table(table, routed), routed, source, table), FACTS, "salt"
+    )
 
 
 def value(type_: ColumnType) -> Column:
@@ -51,16 +60,16 @@ def value(type_: ColumnType) -> Column:
 
 def record(records: TableRecords, *row: Any) -> Outgoing:
     change = RowChange((1, 0), None, row, (0, 1, 1, 0), 1, 1000)
-    (made,) = records.of(EveryChange(None, [change]), Place((0, 1, 1, 0), 1, 1), nothing)  # type: ignore[arg-type]
+    (made,) = records.yield_records(EveryChange(None, [change]), Place((0, 1, 1, 0), 1, 1), nothing)  # type: ignore[arg-type]
     return made
 
 
-def forms(written: Written) -> dict[str, ValueForm]:
+def forms(written: RecordScheme) -> dict[str, ValueForm]:
     return {each.column: each for each in written.values or ()}
 
 
 def since(was: TableRecords, now: TableRecords) -> tuple[int, ...]:
-    return forms(aged(was.written, now.written, lambda: {0: 5, 1: 7}))["value"].since
+    return forms(add_form_ages(was.written, now.written, lambda: {0: 5, 1: 7}))["value"].since
 
 
 MORE: list[tuple[ColumnType, Any, ColumnType, Any]] = [
@@ -81,7 +90,7 @@ def test_what_is_read_of_an_older_record_is_what_the_row_has_by_its_new_type(
     made = record(before, 1, was)
     if since(before, after):
         return
-    state = after.format.state(made.key, made.value)
+    state = after.format.decode_state(made.key, made.value)
     assert state is not None
     assert state.values == {"id": 1, "value": now}
 
@@ -100,15 +109,17 @@ def test_the_same_column_keeps_its_values(word: str) -> None:
 def test_since_is_kept_until_the_form_changes_again_and_a_column_that_comes_back_is_another_one() -> None:
     first, second = (records_of("plain", value(each)).written for each in (INT, text()))
     none = records_of("plain").written
-    changed = aged(first, second, lambda: {0: 5, 1: 7})
+    changed = add_form_ages(first, second, lambda: {0: 5, 1: 7})
     assert forms(changed)["value"].since == (5, 7)
     assert forms(changed)["id"].since == ()
-    assert aged(changed, second, nothing) == changed, "nothing is asked for where nothing changes"
-    assert forms(aged(changed, first, lambda: {0: 8, 1: 9}))["value"].since == (8, 9)
-    dropped = aged(first, none, nothing)
-    assert forms(aged(dropped, first, lambda: {0: 8, 1: 9}))["value"].since == (8, 9)
-    assert aged(None, first, nothing) == first
-    assert aged(replace(first, values=None), second, nothing) == second, "an older rowlock did not write it"
+    assert add_form_ages(changed, second, nothing) == changed, "nothing is asked for where nothing changes"
+    assert forms(add_form_ages(changed, first, lambda: {0: 8, 1: 9}))["value"].since == (8, 9)
+    dropped = add_form_ages(first, none, nothing)
+    assert forms(add_form_ages(dropped, first, lambda: {0: 8, 1: 9}))["value"].since == (8, 9)
+    assert add_form_ages(None, first, nothing) == first
+    assert add_form_ages(replace(first, values=None), second, nothing) == second, (
+        "an older rowlock did not write it"
+    )
 
 
 def test_a_mask_is_of_the_form() -> None:
@@ -128,19 +139,19 @@ def masked_table() -> TargetTable:
         columns=(id_of(INT), value(text())),
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
     )
-    routed = Routed("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),), masks=(("value", "sha256"),)))  # fmt: skip
-    return topic_table(wanted_table(table, routed), routed, "b1", table)
+    routed = ResolvedRoute("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),), masks=(("value", "sha256"),)))  # fmt: skip
+    return build_topic_table(build_desired_table(table, routed), routed, "b1", table)
 
 
 def test_a_key_of_large_numbers_goes_on_as_one_with_a_sign() -> None:
     """No other type could hold one that was too large for it."""
     (one, two) = (records_of("debezium", id_=integer(64, unsigned=each)).written for each in (True, False))
-    assert forms(aged(one, two, nothing))["id"].since == ()
+    assert forms(add_form_ages(one, two, nothing))["id"].since == ()
 
 
 def test_the_columns_of_a_record_by_its_place() -> None:
     values = (ValueForm("a", "text"), ValueForm("b", "text", (), (5, 7)))
-    assert [older_columns(values, *at) for at in ((0, 4), (0, 5), (1, 6), (1, 7))] == [{"b"}, set(), {"b"}, set()]  # fmt: skip
+    assert [list_older_columns(values, *at) for at in ((0, 4), (0, 5), (1, 6), (1, 7))] == [{"b"}, set(), {"b"}, set()]  # fmt: skip
 
 
 class Message:
@@ -171,7 +182,7 @@ class Reader:
     def close(self) -> None: ...
 
 
-def contents(records: TableRecords, written: Written, *made: Outgoing) -> TopicContents:
+def contents(records: TableRecords, written: RecordScheme, *made: Outgoing) -> TopicContents:
     return TopicContents(
         Reader(*made),  # type: ignore[arg-type]
         records.format,
@@ -186,9 +197,9 @@ def test_a_row_that_was_written_before_has_nothing_where_its_value_would_be_anot
     """Milliseconds would be read as microseconds."""
     old, new = (records_of(word, value(type_of(Kind.DATETIME, fsp=each))) for each in (3, 6))
     made = [record(old, 1, "2026-01-02 03:04:05.678"), record(new, 2, "2026-01-02 03:04:05.678901")]
-    with_age = aged(old.written, new.written, lambda: {0: 1, 1: 0})
+    with_age = add_form_ages(old.written, new.written, lambda: {0: 1, 1: 0})
     topic = contents(new, with_age, *made)
-    assert sorted(topic.rows([(1,), (2,)]), key=str) == [
+    assert sorted(topic.yield_rows([(1,), (2,)]), key=str) == [
         {"id": 1, "value": None},
         {"id": 2, "value": "2026-01-02 03:04:05.678901"},
     ]
@@ -197,13 +208,13 @@ def test_a_row_that_was_written_before_has_nothing_where_its_value_would_be_anot
 
 def test_a_column_of_the_primary_key_in_another_form_stops_what_reads_the_topic() -> None:
     old, new = keyed(3), keyed(6)
-    with_age = aged(old.written, new.written, lambda: {0: 1, 1: 0})
+    with_age = add_form_ages(old.written, new.written, lambda: {0: 1, 1: 0})
     theirs = contents(new, with_age, record(keyed(3, "b2"), 1, "2026-01-02 03:04:05.678"))
-    assert list(theirs.keys(("id", "value"), {})) == [], "another source's is none of ours"
+    assert list(theirs.yield_keys(("id", "value"), {})) == [], "another source's is none of ours"
     theirs.close()
     topic = contents(new, with_age, record(old, 1, "2026-01-02 03:04:05.678"))
     with pytest.raises(UnitStoppedError, match="column value is of the key, and a record has it in the form"):
-        list(topic.rows([(1, "2026-01-02 03:04:05.678000")]))
+        list(topic.yield_rows([(1, "2026-01-02 03:04:05.678000")]))
     assert topic.broken
     topic.close()
 
@@ -213,17 +224,19 @@ def keyed(fsp: int, source: str = "b1") -> TableRecords:
     primary = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"), IndexPart(column="value")))
     column = replace(value(type_of(Kind.DATETIME, fsp=fsp)), nullable=False)
     table = Table(db="bank", name="acct", columns=(id_of(INT), column), key=primary)
-    routed = Routed(
+    routed = ResolvedRoute(
         "head", "acct", topic=TopicOptions(format="rowlock", kinds=((source, "mysql"),), key=("id",))
     )
-    return TableRecords(topic_table(wanted_table(table, routed), routed, source, table), FACTS, "salt")
+    return TableRecords(
+        build_topic_table(build_desired_table(table, routed), routed, source, table), FACTS, "salt"
+    )
 
 
 def test_numbers_that_were_too_large_for_a_sign_are_not_read_as_negative() -> None:
     old, new = (records_of("debezium", value(each)) for each in (integer(64, unsigned=True), integer(64)))
     assert since(old, new) == (5, 7)
     made = record(old, 1, "18446744073709551615")
-    state = new.format.state(made.key, made.value)
+    state = new.format.decode_state(made.key, made.value)
     assert state is not None
     assert state.values == {"id": 1, "value": -1}, "as it would be read"
 
@@ -236,19 +249,19 @@ TOPIC = TargetTopic("head.acct", TopicOptions(), "b1", "mysql", "bank", "acct", 
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (TopicSeen("one", 2), None),
-        (TopicSeen("", 2), None),
+        (TopicIdentity("one", 2), None),
+        (TopicIdentity("", 2), None),
         (None, "is not there any more"),
-        (TopicSeen("two", 2), r"was deleted and made again \(its id was one and is two\)"),
-        (TopicSeen("two", 3), "was deleted and made again"),
-        (TopicSeen("one", 3), "had 2 partitions and has 3"),
+        (TopicIdentity("two", 2), r"was deleted and made again \(its id was one and is two\)"),
+        (TopicIdentity("two", 3), "was deleted and made again"),
+        (TopicIdentity("one", 3), "had 2 partitions and has 3"),
     ],
 )
 def test_a_topic_that_is_not_the_one_that_was_written_to_is_told_with_the_remedy(
-    seen: TopicSeen | None, said: str | None
+    seen: TopicIdentity | None, said: str | None
 ) -> None:
     written = records_of("plain").written
-    why = misplaced(written, seen, TOPIC)
+    why = explain_misplaced_records(written, seen, TOPIC)
     if said is None:
         assert why is None
     else:
@@ -256,17 +269,19 @@ def test_a_topic_that_is_not_the_one_that_was_written_to_is_told_with_the_remedy
         assert re.search(said, why)
         again = "start over" if "partitions and" in why else "then rowlock copy bank.acct"
         assert again in why
-    assert (misplaced(written, seen, TOPIC, anew=True) is None) == (
+    assert (explain_misplaced_records(written, seen, TOPIC, anew=True) is None) == (
         seen is not None and (seen.id == "two" or said is None)
     )
-    assert misplaced(None, seen, TOPIC) is None
-    assert misplaced(replace(written, topic="elsewhere"), seen, TOPIC) is None
-    assert misplaced(replace(written, topic_id=""), TopicSeen("two", 2), TOPIC) is None
+    assert explain_misplaced_records(None, seen, TOPIC) is None
+    assert explain_misplaced_records(replace(written, topic="elsewhere"), seen, TOPIC) is None
+    assert explain_misplaced_records(replace(written, topic_id=""), TopicIdentity("two", 2), TOPIC) is None
 
 
 def test_what_was_written_counts_no_more_where_every_row_comes_anew_in_a_topic_that_was_made_again() -> None:
     was = records_of("plain").written
     same, other = [was], [replace(was, topic_id="two", partitions=9)]
-    assert [accepted(was, each, anew=anew) for each in (same, other) for anew in (False, True)] == [was, was, was, None]  # fmt: skip
-    assert accepted(replace(was, topic_id=""), other, anew=True) is not None, "nobody knows which it was"
-    assert accepted(None, other, anew=True) is None
+    assert [choose_compared_scheme(was, each, anew=anew) for each in (same, other) for anew in (False, True)] == [was, was, was, None]  # fmt: skip
+    assert choose_compared_scheme(replace(was, topic_id=""), other, anew=True) is not None, (
+        "nobody knows which it was"
+    )
+    assert choose_compared_scheme(None, other, anew=True) is None

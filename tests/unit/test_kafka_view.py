@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from rowlock.errors import KafkaUnreachableError
-from rowlock.views.kafka import KafkaView, Span
+from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.findings import split_remedy
-from schemas.wire.codec import decode_event, encode_event
+from schemas.wire.codec import decode_event, encode_event_value
 from tests.apply_kit import FakeSource
 
 NEWER = json.dumps({"op": "c", "source": {"version": "99.0"}}).encode()
@@ -23,13 +23,13 @@ NEWER = json.dumps({"op": "c", "source": {"version": "99.0"}}).encode()
 def test_a_record_that_is_no_event_ends_no_look(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
     source = FakeSource()
     good = source.put(source.row(1, None, 1))
-    values = {0: raw, 1: encode_event(good)}
-    monkeypatch.setattr(KafkaView, "_value", lambda _self, _topic, offset: values[offset])
-    monkeypatch.setattr(KafkaView, "watermark_end", lambda _self, _source: 1)
+    values = {0: raw, 1: encode_event_value(good)}
+    monkeypatch.setattr(KafkaView, "_read_value", lambda _self, _topic, offset: values[offset])
+    monkeypatch.setattr(KafkaView, "read_watermark_end", lambda _self, _source: 1)
     with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
-        assert view.event("t", 0) is None
-        assert view.watermark("b1") is None
-        assert view.event("t", 1) == good
+        assert view.read_event("t", 0) is None
+        assert view.read_watermark("b1") is None
+        assert view.read_event("t", 1) == good
 
 
 class Making:
@@ -51,15 +51,15 @@ def test_a_topic_that_is_being_made_is_asked_for_again(monkeypatch: pytest.Monke
         made = Making(3)
         with monkeypatch.context() as patch:
             patch.setattr(view, "_client", made)
-            assert view.span("t") == Span(3, 7)
+            assert view.read_span("t") == OffsetSpan(3, 7)
             assert made.asked == 3
             patch.setattr(view, "_client", Making(2, KafkaError._TRANSPORT))
             with pytest.raises(KafkaUnreachableError):
-                view.span("t")
-            patch.setattr("rowlock.views.kafka.TIMEOUT_S", 0.2)
+                view.read_span("t")
+            patch.setattr("rowlock.views.kafka.KAFKA_VIEW_TIMEOUT_S", 0.2)
             patch.setattr(view, "_client", Making(10**9))
             with pytest.raises(KafkaUnreachableError, match="partition"):
-                view.span("t")
+                view.read_span("t")
 
 
 def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:

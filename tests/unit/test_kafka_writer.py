@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer.errors import CommitUnknownError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.kafka.clients import producer_of
+from consumer.targets.kafka.clients import make_unit_producer
 from consumer.targets.kafka.errors import WriterFencedError
-from consumer.targets.kafka.writer import UnitWriter, transactional_id
+from consumer.targets.kafka.writer import UnitWriter, build_transactional_id
 from schemas.config.model import KafkaTargetConfig, load_config
 
 CONFIG = KafkaTargetConfig.model_construct(prefix="p")
@@ -55,10 +55,10 @@ def answer(code: int, *, abort: bool) -> KafkaException:
 def test_only_a_refusal_by_name_says_that_a_commit_did_not_happen(
     monkeypatch: pytest.MonkeyPatch, said: Exception, kind: type[Exception]
 ) -> None:
-    monkeypatch.setattr("consumer.targets.kafka.writer.producer_of", lambda *_: Answering(said))
+    monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Answering(said))
     writer = UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1)
     with pytest.raises(TransientError) as caught:
-        writer.commit([])
+        writer.commit_records([])
     assert type(caught.value) is kind
 
 
@@ -81,7 +81,9 @@ def test_no_transaction_is_open_for_longer_than_the_lease(
     monkeypatch.setattr(
         "consumer.targets.kafka.clients.open_producer", lambda settings, **_: made.append(settings)
     )
-    producer_of(cast(KafkaTargetConfig, pickle.loads(pickle.dumps(found))), "id", 1)  # as a worker gets it
+    make_unit_producer(
+        cast(KafkaTargetConfig, pickle.loads(pickle.dumps(found))), "id", 1
+    )  # as a worker gets it
     assert [made[0][name] for name in ("transaction.timeout.ms", "message.timeout.ms", "socket.timeout.ms")] == [transaction, call, call]  # fmt: skip
 
 
@@ -92,16 +94,16 @@ def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
         def init_transactions(self, _s: float) -> None:
             raise KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT, "said"))
 
-        abort_transaction = purge = close = lambda *_: None
+        abort_transaction = purge_published = close = lambda *_: None
 
-    monkeypatch.setattr("consumer.targets.kafka.writer.producer_of", lambda *_: Refusing())
+    monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Refusing())
     with pytest.raises(TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"):  # fmt: skip
         UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1)
 
 
 def test_no_two_units_have_one_transactional_id() -> None:
     ids = {
-        transactional_id(KafkaTargetConfig.model_construct(prefix=prefix), ApplyUnit(pipeline, topic))
+        build_transactional_id(KafkaTargetConfig.model_construct(prefix=prefix), ApplyUnit(pipeline, topic))
         for prefix in ("a", "a.b", "a.", "a.b.c")
         for pipeline in ("b", "c", "b-c")
         for topic in ("c.x", "x", "b.c.x", "c")

@@ -9,33 +9,41 @@ import pytest
 from msgspec.structs import replace
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
-from consumer.tables.evolution.decisions import Adopt, NeedsCopy, decide
-from consumer.tables.stored import Stored
-from consumer.targets.checks.column_fit import fits
+from consumer.tables.evolution.decisions import AdoptDefinition, NeedsCopy, judge_table_event
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.table_facts import TableFacts
-from consumer.targets.checks.table_findings import findings_for_table
+from consumer.targets.checks.table_findings import check_table
 from consumer.targets.oracle.values import from_oracle
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
-from producer.stops import ambiguous_labels
-from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY, empty_labels
-from rowlock.inspect.checks.label_check import ambiguous_rows
+from producer.stops import build_ambiguous_label_stop
+from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY, yield_empty_label_findings
+from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from schemas.errors import UnsupportedTypeError
 from schemas.io.mysql_catalog import _require_comparable
-from schemas.io.mysql_columns import CatalogColumn, column
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, numbered
+from schemas.io.mysql_columns import CatalogColumn, build_column
+from schemas.table.model import (
+    Column,
+    ColumnType,
+    IndexPart,
+    Kind,
+    Table,
+    UniqueIndex,
+    convert_labels_to_numbers,
+)
 from schemas.table.names import EXACT
 from schemas.values.mysql import select_list, to_mysql
 from schemas.values.postgres import to_postgres
-from schemas.values.postgres_rows import row_from_postgres
+from schemas.values.postgres_rows import make_postgres_row_converter
 from schemas.wire.codec import decode_event
-from schemas.wire.debezium_values import CONVERSION, converter
+from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
 from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource, account_table
 
 MEMBERS = ("", "a", "b", "c")
 SET = ColumnType(kind=Kind.SET, members=MEMBERS, charset="utf8mb4", collation="utf8mb4_bin")
-SET_NUMBER = numbered(SET)
+SET_NUMBER = convert_labels_to_numbers(SET)
 ENUM_NUMBER = replace(SET, kind=Kind.ENUM_NUMBER)
 
 
@@ -44,7 +52,7 @@ def of_catalog(declared: str, default: str | None = None) -> Column:
     row = CatalogColumn(
         "s", default, "YES", kind, declared, None, None, None, None, None, "utf8mb4", "utf8mb4_bin", "", None
     )
-    return column(row, quoted_defaults=True)
+    return build_column(row, quoted_defaults=True)
 
 
 def with_column(type_: ColumnType) -> Table:
@@ -98,7 +106,7 @@ def test_rows_are_copied_when_labels_become_numbers_or_numbers_labels(
 ) -> None:
     event = FakeSource().definition("ALTER TABLE acct MODIFY s SET('', 'a')", with_column(new))
     event.effect, event.columns = "kept", ColumnChanges(modified=("s",))
-    verdict = decide(with_column(old), event, "evolve")
+    verdict = judge_table_event(with_column(old), event, "evolve")
     assert isinstance(verdict, NeedsCopy)
     assert "values of column s change with its type" in verdict.why
 
@@ -109,7 +117,7 @@ def test_a_further_label_keeps_the_numbers() -> None:
         "ALTER TABLE acct MODIFY s SET('', 'a', 'b', 'c', 'd')", with_column(wider)
     )
     event.effect, event.columns = "kept", ColumnChanges(modified=("s",))
-    assert isinstance(decide(with_column(SET_NUMBER), event, "evolve"), Adopt)
+    assert isinstance(judge_table_event(with_column(SET_NUMBER), event, "evolve"), AdoptDefinition)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_a_further_label_keeps_the_numbers() -> None:
     ],
 )
 def test_numbers_fit_columns_whose_labels_have_the_same_places(real: ColumnType, fit: bool) -> None:
-    assert fits(SET_NUMBER, real) is fit
+    assert can_hold_all_values(SET_NUMBER, real) is fit
 
 
 class Inspected:
@@ -142,7 +150,7 @@ class Inspected:
     def read_table(self, _schema: str, _name: str) -> Table:
         return self._table
 
-    def facts(self, _schema: str, _name: str) -> TableFacts:
+    def read_table_facts(self, _schema: str, _name: str) -> TableFacts:
         return TableFacts()
 
 
@@ -159,20 +167,20 @@ class Inspected:
 def test_a_target_with_labels_at_other_places_is_refused(members: tuple[str, ...], found: list[str]) -> None:
     """Its server would take each number for another label, without an error."""
     session: Any = Inspected(replace(SET_NUMBER, members=members))
-    findings = findings_for_table(session, with_column(SET_NUMBER))
+    findings = check_table(session, with_column(SET_NUMBER))
     assert len(findings) == len(found)
     assert all(text in each.message for text, each in zip(found, findings, strict=True))
     assert all(each.level == ("warning" if "hold" in each.message else "error") for each in findings)
 
 
 def test_a_table_whose_topic_has_labels_is_stopped_for_a_copy() -> None:
-    error = ambiguous_labels(with_column(SET))
+    error = build_ambiguous_label_stop(with_column(SET))
     assert error is not None
     assert error.cause == "definition"
     assert "column s of bank.acct has an empty label" in error.reason
     assert error.remedy == "rowlock copy bank.acct"
-    assert ambiguous_labels(with_column(SET_NUMBER)) is None
-    assert ambiguous_labels(with_column(replace(SET, members=("a", "b")))) is None
+    assert build_ambiguous_label_stop(with_column(SET_NUMBER)) is None
+    assert build_ambiguous_label_stop(with_column(replace(SET, members=("a", "b")))) is None
 
 
 @pytest.mark.parametrize("number", [0, 14, 15, str(2**63), str(2**64 - 1)])
@@ -182,7 +190,7 @@ def test_numbers_are_written_and_read_as_they_are(number: int | str) -> None:
     assert to_mysql(table)((number,)) == (int(number),)
     written = to_postgres(table)((number,))
     assert written == (str(number),)
-    assert row_from_postgres(table)(written) == (number,)
+    assert make_postgres_row_converter(table)(written) == (number,)
     assert select_list(table) == ["CAST(`s` AS UNSIGNED)"]
 
 
@@ -201,45 +209,47 @@ LAST = replace(SET_NUMBER, members=("a", "b", ""))
     ],
 )
 def test_labels_of_debezium_become_numbers(type_: ColumnType, text: str, number: int) -> None:
-    assert converter(type_, decimal_strings=False)(text) == number
+    assert make_debezium_converter(type_, decimal_strings=False)(text) == number
 
 
 @pytest.mark.parametrize("kind", [Kind.SET, Kind.SET_NUMBER])
 @pytest.mark.parametrize("text", ["a,b,c", "c"])
 def test_a_text_of_debezium_is_refused_that_may_hide_the_empty_label(kind: Kind, text: str) -> None:
     """The servers show 14 and 15 of SET('', 'a', 'b', 'c') as "a,b,c", and a connector's snapshot has what they show."""
-    with pytest.raises(CONVERSION, match="does not say whether the empty label is in front of it"):
-        converter(replace(SET, kind=kind), decimal_strings=False)(text)
+    with pytest.raises(CONVERSION_ERRORS, match="does not say whether the empty label is in front of it"):
+        make_debezium_converter(replace(SET, kind=kind), decimal_strings=False)(text)
 
 
 def test_texts_of_debezium_stay_texts_under_a_definition_of_an_earlier_version() -> None:
     """The rows that it wrote are texts. Those that mean two values are refused all the same."""
-    read = converter(replace(SET, members=LAST.members), decimal_strings=False)
+    read = make_debezium_converter(replace(SET, members=LAST.members), decimal_strings=False)
     assert read("a,b") == "a,b"
-    with pytest.raises(CONVERSION, match="it is either the empty label or no label"):
+    with pytest.raises(CONVERSION_ERRORS, match="it is either the empty label or no label"):
         read("")
-    with pytest.raises(CONVERSION, match="it is either the empty label or the error value"):
-        converter(replace(SET, kind=Kind.ENUM), decimal_strings=False)("")
-    assert converter(ColumnType(kind=Kind.ENUM, members=("a",)), decimal_strings=False)("") == ""
+    with pytest.raises(CONVERSION_ERRORS, match="it is either the empty label or the error value"):
+        make_debezium_converter(replace(SET, kind=Kind.ENUM), decimal_strings=False)("")
+    assert (
+        make_debezium_converter(ColumnType(kind=Kind.ENUM, members=("a",)), decimal_strings=False)("") == ""
+    )
 
 
 def test_check_names_tables_of_debezium_with_an_empty_label() -> None:
-    (found,) = empty_labels("north", [with_column(SET_NUMBER), account_table()])
+    (found,) = yield_empty_label_findings("north", [with_column(SET_NUMBER), account_table()])
     assert (found.level, found.place) == ("warning", "source north, table bank.acct")
     assert found.remedy == UNNAMED_LABEL_REMEDY
-    assert list(empty_labels("north", [account_table()])) == []
+    assert list(yield_empty_label_findings("north", [account_table()])) == []
 
 
 @pytest.mark.parametrize("type_", [SET_NUMBER, LAST, ENUM_NUMBER])
 def test_an_empty_text_of_debezium_could_be_two_values(type_: ColumnType) -> None:
-    with pytest.raises(CONVERSION, match="it is either the empty label or"):
-        converter(type_, decimal_strings=False)("")
+    with pytest.raises(CONVERSION_ERRORS, match="it is either the empty label or"):
+        make_debezium_converter(type_, decimal_strings=False)("")
 
 
 def test_a_label_of_debezium_that_the_definition_lacks_is_refused() -> None:
     for type_ in (SET_NUMBER, ENUM_NUMBER):
-        with pytest.raises(CONVERSION):
-            converter(type_, decimal_strings=False)("x")
+        with pytest.raises(CONVERSION_ERRORS):
+            make_debezium_converter(type_, decimal_strings=False)("x")
 
 
 def test_a_definition_with_numbers_round_trips() -> None:
@@ -251,37 +261,37 @@ class Units:
     """A target with one unit, whose stored definition is `table`."""
 
     def __init__(self, table: Table) -> None:
-        self._state = UnitState(Stored(table).encode(), None, None)
+        self._follow_contents = UnitState(StoredDefinition(table).encode(), None, None)
 
-    def topics(self, _pipeline: str) -> list[str]:
+    def list_unit_topics(self, _pipeline: str) -> list[str]:
         return ["rowlock.north.bank.acct"]
 
-    def read(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
-        return [], self._state
+    def read_topic(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
+        return [], self._follow_contents
 
 
 def test_check_names_tables_that_earlier_versions_wrote_with_the_copy_command() -> None:
-    (found,) = ambiguous_rows(Units(with_column(SET)), "p")  # type: ignore[arg-type]
+    (found,) = yield_ambiguous_row_findings(Units(with_column(SET)), "p")  # type: ignore[arg-type]
     assert (found.level, found.place) == ("warning", "table bank.acct")
     assert "column s has an empty label" in found.message
     assert "rowlock copy bank.acct" in found.remedy
 
 
 def test_check_does_not_offer_to_copy_a_table_of_debezium() -> None:
-    (found,) = ambiguous_rows(Units(with_column(SET)), "p", {("bank", "acct")})  # type: ignore[arg-type]
+    (found,) = yield_ambiguous_row_findings(Units(with_column(SET)), "p", {("bank", "acct")})  # type: ignore[arg-type]
     assert found.remedy == UNNAMED_LABEL_REMEDY
 
 
 @pytest.mark.parametrize("type_", [SET_NUMBER, replace(SET, members=("a", "b"))])
 def test_check_is_silent_where_rows_cannot_be_wrong(type_: ColumnType) -> None:
-    assert list(ambiguous_rows(Units(with_column(type_)), "p")) == []  # type: ignore[arg-type]
+    assert list(yield_ambiguous_row_findings(Units(with_column(type_)), "p")) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["a,b", "", "14x", "014", "true", "1.0"])
 def test_a_text_that_is_no_number_differs_from_every_number(text: str) -> None:
     """`verify` compares such rows before the copy has come."""
     table = Table(db="d", name="t", columns=(Column(name="s", type=SET_NUMBER),), key=account_table().key)
-    assert row_from_postgres(table)((text,)) == (text,)
+    assert make_postgres_row_converter(table)((text,)) == (text,)
     assert from_oracle(table)((text,)) == (text,)
 
 

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from consumer.attempt.drivers.batches import OneAtATime
-from consumer.attempt.effects import Await, DropSession, Effect, Machine, ReadProgress, Sleep, Transact
+from consumer.attempt.drivers.batches import SingleThreadSignals
+from consumer.attempt.effects import AttemptEffect, Await, DropSession, Machine, ReadProgress, Sleep, Transact
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.transactions import FIRST_PAUSE_S, RESOLVE_TRIES, Progress
+from consumer.attempt.transactions import FIRST_RETRY_DELAY_S, RESOLVE_TRIES, AttemptProgress
 from consumer.errors import AttemptLostError, CommitUnknownError, TransientError
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.fold import index_fold
-from consumer.ordering.lanes.batches import Batch
+from consumer.ordering.fold import make_index_fold
+from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange
 from consumer.ordering.progress import start_refusal
 from consumer.process.takeover import TakeoverResult, take_unit
-from rowlock.coordinator.units import UnitName
-from rowlock.inspect.caught_up import behind
+from rowlock.coordinator.units import ApplyUnitName
+from rowlock.inspect.caught_up import list_lagging_units
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.fake_target import FakeSession, FakeTarget
@@ -49,16 +49,20 @@ class Steps:
     def __init__(self) -> None:
         self.locks = LockTable(2)
         self.dispatcher = Dispatcher(Layout(lanes=2), self.locks, lanes_at(-1, -1))
-        self.plan = self.dispatcher.plan(TABLE)
+        self.plan = self.dispatcher.plan_table(TABLE)
         self.committed: list[tuple[int, int]] = []
         self.fault: Exception | None = None
         self.group = LaneGroup(
-            self.dispatcher, self.locks, self._commit, limits=LaneLimits(pause=0.5), signals=OneAtATime()
+            self.dispatcher,
+            self.locks,
+            self._commit,
+            limits=LaneLimits(pause=0.5),
+            signals=SingleThreadSignals(),
         )
-        self._machines = [self.group.lane(number) for number in range(2)]
-        self.at: list[Effect] = [next(machine) for machine in self._machines]
+        self._machines = [self.group.run_lane(number) for number in range(2)]
+        self.at: list[AttemptEffect] = [next(machine) for machine in self._machines]
 
-    def _commit(self, _lane: int, batch: Batch) -> Machine[None]:
+    def _commit(self, _lane: int, batch: LaneBatch) -> Machine[None]:
         yield Sleep(0.0)
         fault, self.fault = self.fault, None
         if fault is not None:
@@ -74,7 +78,7 @@ class Steps:
 
     def give(self, *changes: tuple[Row | None, Row | None]) -> None:
         events = [RowChange((offset, 0), *change) for offset, change in enumerate(changes)]
-        next(self.group.submit(self.plan, events), None)
+        next(self.group.submit_changes(self.plan, events), None)
         next(self.group.drain(END))  # from now on each lane commits what it has
 
     def waits(self, lane: int) -> bool:
@@ -127,14 +131,22 @@ def test_a_release_frees_what_its_lane_has_passed_and_nothing_of_another() -> No
     steps = Steps()
     first, other, second = steps.key_in(0), steps.key_in(0, 50), steps.key_in(1)
     steps.give((row(first, "lucy"), None), (None, row(second, "anna")), (None, row(other, "bob")))
-    held = steps.locks.index(steps.plan.name, "a")
+    held = steps.locks.get_holders(steps.plan.name, "a")
     steps.locks.release(0, (0, 0))
-    assert [steps.locks.ready(held[value]) for value in (b"lucy", b"anna", b"bob")] == [True, False, False]
+    assert [steps.locks.is_released(held[value]) for value in (b"lucy", b"anna", b"bob")] == [
+        True,
+        False,
+        False,
+    ]
     assert steps.locks.register(held, b"lucy", ((3, 0), 1)) is None
     assert steps.locks.register(held, b"bob", ((4, 0), 1)) == ((2, 0), 0)
     steps.locks.release(0, (2, 0))
     steps.locks.release(1, (4, 0))
-    assert [steps.locks.ready(held[value]) for value in (b"lucy", b"anna", b"bob")] == [True, True, True]
+    assert [steps.locks.is_released(held[value]) for value in (b"lucy", b"anna", b"bob")] == [
+        True,
+        True,
+        True,
+    ]
 
 
 def test_nothing_is_handed_to_lanes_that_are_stopping() -> None:
@@ -142,7 +154,7 @@ def test_nothing_is_handed_to_lanes_that_are_stopping() -> None:
     steps = Steps()
     steps.group.stop()
     with pytest.raises(RuntimeError, match="closed"):
-        next(steps.group.submit(steps.plan, [RowChange((0, 0), None, row(1))]), None)
+        next(steps.group.submit_changes(steps.plan, [RowChange((0, 0), None, row(1))]), None)
     with pytest.raises(RuntimeError, match="closed"):
         next(steps.group.drain(END))
 
@@ -170,8 +182,8 @@ def test_a_key_move_whose_delete_half_is_applied_already_waits_for_nothing() -> 
     steps = Steps()
     old, new = steps.key_in(0), steps.key_in(1)
     dispatcher = Dispatcher(Layout(lanes=2), steps.locks, lanes_at(0, -1))
-    dispatcher.dispatch(dispatcher.plan(TABLE), [RowChange((0, 0), row(old), row(new))])
-    first, second = dispatcher.take()
+    dispatcher.dispatch(dispatcher.plan_table(TABLE), [RowChange((0, 0), row(old), row(new))])
+    first, second = dispatcher.take_queued()
     assert first == []
     assert [(item[0].id, item[0].before, item[0].after, item[3]) for item in second] == [
         ((0, 1), None, row(new), ())
@@ -182,7 +194,7 @@ def test_only_the_new_row_of_a_key_move_is_what_cannot_be_applied() -> None:
     steps = Steps()
     change = RowChange((0, 0), row(steps.key_in(0)), row(steps.key_in(1)), refused="why")
     steps.dispatcher.dispatch(steps.plan, [change])
-    halves = [item[0] for items in steps.dispatcher.take() for item in items]
+    halves = [item[0] for items in steps.dispatcher.take_queued() for item in items]
     assert [(half.id, half.refused) for half in halves] == [((0, 0), None), ((0, 1), "why")]
 
 
@@ -193,7 +205,7 @@ def prefixed(collation: str, prefix: int | None) -> Callable[[Row], bytes | None
     text = ColumnType(kind=Kind.VARCHAR, length=20, collation=collation)
     column = Column(name="k", type=text)
     index = UniqueIndex(name="u", parts=(IndexPart(column="k", prefix=prefix),))
-    return index_fold(Table(db="d", name="t", columns=(column,), key=index), index)
+    return make_index_fold(Table(db="d", name="t", columns=(column,), key=index), index)
 
 
 @pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_0900_ai_ci", "utf8mb4_unicode_ci"])
@@ -242,15 +254,15 @@ def test_a_prefix_is_cut_before_the_text_is_folded(
 def test_a_unit_has_caught_up_when_its_slowest_lane_has(
     end: int, offsets: tuple[int, ...], late: bool
 ) -> None:
-    unit = UnitName("p", "b1", "rowlock.b1.bank.a", "hq")
-    other = UnitName("p", "b1", "rowlock.b1.bank.b", "hq")
+    unit = ApplyUnitName("p", "b1", "rowlock.b1.bank.a", "hq")
+    other = ApplyUnitName("p", "b1", "rowlock.b1.bank.b", "hq")
     done = {unit: lanes_at(*offsets) if offsets else [], other: lanes_at(9, 9)}
-    assert behind({unit: end, other: 5}, done) == ([unit] if late else [])
+    assert list_lagging_units({unit: end, other: 5}, done) == ([unit] if late else [])
 
 
 def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> None:
     rows = lanes_at(7, 4, 9)
-    assert Progress(rows).lowest == rows[1]
+    assert AttemptProgress(rows).lowest == rows[1]
     assert TakeoverResult(epoch=1, rows=rows, definition=None, refusal=None, was=None).lowest == rows[1]
 
 
@@ -302,12 +314,12 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
 
 
 def test_the_outcome_of_a_commit_is_asked_for_a_few_times_with_longer_and_longer_pauses() -> None:
-    machine = Progress(lanes_at(4)).guarded([])
+    machine = AttemptProgress(lanes_at(4)).commit_guarded([])
     assert isinstance(next(machine), Transact)
     asked = machine.throw(CommitUnknownError("lost"))
     for tries in range(RESOLVE_TRIES):
         assert isinstance(asked if tries == 0 else next(machine), DropSession)
         assert isinstance(next(machine), ReadProgress)
-        assert machine.throw(TransientError("down")) == Sleep(FIRST_PAUSE_S * 2**tries)
+        assert machine.throw(TransientError("down")) == Sleep(FIRST_RETRY_DELAY_S * 2**tries)
     with pytest.raises(AttemptLostError):
         next(machine)

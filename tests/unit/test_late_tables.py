@@ -9,27 +9,27 @@ from typing import Any
 
 import pytest
 
-from producer.barriers.barriers import Barriers
-from producer.barriers.concern import StatementConcern
-from producer.barriers.new_tables import NewTables
+from producer.barriers.barriers import BarrierHandler
+from producer.barriers.concern import StatementImpact
+from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.places import Place, Proof, Proven, Unproven
+from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError, TransientSourceError
-from producer.flavours.mariadb import MARIADB
+from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.loop.late_tables import LateTables
 from producer.loop.rows import RowSender
 from producer.ports import Clock
 from producer.resume.former_stops import FormerStops
-from producer.resume.started import Started
-from producer.resume.startup import Starter
-from producer.resume.topic_recovery import Tail, TopicTails
+from producer.resume.started import StartedCapture
+from producer.resume.startup import CaptureStarter
+from producer.resume.topic_recovery import TableTail, TopicFindings
 from producer.sources.changes import Barrier, LogMoment, TransactionHeader
 from producer.statements import ddl
-from producer.stops import Stopped
-from producer.tables import Captured, TableName, TableState
-from schemas.config.online_ddl import all_tools
+from producer.stops import StoppedTable
+from producer.tables import CapturedTables, TableName, TableState
+from schemas.config.online_ddl import enable_all_tools
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import Identity, StoredPosition, TableStop
 
@@ -38,7 +38,7 @@ RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000003", pos=0, ts_ms=7,
     identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
 )  # fmt: skip
-CONTEXT = SourceContext(connector="mariadb", form=MARIADB.table_map, name="b1", epoch=0, gen=1)
+CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 
 
 def version(number: int) -> Table:
@@ -62,18 +62,18 @@ class World:
         self.definitions: dict[Position, Table] = {}
         self.snapshot_at: int | None = None
         self.stopped_at: int | None = None
-        self.captured = Captured("rowlock", "b1")
+        self.captured = CapturedTables("rowlock", "b1")
         self.errors: dict[TableName, str] = {}
-        self.started = Started(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
+        self.started = StartedCapture(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
         self.there = 0  # messages that a predecessor has written since the start
         nothing: Any = SimpleNamespace(
-            send=self.send, drain=lambda: None, open=self.captured.topic, at=self.proof, offsets={}
+            send=self.send, drain=lambda: None, open=self.captured.get_topic, at=self.proof, offsets={}
         )
-        self.concern = StatementConcern(self.captured, lambda *_: True, Names(), nothing)
-        self.new_tables = NewTables(
+        self.concern = StatementImpact(self.captured, lambda *_: True, NameRules(), nothing)
+        self.new_tables = NewTableCapture(
             self.started, nothing, nothing, lambda *_: True, self.changed, nothing, snapshots
         )
-        self.barriers = Barriers(
+        self.barriers = BarrierHandler(
             self.started, nothing, nothing, lambda *_: True, self.changed, self.new_tables
         )
         self.sender = object.__new__(RowSender)
@@ -81,10 +81,10 @@ class World:
 
     def begins_as(self, former: World) -> World:
         """Let a start have found in the topic what `former` had sent, and stored no position behind its beginning."""
-        tail = Tail(definitions=dict(former.definitions))
+        tail = TableTail(definitions=dict(former.definitions))
         starter: Any = SimpleNamespace(captured=self.captured, writer=SimpleNamespace(send=lambda *_: None))
         self.captured.known.add(NAME)
-        if Starter._restore(starter, self.started, NAME, tail):
+        if CaptureStarter._restore_table(starter, self.started, NAME, tail):
             state = self.captured.tables[NAME]
             state.ahead = {at: table for at, table in tail.definitions.items() if at > state.defined_at}
         return self
@@ -95,13 +95,13 @@ class World:
     def statements(self, upto: int) -> list[int]:
         return [at for at, what in enumerate(self.history[:upto]) if what == "statement"]
 
-    def proof(self, place: Place, _name: TableName) -> Proof:
+    def proof(self, place: DefinitionPlace, _name: TableName) -> Proof:
         """What producer.definitions says: the catalogue is `ahead` places beyond the stream."""
         end = min(len(self.history), self.here + self.ahead + 1)
         shown = self.statements(end)
         if shown and shown[-1] > place.pos:
-            return Unproven((3, shown[-1]))
-        return Proven(version(len(shown)) if shown else None, None)
+            return UnprovenDefinition((3, shown[-1]))
+        return ProvenDefinition(version(len(shown)) if shown else None, None)
 
     def changed(self, state: TableState, _: TransactionContext) -> None:
         self.definitions[state.defined_at] = state.table
@@ -120,8 +120,10 @@ class World:
     def statement(self) -> None:
         sql = "ALTER TABLE n ADD COLUMN x INT" if self.statements(self.here) else "CREATE TABLE n (id INT)"
         header = TransactionHeader("binlog.000003", self.here, 0, 1, None)
-        barrier = Barrier(header, ddl.classify(sql, "bank"), sql, 0, self.here, "bank", True)  # type: ignore[arg-type]
-        _, stop = self.barriers.carry_out(barrier, self.concern.of(barrier), self.transaction())
+        barrier = Barrier(header, ddl.classify_statement(sql, "bank"), sql, 0, self.here, "bank", True)  # type: ignore[arg-type]
+        _, stop = self.barriers.carry_out(
+            barrier, self.concern.list_affected_tables(barrier), self.transaction()
+        )
         if stop is not None:
             raise stop
 
@@ -129,8 +131,8 @@ class World:
         state = self.captured.tables.get(NAME)
         waits = NAME in self.errors or NAME in self.started.late
         if state is None and not waits:
-            state = self.new_tables.first_sight(NAME, self.transaction())
-        if state is not None and not self.sender._before(NAME, self.transaction()):
+            state = self.new_tables.take_up_unknown_table(NAME, self.transaction())
+        if state is not None and not self.sender._was_before_takeover(NAME, self.transaction()):
             self.published.append((self.here, len(state.table.columns)))
 
     def transaction(self) -> TransactionContext:
@@ -229,40 +231,40 @@ def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -
     taken = {}
     for again.here in (4, 5):
         header = TransactionHeader("binlog.000003", again.here, 0, 1, None)
-        barrier = Barrier(header, ddl.classify("CREATE TABLE n (id INT)", "bank"), "CREATE TABLE n (id INT)", 0, again.here, "bank", True)  # type: ignore[arg-type]  # fmt: skip
-        verdicts = again.concern.of(barrier)
+        barrier = Barrier(header, ddl.classify_statement("CREATE TABLE n (id INT)", "bank"), "CREATE TABLE n (id INT)", 0, again.here, "bank", True)  # type: ignore[arg-type]  # fmt: skip
+        verdicts = again.concern.list_affected_tables(barrier)
         if row == 0 or again.here == 4:
             taken[again.here] = again.barriers.carry_out(barrier, verdicts, again.transaction())
     assert taken == ({4: (0, None), 5: (1, None)} if row == 0 else {4: (0, None)})
     seen = []
     for again.here in (3, 4, 5, 6):
-        seen.append(again.sender._before(NAME, again.transaction()))
+        seen.append(again.sender._was_before_takeover(NAME, again.transaction()))
     assert seen == [True, True, False, False]
 
 
 def test_a_stopped_table_is_not_taken_up_again_though_its_topic_is_ahead() -> None:
     """A predecessor had read further than what is stored, and found the stop there."""
-    captured, nobody = Captured("rowlock", "b1"), Any
+    captured, nobody = CapturedTables("rowlock", "b1"), Any
     stop = TableStop(
         cause="definition", at=(0, 3, 90, -1), file="f", pos=90, reason="r", remedy="m", since_ms=1
     )
-    captured.stop(NAME, Stopped(stop))
-    tail = Tail(definitions={(0, 3, 50, DEFINITION_ROW): version(1)}, stop=stop)
-    started = Started(RECORD, CONTEXT, captured, {NAME: tail}, {}, fresh=False)
+    captured.stop_table(NAME, StoppedTable(stop))
+    tail = TableTail(definitions={(0, 3, 50, DEFINITION_ROW): version(1)}, stop=stop)
+    started = StartedCapture(RECORD, CONTEXT, captured, {NAME: tail}, {}, fresh=False)
     parts: list[Any] = [nobody] * 8
     parts[6] = captured
-    Starter(*parts)._define_new(started, [NAME])
+    CaptureStarter(*parts)._define_new(started, [NAME])
     assert started.late == {}
 
 
 def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has() -> None:
     """A predecessor had sent its snapshot at this very place: above a definition there, below rows."""
-    captured, taken = Captured("rowlock", "b1"), list[TableName]()
-    captured.topic(NAME).ceiling = (0, 3, 500, FIRST_SNAPSHOT_ROW + 1)
-    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: (3, 4)})
+    captured, taken = CapturedTables("rowlock", "b1"), list[TableName]()
+    captured.get_topic(NAME).ceiling = (0, 3, 500, FIRST_SNAPSHOT_ROW + 1)
+    started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: (3, 4)})
     nothing: Any = None
-    new_tables: Any = SimpleNamespace(first_sight=lambda name, _: taken.append(name))
-    rows: Any = SimpleNamespace(transaction=lambda header: header)
+    new_tables: Any = SimpleNamespace(take_up_unknown_table=lambda name, _: taken.append(name))
+    rows: Any = SimpleNamespace(get_transaction_context=lambda header: header)
     tables = LateTables(
         started, Clock(lambda: 1.0, lambda: 1), new_tables=new_tables, rows=rows, stops=nothing
     )
@@ -285,9 +287,9 @@ def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_to
     unproven: tuple[int, int], ceiling: Position | None, taken: bool
 ) -> None:
     """It is defined as of where the stream stands; what stops it there stands just before, above all that was sent."""
-    captured = Captured("rowlock", "b1")
-    captured.topic(NAME).ceiling = ceiling
-    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: unproven})
+    captured = CapturedTables("rowlock", "b1")
+    captured.get_topic(NAME).ceiling = ceiling
+    started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: unproven})
     error = TableStoppedError(frozenset([NAME]), "unfit", "it has no key", "give it one")
     did: list[Any] = []
 
@@ -295,8 +297,8 @@ def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_to
         did.append((name, at))
         raise error
 
-    new_tables: Any = SimpleNamespace(first_sight=first_sight)
-    rows: Any = SimpleNamespace(transaction=lambda header: header)
+    new_tables: Any = SimpleNamespace(take_up_unknown_table=first_sight)
+    rows: Any = SimpleNamespace(get_transaction_context=lambda header: header)
     stops: Any = SimpleNamespace(stop=lambda *stop: did.append(stop))
     tables = LateTables(started, Clock(lambda: 1.0, lambda: 8), new_tables=new_tables, rows=rows, stops=stops)
     tables.take_up("binlog.000003", 500)
@@ -308,10 +310,10 @@ def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_to
 @pytest.mark.parametrize(("there", "begins"), [(7, True), (9, False)])
 def test_a_start_begins_anew_where_a_predecessor_has_just_taken_a_table_up(there: int, begins: bool) -> None:
     """Ours stands behind what it wrote, and what we write below that readers would take for repetitions."""
-    captured = Captured("rowlock", "b1")
-    starter: Any = object.__new__(Starter)
+    captured = CapturedTables("rowlock", "b1")
+    starter: Any = object.__new__(CaptureStarter)
     starter.captured = captured
-    topic = captured.topic(NAME)
+    topic = captured.get_topic(NAME)
     topic.end = 7
     captured.tables[NAME] = TableState(
         NAME, topic, version(1), (0, 3, 5, DEFINITION_ROW), definition_offset=there
@@ -328,20 +330,20 @@ def test_a_start_begins_anew_where_a_predecessor_has_just_taken_a_table_up(there
 
 def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None:
     """Else it would not wait until the source has carried out what its log has."""
-    asked: list[Place] = []
+    asked: list[DefinitionPlace] = []
 
     class Definitions:
-        def all_at(self, place: Place, names: list[TableName]) -> dict[TableName, Proof]:
+        def prove_definitions(self, place: DefinitionPlace, names: list[TableName]) -> dict[TableName, Proof]:
             asked.append(place)
-            return dict.fromkeys(names, Proven(None, "it is a view"))
+            return dict.fromkeys(names, ProvenDefinition(None, "it is a view"))
 
-    captured = Captured("rowlock", "b1")
-    starter: Any = object.__new__(Starter)
+    captured = CapturedTables("rowlock", "b1")
+    starter: Any = object.__new__(CaptureStarter)
     starter.captured, starter.source = captured, SimpleNamespace(definitions=Definitions())
-    started = Started(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+    started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
     starter._define_new(started, [NAME])
     starter._define_new(started, [])
-    assert asked == [Place("binlog.000003", 0, beginning=True)]
+    assert asked == [DefinitionPlace("binlog.000003", 0, beginning=True)]
     assert started.errors == {NAME: "it is a view"}
 
 
@@ -351,19 +353,19 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
 
     class Tables:
         @property
-        def names(self) -> Names:
+        def names(self) -> NameRules:
             asked.append("names")
-            return Names()
+            return NameRules()
 
-        def survey(self, names: list[TableName]) -> dict[TableName, Any]:
+        def examine_tables(self, names: list[TableName]) -> dict[TableName, Any]:
             return {}
 
-    captured = Captured("rowlock", "b1")
+    captured = CapturedTables("rowlock", "b1")
     gone = [("bank", f"n{number}") for number in range(5)]
-    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=all_tools())
+    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
     tables: Any = Tables()
     writer: Any = None
     stops = FormerStops(tables, config, writer, captured)
-    found = {captured.topic_of(name): TopicTails(tables={name: Tail()}) for name in gone}
-    stops.take(Started(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found, {})
+    found = {captured.assign_topic_name(name): TopicFindings(tables={name: TableTail()}) for name in gone}
+    stops.take_over_stops(StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found, {})
     assert (sorted(captured.stopped), asked) == (gone, ["names"])

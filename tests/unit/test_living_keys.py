@@ -16,27 +16,27 @@ from msgspec.structs import replace
 from consumer.attempt.copies import keys as keys_module
 from consumer.attempt.copies import keys_on_disk
 from consumer.attempt.copies import sweep as sweep_module
-from consumer.attempt.copies.begin import before_begin, begin_of, first_begin
-from consumer.attempt.copies.keys import KeyCheck, MemoryKeys
+from consumer.attempt.copies.begin import decode_copy_begin, find_first_copy_begin, find_mark_before_copy
+from consumer.attempt.copies.keys import KeyComparison, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_again
-from consumer.attempt.copies.window import Window
+from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
+from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadMissing, ReadPassed
-from consumer.attempt.evolution.machine import before_a_copy
-from consumer.attempt.readers.reader import Emptied, Rows, Taken
+from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadMissing, ReadPassed
+from consumer.attempt.evolution.machine import get_remedy_before_copy
+from consumer.attempt.readers.reader import ReaderItem, RowBatch, Truncated
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError, TransientError
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
-from consumer.tables.definition import InForce
-from consumer.tables.key_order import ranges_alike
-from consumer.tables.router import key_table
-from consumer.tables.stored import Stored
-from consumer.targets.shared.lookups import found_under
-from consumer.targets.sql import after_key, up_to_key
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.key_order import are_ranges_alike
+from consumer.tables.router import build_key_table
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.sql import render_after_key, render_up_to_key
 from schemas.findings import START_OVER
-from schemas.io.scratch import nameless_database
+from schemas.io.scratch import open_nameless_database
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event
+from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from tests.apply_kit import FakeSource, account_table
 
@@ -85,9 +85,9 @@ def seconds(kind: Kind, fsp: int) -> ColumnType:
     ],
 )  # fmt: skip
 def test_these_have_one_order_everywhere(source: ColumnType, real: ColumnType) -> None:
-    assert ranges_alike(keyed(source), keyed(real))
-    assert ranges_alike(keyed(INT, source), keyed(BIG, real))
-    assert ranges_alike(keyed(source, INT), keyed(real, INT, added=True), ("branch",))
+    assert are_ranges_alike(keyed(source), keyed(real))
+    assert are_ranges_alike(keyed(INT, source), keyed(BIG, real))
+    assert are_ranges_alike(keyed(source, INT), keyed(real, INT, added=True), ("branch",))
 
 
 @pytest.mark.parametrize(
@@ -108,20 +108,20 @@ def test_these_have_one_order_everywhere(source: ColumnType, real: ColumnType) -
     ],
 )  # fmt: skip
 def test_of_these_no_range_is_asked_for(source: ColumnType, real: ColumnType) -> None:
-    assert not ranges_alike(keyed(source), keyed(real))
-    assert not ranges_alike(keyed(INT, source), keyed(INT, real))
+    assert not are_ranges_alike(keyed(source), keyed(real))
+    assert not are_ranges_alike(keyed(INT, source), keyed(INT, real))
 
 
 def test_another_key_or_a_part_of_a_value_is_no_range() -> None:
     two = keyed(INT, INT)
     turned = replace(two, key=UniqueIndex(name="PRIMARY", parts=two.key.parts[::-1]))
-    assert ranges_alike(two, two)
-    assert not ranges_alike(two, turned)
-    assert not ranges_alike(keyed(INT), two)
-    assert not ranges_alike(keyed(INT), keyed(INT, added=True)), "not a column that all rows share"
+    assert are_ranges_alike(two, two)
+    assert not are_ranges_alike(two, turned)
+    assert not are_ranges_alike(keyed(INT), two)
+    assert not are_ranges_alike(keyed(INT), keyed(INT, added=True)), "not a column that all rows share"
     blob = ColumnType(kind=Kind.BLOB)
-    assert not ranges_alike(keyed(blob, prefix=4), keyed(blob, prefix=4))
-    assert not ranges_alike(keyed(ColumnType(kind=Kind.VARBINARY, length=9), prefix=4), keyed(blob))
+    assert not are_ranges_alike(keyed(blob, prefix=4), keyed(blob, prefix=4))
+    assert not are_ranges_alike(keyed(ColumnType(kind=Kind.VARBINARY, length=9), prefix=4), keyed(blob))
 
 
 @given(st.lists(st.tuples(st.integers(-2, 3), st.integers(-2, 3)), min_size=1, max_size=8), st.data())
@@ -132,27 +132,29 @@ def test_the_pages_of_a_range_are_those_between_its_ends(
     low, high = data.draw(st.sampled_from(keys)), data.draw(st.sampled_from(keys))
     for a, b in keys:
         for text, params, expected in (
-            (*after_key(("a", "b"), low), (a, b) > low),
-            (*up_to_key(("a", "b"), high), (a, b) <= high),
-            (*up_to_key(("a",), high[:1]), a <= high[0]),
+            (*render_after_key(("a", "b"), low), (a, b) > low),
+            (*render_up_to_key(("a", "b"), high), (a, b) <= high),
+            (*render_up_to_key(("a",), high[:1]), a <= high[0]),
         ):
             python = text.replace("%s", "{!r}").format(*params).replace(" = ", " == ").lower()
             assert eval(python, {"a": a, "b": b}) is expected
 
 
 def test_a_window_knows_the_last_event_of_each_key_behind_an_offset() -> None:
-    window = Window(TARGET, 5)
-    window.take(Rows([change(6, None, 1), change(7, None, 2), change(8, 2, 3), change(9, 1, None)], MARK))
-    assert window.living(5) == [(3,)]
-    window.take(Rows([change(11, None, 4), change(12, None, 1)], MARK))
-    assert sorted(window.living(8)) == [(1,), (4,)]
+    window = KeyWindow(TARGET, 5)
+    window.note_taken(
+        RowBatch([change(6, None, 1), change(7, None, 2), change(8, 2, 3), change(9, 1, None)], MARK)
+    )
+    assert window.list_living_keys(5) == [(3,)]
+    window.note_taken(RowBatch([change(11, None, 4), change(12, None, 1)], MARK))
+    assert sorted(window.list_living_keys(8)) == [(1,), (4,)]
     assert (window.since, len(window)) == (8, 2)
-    window.take(Emptied(MARK))
-    window.take(Rows([change(14, 7, 8)], MARK))
-    assert window.living(8) == [(8,)]
+    window.note_taken(Truncated(MARK))
+    window.note_taken(RowBatch([change(14, 7, 8)], MARK))
+    assert window.list_living_keys(8) == [(8,)]
 
 
-def checks(folder: Path) -> list[KeyCheck]:
+def checks(folder: Path) -> list[KeyComparison]:
     return [MemoryKeys(), ScratchKeys(folder, most=3), ScratchKeys(folder, most=0)]
 
 
@@ -162,15 +164,15 @@ def test_keys_on_disk_and_in_memory_say_the_same(tmp_path_factory: pytest.TempPa
     folder, rng = tmp_path_factory.mktemp("keys"), random.Random(seed)
     universe: list[Key] = [(n, f"é{n}") for n in range(12)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys_on_disk, "WAITING", rng.randint(1, 5))
-        patch.setattr(keys_module, "PAGE", rng.randint(1, 4))
+        patch.setattr(keys_on_disk, "MAX_BUFFERED_KEYS", rng.randint(1, 5))
+        patch.setattr(keys_module, "KEYS_PER_PAGE", rng.randint(1, 4))
         all_of = checks(folder)
         living: set[Key] = set()
         for _ in range(30):
             key, lives = rng.choice(universe), rng.random() < 0.7
             living = living | {key} if lives else living - {key}
             for each in all_of:
-                each.note(key, lives)
+                each.note_key(key, lives)
             if rng.random() < 0.03:
                 living = set()
                 for each in all_of:
@@ -178,11 +180,13 @@ def test_keys_on_disk_and_in_memory_say_the_same(tmp_path_factory: pytest.TempPa
         there = rng.sample(universe, 8)
         excused = rng.sample(there, 2)
         for each in all_of:
-            each.compare(there[:3])
-            each.compare(there[3:])
-            each.excuse(excused)
-            assert {key for page in each.unmatched() for key in page} == living - set(there)
-            assert {key for page in each.doubted() for key in page} == set(there) - living - set(excused)
+            each.compare_keys(there[:3])
+            each.compare_keys(there[3:])
+            each.discard_doubts(excused)
+            assert {key for page in each.yield_unmatched() for key in page} == living - set(there)
+            assert {key for page in each.yield_doubted() for key in page} == set(there) - living - set(
+                excused
+            )
             each.close()
     assert list(folder.iterdir()) == [], "a file without a name"
 
@@ -192,56 +196,56 @@ def test_a_disk_without_room_is_told_and_not_the_units_fault(tmp_path: Path) -> 
     file.write_text("")
     keys = ScratchKeys(file / "not a folder", most=0)
     with pytest.raises(TransientError, match="make room"):
-        keys.note((1,), True)
+        keys.note_key((1,), True)
     assert isinstance(open_keys(""), ScratchKeys)
 
 
 def test_a_key_table_has_the_keys_columns_in_the_keys_order() -> None:
     two = keyed(INT, BIG, added=True)
-    table = key_table(TargetTable(two, (2, 0, 1), (), ("branch",)))
+    table = build_key_table(TargetTable(two, (2, 0, 1), (), ("branch",)))
     assert (table.table.column_names, table.key_at) == (("branch", "k0", "k1"), (0, 1, 2))
 
 
 def test_records_that_are_read_again_leave_those_that_were_being_read() -> None:
     topic = [(n, b"x") for n in range(10)]
     records = AttemptRecords([], lambda start, upto: [topic[n : n + 1] for n in range(start, upto)])
-    assert records.answer(ReadMissing(2, 5)) == [topic[2]]
-    assert [records.answer(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
-    assert records.answer(ReadMissing(2, 5)) == [topic[3]]
-    assert records.answer(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
-    assert records.answer(ReadMissing(7, 8)) is None
+    assert records.carry_out_effect(ReadMissing(2, 5)) == [topic[2]]
+    assert [records.carry_out_effect(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
+    assert records.carry_out_effect(ReadMissing(2, 5)) == [topic[3]]
+    assert records.carry_out_effect(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
+    assert records.carry_out_effect(ReadMissing(7, 8)) is None
     unwanted = AttemptRecords([], lambda *_: [], wanted=lambda: False)
     with pytest.raises(TransientError):
-        unwanted.answer(ReadPassed(0, 2))
+        unwanted.carry_out_effect(ReadPassed(0, 2))
 
 
 def test_a_unit_goes_on_at_a_begin_with_the_position_of_its_predecessor() -> None:
     source = FakeSource(gen=3)
     source.definition()
     begin = source.event("m", definition=source.table, copy=CopyMark(id="c"))
-    raw = encode_event(begin)
+    raw = encode_event_value(begin)
     lane = LaneProgress(0, 1, 1, "id", 4, (0, 1, 50, 0), 2, "")
-    mark = before_begin([lane], 5, 9, raw)
+    mark = find_mark_before_copy([lane], 5, 9, raw)
     assert mark == (8, begin.source.prev, 3, begin.source.ts_ms)
-    assert before_begin([lane], 9, 9, raw) is None, "not behind"
-    assert before_begin([replace_lane(lane, gen=4)], 5, 9, raw) is None
-    assert before_begin([replace_lane(lane, position=begin.source.position)], 5, 9, raw) is None
-    assert before_begin([lane], 5, 9, None) is None
+    assert find_mark_before_copy([lane], 9, 9, raw) is None, "not behind"
+    assert find_mark_before_copy([replace_lane(lane, gen=4)], 5, 9, raw) is None
+    assert find_mark_before_copy([replace_lane(lane, position=begin.source.position)], 5, 9, raw) is None
+    assert find_mark_before_copy([lane], 5, 9, None) is None
     partial = source.event("m", definition=source.table, copy=CopyMark(id="c", partial=True))
-    assert begin_of(encode_event(partial)) is None
-    assert begin_of(b'{"copy":{}}') is None
-    assert first_begin([[(0, None), (1, b"{}")], [(9, raw)]]) == (9, raw)
+    assert decode_copy_begin(encode_event_value(partial)) is None
+    assert decode_copy_begin(b'{"copy":{}}') is None
+    assert find_first_copy_begin([[(0, None), (1, b"{}")], [(9, raw)]]) == (9, raw)
 
 
 def test_a_begin_behind_an_event_of_a_later_capture_is_none_to_go_on_at() -> None:
     """Its capture was replaced before it wrote that: what its successor writes may stand below it."""
     source, zombie = FakeSource(), FakeSource()
     source.gen = 2
-    late = encode_event(zombie.event("m", definition=zombie.table, copy=CopyMark(id="c")))
-    row = encode_event(source.put(source.row(1, "1@x", 1)))
-    begin = encode_event(source.event("m", definition=source.table, copy=CopyMark(id="d")))
-    assert first_begin([[(5, row), (6, late)], [(7, late)]]) is None
-    assert first_begin([[(5, row), (6, late)], [(7, begin)]]) == (7, begin)
+    late = encode_event_value(zombie.event("m", definition=zombie.table, copy=CopyMark(id="c")))
+    row = encode_event_value(source.put(source.row(1, "1@x", 1)))
+    begin = encode_event_value(source.event("m", definition=source.table, copy=CopyMark(id="d")))
+    assert find_first_copy_begin([[(5, row), (6, late)], [(7, late)]]) is None
+    assert find_first_copy_begin([[(5, row), (6, late)], [(7, begin)]]) == (7, begin)
 
 
 def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
@@ -259,8 +263,10 @@ def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
 def test_what_must_be_done_before_a_copy_is_the_stops_remedy_without_the_copy(
     remedy: str, first: str
 ) -> None:
-    assert before_a_copy(remedy) == first
-    said = str(CopyNeededError("seen", cause="x", table=("bank", "acct"), first=before_a_copy(remedy)))
+    assert get_remedy_before_copy(remedy) == first
+    said = str(
+        CopyNeededError("seen", cause="x", table=("bank", "acct"), first=get_remedy_before_copy(remedy))
+    )
     assert said == f"seen: {first + ', then ' if first else ''}rowlock copy bank.acct"
 
 
@@ -279,8 +285,10 @@ def test_a_key_that_the_target_refuses_is_not_there_and_hides_no_other(refused: 
             raise RefusedError("no such date")
         return [key for key in keys if key[0] != 1]
 
-    assert found_under(look, [(n,) for n in range(7)]) == [(n,) for n in range(7) if n not in {*refused, 1}]
-    assert found_under(look, []) == []
+    assert find_under_keys(look, [(n,) for n in range(7)]) == [
+        (n,) for n in range(7) if n not in {*refused, 1}
+    ]
+    assert find_under_keys(look, []) == []
 
 
 def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
@@ -291,10 +299,10 @@ def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
         deleted.append(keys)
         yield from ()
 
-    sweep = Sweep("t", cast(InForce, SimpleNamespace(target=TARGET)), delete, patient=True)
-    keys = cast(KeyCheck, SimpleNamespace(doubted=lambda: iter([[(1,), (2,), (3,)]])))
-    machine = sweep._deleted(keys)
-    assert isinstance(next(machine), LookUp)
+    sweep = Sweep("t", cast(ActiveDefinition, SimpleNamespace(target=TARGET)), delete, patient=True)
+    keys = cast(KeyComparison, SimpleNamespace(yield_doubted=lambda: iter([[(1,), (2,), (3,)]])))
+    machine = sweep._delete_doubted_rows(keys)
+    assert isinstance(next(machine), LookUpKeys)
     with pytest.raises(StopIteration) as ended:
         machine.send([(2,), ("03",)])
     assert (deleted, ended.value.value) == ([[(2,)]], 1)
@@ -308,11 +316,11 @@ def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
         yield from ()
 
     def read(
-        _topic: str, _in_force: InForce, _begin: int, _end: int, take: Callable[[Taken], None]
+        _topic: str, _in_force: ActiveDefinition, _begin: int, _end: int, take: Callable[[ReaderItem], None]
     ) -> Machine[None]:
-        take(Rows([change(6, None, 1), change(7, None, 2)], MARK))
-        take(Emptied(MARK))
-        take(Rows([change(9, None, 2)], MARK))
+        take(RowBatch([change(6, None, 1), change(7, None, 2)], MARK))
+        take(Truncated(MARK))
+        take(RowBatch([change(9, None, 2)], MARK))
         yield from ()
 
     def answer(effect: Any) -> Any:
@@ -321,7 +329,7 @@ def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
                 return MemoryKeys()
             case ListKeys():
                 return [(1,), (2,)] if effect.after is None else []
-            case LookUp():
+            case LookUpKeys():
                 return effect.keys
 
     def carried_out(machine: Machine[int]) -> int:
@@ -334,16 +342,18 @@ def test_rows_in_front_of_a_truncate_of_the_copy_keep_nothing() -> None:
 
     unused: Any = None
     routed: Any = SimpleNamespace(where=None)
-    in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
+    in_force = ActiveDefinition(
+        "", StoredDefinition(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused
+    )
     sweep = Sweep("t", in_force, delete, patient=True, read=read)
-    assert carried_out(sweep.of_table(5, 10)) == 1
+    assert carried_out(sweep.sweep_table(5, 10)) == 1
     assert deleted == [[(1,)]]
 
 
 @pytest.mark.parametrize(("offset", "raw"), [(8, b"{}"), (7, None)])
 def test_a_copy_whose_event_kafka_has_no_more_is_not_read_again(offset: int, raw: bytes | None) -> None:
     in_force: Any = None
-    reading = read_again("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
+    reading = read_topic_after("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
     next(reading)
     with pytest.raises(CopyNeededError, match="does not hold offset 7") as found:
         reading.send([(offset, raw)])
@@ -363,35 +373,35 @@ class TestKeysThatAreTooManyForMemory:
     def test_none_is_forgotten_on_the_way(self, tmp_path: Path, most: int) -> None:
         """Doubts that were in memory go to the disk, too; and what lives can be asked for where the target shows nothing."""
         keys = ScratchKeys(tmp_path, most=most)
-        keys.note((4,), True)
-        keys.note((1,), True)
-        keys.note((4,), False)
-        assert list(keys.unmatched()) == [[(1,)]]
-        keys.compare([(2,), (1,)])
-        keys.compare([(3,)])
-        assert list(keys.unmatched()) == []
-        assert sorted(key for page in keys.doubted() for key in page) == [(2,), (3,)]
+        keys.note_key((4,), True)
+        keys.note_key((1,), True)
+        keys.note_key((4,), False)
+        assert list(keys.yield_unmatched()) == [[(1,)]]
+        keys.compare_keys([(2,), (1,)])
+        keys.compare_keys([(3,)])
+        assert list(keys.yield_unmatched()) == []
+        assert sorted(key for page in keys.yield_doubted() for key in page) == [(2,), (3,)]
 
     def test_those_of_the_target_as_those_of_the_source(self, missing: Path) -> None:
         keys = ScratchKeys(missing, most=2)
-        keys.note((1,), True)
-        keys.compare([(1,), (2,)])
+        keys.note_key((1,), True)
+        keys.compare_keys([(1,), (2,)])
         with pytest.raises(TransientError, match="make room"):
-            keys.compare([(3,)])
+            keys.compare_keys([(3,)])
 
     def test_as_they_are_noted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def small(folder: Path, prefix: str) -> Any:
-            database = nameless_database(folder, prefix)
+            database = open_nameless_database(folder, prefix)
             database.execute("PRAGMA max_page_count = 8")
             return database
 
-        monkeypatch.setattr(keys_on_disk, "nameless_database", small)
-        monkeypatch.setattr(keys_on_disk, "WAITING", 10)
+        monkeypatch.setattr(keys_on_disk, "open_nameless_database", small)
+        monkeypatch.setattr(keys_on_disk, "MAX_BUFFERED_KEYS", 10)
         keys = ScratchKeys(tmp_path, most=0)
 
         def note_all() -> None:
             for number in range(100):
-                keys.note((f"{number:_>1000}",), True)
+                keys.note_key((f"{number:_>1000}",), True)
 
         with pytest.raises(TransientError, match="make room"):
             note_all()
@@ -411,11 +421,13 @@ class Sweeping:
         self.deleted: list[Key] = []
         unused: Any = None
         routed: Any = SimpleNamespace(where=None)
-        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
+        in_force = ActiveDefinition(
+            "", StoredDefinition(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused
+        )
         self.sweep = Sweep("t", in_force, self._delete, patient=patient, read=self._read)
 
     def _read(self, *asked: Any) -> Machine[None]:
-        asked[-1](Rows([change(6, None, 1)], MARK))
+        asked[-1](RowBatch([change(6, None, 1)], MARK))
         yield from ()
 
     def _delete(self, _table: TargetTable, keys: list[Key]) -> Machine[None]:
@@ -430,11 +442,11 @@ class Sweeping:
                 self.lists += 1
                 after = -1 if effect.after is None else effect.after[0]
                 return [(self.shown(key),) for key in self.there if key > after][: self.page]
-            case LookUp():
+            case LookUpKeys():
                 return [key for key in effect.keys if key[0] in self.there]
 
     def run(self, end: int = 10) -> int:
-        machine = self.sweep.of_table(5, end)
+        machine = self.sweep.sweep_table(5, end)
         effect = next(machine)
         while True:
             try:
@@ -448,7 +460,7 @@ class TestALongSweep:
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sweep_module, "HERE", 10)
+        monkeypatch.setattr(sweep_module, "MAX_QUICK_SWEEP_KEYS", 10)
 
     @pytest.mark.parametrize(("end", "there", "long"), [
         (15, 0, False), (16, 0, True),  # events of the topic
@@ -481,7 +493,7 @@ def test_a_target_that_lists_the_same_page_again_and_again_is_asked_no_more() ->
 
 def test_a_stretch_that_kafka_has_nothing_of_was_not_read_again() -> None:
     in_force: Any = None
-    reading = read_again("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
+    reading = read_topic_after("rl.b1.bank.acct", in_force, 7, 20, lambda _taken: None)
     next(reading)
     with pytest.raises(CopyNeededError, match="does not hold offset 7"):
         reading.send(None)
@@ -497,7 +509,9 @@ class TestWhatTheTargetIsAsked:
 
         unused: Any = None
         routed: Any = SimpleNamespace(where=None, added=())
-        in_force = InForce("", Stored(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused)
+        in_force = ActiveDefinition(
+            "", StoredDefinition(TABLE), TABLE, routed, TABLE, TABLE, TARGET, unused, unused, unused
+        )
         return Sweep("t", in_force, delete, patient=True)
 
     def ended(self, machine: Machine[Any], answer: Callable[[Any], Any]) -> Any:
@@ -523,7 +537,7 @@ class TestWhatTheTargetIsAsked:
     ) -> None:
         """What the target finds under a key and shows as another one may be another one's row."""
         deleted: list[Key] = []
-        found = self.ended(self.sweep(deleted).without_row([(1,)]), lambda _effect: there)
+        found = self.ended(self.sweep(deleted).delete_rows_of_keys([(1,)]), lambda _effect: there)
         assert (deleted, found) == ([(1,)] if goes else [], [(1,)] if free else [])
 
     @pytest.mark.parametrize(("after", "upto"), [((1,), None), (None, (1,)), ((1,), (5,))])
@@ -538,9 +552,9 @@ class TestWhatTheTargetIsAsked:
             raise RefusedError("a zero date")
 
         with pytest.raises(BoundRefusedError, match="a zero date"):
-            self.ended(self.sweep(deleted).of_range(Window(TARGET, 5), 5, after, upto), answer)
+            self.ended(self.sweep(deleted).sweep_range(KeyWindow(TARGET, 5), 5, after, upto), answer)
         if upto is not None:
-            assert self.ended(self.sweep(deleted).behind_refused(5, 9, upto), answer) == 0
+            assert self.ended(self.sweep(deleted).sweep_refused_ranges(5, 9, upto), answer) == 0
         assert deleted == []
 
     def test_what_the_target_refuses_without_a_bound_is_its_own_error(self) -> None:
@@ -550,7 +564,7 @@ class TestWhatTheTargetIsAsked:
             raise RefusedError("no right to read")
 
         with pytest.raises(RefusedError, match="no right to read"):
-            self.ended(self.sweep([]).of_range(Window(TARGET, 5), 5, None, None), answer)
+            self.ended(self.sweep([]).sweep_range(KeyWindow(TARGET, 5), 5, None, None), answer)
 
     @pytest.mark.parametrize(("shown", "asked"), [("1", []), ("01", [[("1",)]])])
     def test_living_keys_are_looked_up_only_where_one_of_the_target_is_doubted(
@@ -566,12 +580,12 @@ class TestWhatTheTargetIsAsked:
                     return MemoryKeys()
                 case ListKeys():
                     return [(shown,)] if effect.after is None else []
-                case LookUp():
+                case LookUpKeys():
                     looked.append(list(effect.keys))
                     return [(shown,)]
 
-        window = Window(TARGET, 5)
+        window = KeyWindow(TARGET, 5)
         living: Any = "1"
-        window.take(Rows([change(6, None, living)], MARK))
-        assert self.ended(self.sweep(deleted).of_range(window, 5, None, None), answer) == 0
+        window.note_taken(RowBatch([change(6, None, living)], MARK))
+        assert self.ended(self.sweep(deleted).sweep_range(window, 5, None, None), answer) == 0
         assert (looked, deleted) == (asked, [])

@@ -14,18 +14,18 @@ from typing import Any
 import psutil
 import pytest
 
-from producer.main import SUPERSEDED
+from producer.main import EXIT_SUPERSEDED
 from rowlock import __version__
 from rowlock.agent import apply
 from rowlock.agent import capture as capture_worker
 from rowlock.agent.capture import CaptureWorkers
-from rowlock.agent.workers import Ledger, LocalWorkers
+from rowlock.agent.workers import LocalWorkers, UnitLedger
 from rowlock.processes import child_process
 from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
-from schemas.units import Ended, Mark, Prepared, Progressed, WorkerEvent
+from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.apply_kit import until
 
 Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
@@ -93,11 +93,11 @@ def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     local.start("capture/s", 6, None)  # late: of another assignment
     local.start("capture/s", 7, None)
     _, event = said.get(timeout=120)
-    assert isinstance(event, Progressed)
-    assert event.mark == Mark(5, 5, (0, 1, 2, -1))
+    assert isinstance(event, UnitProgressed)
+    assert event.mark == UnitProgress(5, 5, (0, 1, 2, -1))
     local.remove("capture/s", 7)
     local.remove("capture/s", 7)
-    assert said.get(timeout=120) == ("capture/s", Ended(7, event.mark))
+    assert said.get(timeout=120) == ("capture/s", WorkerEnded(7, event.mark))
     local.close()
     assert said.empty()
 
@@ -126,7 +126,7 @@ def waiting(
     script(REFUSES)
     said: Said = queue.SimpleQueue()
     told: list[str] = []
-    ledger = Ledger()
+    ledger = UnitLedger()
     ledger.listen(lambda unit, event: said.put((unit, event)))
     workers = CaptureWorkers(
         config,
@@ -134,7 +134,7 @@ def waiting(
         on_refusal=lambda _, error: told.append(error),
         looks=Backoff(first=0.05, longest=120.0),
     )
-    ledger.taken_up("capture/s", 7)
+    ledger.register_unit("capture/s", 7)
     workers.prepare("capture/s", 7, None)
     assert said.get(timeout=120) == ("capture/s", Prepared(7))
     workers.start("capture/s", 7)
@@ -147,7 +147,7 @@ def _next_error(said: Said) -> str | None:
     """Return what the unit cannot go on for, by the next event that is no repeated Prepared."""
     while isinstance(event := said.get(timeout=120)[1], Prepared):
         continue
-    assert isinstance(event, Progressed)
+    assert isinstance(event, UnitProgressed)
     return event.error
 
 
@@ -169,19 +169,19 @@ def test_a_capture_unit_that_waits_ends_when_it_is_stopped(waiting: Any) -> None
 
 def _ended(said: Said) -> bool:
     event = said.get(timeout=120)[1]
-    return isinstance(event, Ended) and event.error is None
+    return isinstance(event, WorkerEnded) and event.error is None
 
 
 def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any, script: Any) -> None:
     """It waits for nobody: the coordinator has assigned it elsewhere, or does so now."""
     script(
-        f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({SUPERSEDED})'
+        f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({EXIT_SUPERSEDED})'
     )
     local, said = workers
     local.prepare("capture/s", 7, None)
     said.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=120)[1] == Ended(7, None, "captured elsewhere")
+    assert said.get(timeout=120)[1] == WorkerEnded(7, None, "captured elsewhere")
 
 
 def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any) -> None:
@@ -215,7 +215,7 @@ def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None
     assert said.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
     marks = [said.get(timeout=120)[1].mark for _ in range(2)]
-    assert marks == [Mark(5132, 5132, (0, 1, 2, -1)), Mark(5132, 5132, (0, 1, 3, -1))]
+    assert marks == [UnitProgress(5132, 5132, (0, 1, 2, -1)), UnitProgress(5132, 5132, (0, 1, 3, -1))]
 
 
 def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,17 +224,17 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
     rates: list[int] = []
 
     class Rates:
-        def say(self, unit: str, event: WorkerEvent) -> None:
-            assert isinstance(event, Progressed)
+        def report_event(self, unit: str, event: WorkerEvent) -> None:
+            assert isinstance(event, UnitProgressed)
             rates.append(event.rows_per_s)
 
     monkeypatch.setattr(capture_worker, "monotonic", lambda: now)
     capture = capture_worker.CaptureWorkers(config, Rates())
-    unit = capture_worker._Unit("capture/s", 7, "s", config, counted_at=now)
+    unit = capture_worker._CaptureUnit("capture/s", 7, "s", config, counted_at=now)
     for seconds, events in ((2.0, 1_000), (2.0, 1_600), (0.0, 1_610), (5.0, 1_610), (1.0, 5_610)):
         now += seconds
         line = {"kind": "captured", "commit_ts_ms": 5, "position": [0, 1, 2, -1], "events": events}
-        capture._said(unit, line)
+        capture._handle_line(unit, line)
     assert rates == [500, 300, 100, 0, 4_000], "two lines at once count as a tenth of a second apart"
 
 
@@ -244,7 +244,7 @@ def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> Non
     local.prepare("capture/s", 7, None)
     said.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=120)[1] == Ended(7, None, "no binary log")
+    assert said.get(timeout=120)[1] == WorkerEnded(7, None, "no binary log")
 
 
 def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, script: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, scri
     until(lambda: local._capture._units["capture/once"].finished, seconds=20)
     assert said.empty()
     local.remove("capture/once", 7)
-    assert said.get(timeout=120)[1] == Ended(7, None)
+    assert said.get(timeout=120)[1] == WorkerEnded(7, None)
 
 
 APPLY = """
@@ -273,16 +273,16 @@ APPLY = """
 def test_apply_units_share_a_process_that_comes_again(
     workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply, "RESTARTS", Backoff(first=0.01, longest=30.0))
+    monkeypatch.setattr(apply, "APPLY_RESTART_BACKOFF", Backoff(first=0.01, longest=30.0))
     script(APPLY)
     local, said = workers
-    local.prepare("apply/p/a", 1, Mark(4, 5, (0, 1, 2, 3)))  # before there is a process
+    local.prepare("apply/p/a", 1, UnitProgress(4, 5, (0, 1, 2, 3)))  # before there is a process
     local._apply.warm_up()
     assert said.get(timeout=120) == ("apply/p/a", Prepared(1))
     local.prepare("apply/p/die", 2, None)
     said.get(timeout=120)
     local.start("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", Progressed(1, Mark(0, 0), 3))
+    assert said.get(timeout=120) == ("apply/p/a", UnitProgressed(1, UnitProgress(0, 0), 3))
     local.start("apply/p/die", 2, None)
     ends = sorted((said.get(timeout=120) for _ in range(2)), key=str)
     assert [(unit, event.assignment) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
@@ -291,13 +291,13 @@ def test_apply_units_share_a_process_that_comes_again(
     local.prepare("apply/p/a", 3, None)
     assert said.get(timeout=120) == ("apply/p/a", Prepared(3))
     local.remove("apply/p/a", 3)
-    assert said.get(timeout=120) == ("apply/p/a", Ended(3, Mark(0, 0)))
+    assert said.get(timeout=120) == ("apply/p/a", WorkerEnded(3, UnitProgress(0, 0)))
     assert said.empty()
 
 
 def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a process that does not react."""
-    monkeypatch.setattr(apply, "GRACE_S", 0.3)
+    monkeypatch.setattr(apply, "APPLY_STOP_GRACE_S", 0.3)
     script(
         APPLY.replace("for line", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    for line")
         + "    time.sleep(999)"
@@ -334,7 +334,7 @@ def test_nothing_of_a_session_survives_also_not_what_is_stopped_or_in_a_group_of
     child = psutil.Process(lines.get(timeout=120)["child"])
     process.kill()
     assert ended.wait(20)
-    assert process.wait(1)
+    assert process.wait_for_exit(1)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
@@ -358,10 +358,10 @@ def test_a_child_gets_its_stdin_through_the_one_that_watches_the_parent(tmp_path
     finally:
         os.environ["PYTHONPATH"] = before
     for number in range(3):
-        process.send(f"line {number}")
+        process.send_line(f"line {number}")
     assert [lines.get(timeout=120)["got"] for _ in range(3)] == ["line 0", "line 1", "line 2"]
     process.end_input()
-    assert process.wait(20)
+    assert process.wait_for_exit(20)
 
 
 def test_a_child_of_another_version_refuses_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,18 +392,18 @@ def test_an_apply_process_that_refuses_to_run_ends_its_units_with_its_reason(
     """)
     local.listen(lambda unit, event: said.put((unit, event)))
     local.prepare("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", Ended(1, None, "the files were replaced: restart it"))
+    assert said.get(timeout=120) == ("apply/p/a", WorkerEnded(1, None, "the files were replaced: restart it"))
 
 
 def test_a_unit_ends_once() -> None:
     said: Said = queue.SimpleQueue()
-    ledger = Ledger()
+    ledger = UnitLedger()
     ledger.listen(lambda unit, event: said.put((unit, event)))
-    ledger.taken_up("u", 2)
-    ledger.say("u", Ended(1))
-    ledger.say("u", Ended(2))
-    ledger.say("u", Ended(2))
-    assert said.get() == ("u", Ended(2))
+    ledger.register_unit("u", 2)
+    ledger.report_event("u", WorkerEnded(1))
+    ledger.report_event("u", WorkerEnded(2))
+    ledger.report_event("u", WorkerEnded(2))
+    assert said.get() == ("u", WorkerEnded(2))
     assert said.empty()
 
 
@@ -411,10 +411,10 @@ def test_the_effort_of_a_capture_process_grows_while_it_works(workers: Any, scri
     local, _ = workers
     script("while True: pass")
     local.prepare("capture/s", 7, None)
-    until(lambda: local._capture.effort("capture/s", 7) > 0.0)
-    first = local._capture.effort("capture/s", 7)
-    until(lambda: local._capture.effort("capture/s", 7) > first + 0.05)
-    assert local._capture.effort("capture/s", 6) == 0.0
+    until(lambda: local._capture.measure_effort("capture/s", 7) > 0.0)
+    first = local._capture.measure_effort("capture/s", 7)
+    until(lambda: local._capture.measure_effort("capture/s", 7) > first + 0.05)
+    assert local._capture.measure_effort("capture/s", 6) == 0.0
 
 
 def test_the_effort_of_the_apply_process_is_its_own_until_it_runs_and_then_the_units_it_gets_ready(
@@ -429,10 +429,10 @@ def test_the_effort_of_the_apply_process_is_its_own_until_it_runs_and_then_the_u
         next(lines, None)
     """)
     local.listen(lambda _unit, _event: None)
-    until(lambda: 0.0 < local._apply.effort("apply/p/a", 1) < 1e6)
+    until(lambda: 0.0 < local._apply.measure_effort("apply/p/a", 1) < 1e6)
     efforts = []
     for unit, epoch in (("apply/p/a", 1), ("apply/p/b", 2)):
         local.prepare(unit, epoch, None)
-        until(lambda unit=unit: unit not in dict(local._ledger.preparing()))
-        efforts.append(local._apply.effort(unit, epoch))
+        until(lambda unit=unit: unit not in dict(local._ledger.list_preparing()))
+        efforts.append(local._apply.measure_effort(unit, epoch))
     assert 1e9 <= efforts[0] < efforts[1]

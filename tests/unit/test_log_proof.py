@@ -12,30 +12,39 @@ import pymysql
 import pytest
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.flavours.flavour import BinlogFlavour
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.resume import proven_log
-from producer.resume.proven_log import ProvenLog, log_beginning, require_same
-from producer.sources.binlog.log_proof import Proofs, check_event, digest, exact, prove, still_there
+from producer.resume.proven_log import ProvenLog, log_beginning, resume_proven_log
+from producer.sources.binlog.log_proof import (
+    ProofCollector,
+    build_proofs,
+    check_event,
+    digest_event,
+    find_exact_proof,
+    select_remaining_proofs,
+)
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.mariadb_gtids import MariadbGtids
 from producer.sources.changes import LogFile
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
-EVENT = LogEvent(log.XID, 1_700_000_000, 7, 0, "b.000003", 100, 131, b"\x0d" + bytes(7))
+EVENT = BinlogEvent(log.XID, 1_700_000_000, 7, 0, "b.000003", 100, 131, b"\x0d" + bytes(7))
 
 
 def test_a_digest_tells_apart_what_a_server_wrote() -> None:
     same = {EVENT, EVENT._replace(flags=1), EVENT._replace(end=127, file="b.000003")}
-    assert len({digest(event) for event in same}) == 1, "flags and the checksum's bytes are not the event"
+    assert len({digest_event(event) for event in same}) == 1, (
+        "flags and the checksum's bytes are not the event"
+    )
     other = [
         EVENT._replace(body=b"\x0e" + bytes(7)), EVENT._replace(timestamp=EVENT.timestamp + 1), EVENT._replace(start=101),
         EVENT._replace(server_id=8), EVENT._replace(type=log.QUERY), EVENT._replace(body=EVENT.body + b"\0"),
     ]  # fmt: skip
-    assert len({digest(event) for event in [EVENT, *other]}) == len(other) + 1
+    assert len({digest_event(event) for event in [EVENT, *other]}) == len(other) + 1
 
 
 @pytest.mark.parametrize(
@@ -45,22 +54,22 @@ def test_a_digest_tells_apart_what_a_server_wrote() -> None:
         EVENT._replace(end=135),
     ],
 )  # fmt: skip
-def test_another_event_at_the_place_is_refused(seen: LogEvent) -> None:
-    (proof,) = prove([EVENT])
+def test_another_event_at_the_place_is_refused(seen: BinlogEvent) -> None:
+    (proof,) = build_proofs([EVENT])
     check_event(proof, EVENT._replace(flags=1))
     with pytest.raises(SourceRefusedError, match=r"not the one that was captured.*start over"):
         check_event(proof, seen)
 
 
 def test_purged_proofs_are_passed_over_while_one_is_left() -> None:
-    before, head = prove([EVENT, EVENT._replace(file="b.000004", start=256, end=285)])
-    assert still_there([head, before], "b.000002") == [head, before]
-    assert still_there([head, before], "b.000004") == [head]
-    assert still_there([], "b.000004") == [], "a record of a version that kept none"
+    before, head = build_proofs([EVENT, EVENT._replace(file="b.000004", start=256, end=285)])
+    assert select_remaining_proofs([head, before], "b.000002") == [head, before]
+    assert select_remaining_proofs([head, before], "b.000004") == [head]
+    assert select_remaining_proofs([], "b.000004") == [], "a record of a version that kept none"
     with pytest.raises(SourceRefusedError, match=r"nothing proves.*start over"):
-        still_there([head, before], "b.000005")
-    assert exact([head, before], "b.000003", 131) is before
-    assert exact([head, before], "b.000004", 300) is None
+        select_remaining_proofs([head, before], "b.000005")
+    assert find_exact_proof([head, before], "b.000003", 131) is before
+    assert find_exact_proof([head, before], "b.000004", 300) is None
 
 
 # --- the stream that begins with the proven event
@@ -93,7 +102,7 @@ class Recording:
     def __init__(self, *reads: list[bytes]) -> None:
         self._reads = iter(reads)
 
-    def read(self, _timeout: float) -> list[bytes]:
+    def read_topic(self, _timeout: float) -> list[bytes]:
         return next(self._reads, [])
 
     def close(self) -> None: ...
@@ -116,11 +125,11 @@ def test_the_stream_goes_on_behind_the_proven_event(checksum: bool) -> None:
         [description(checksum=checksum), packet(log.XID, EVENT.body, end, checksum=checksum)],
     )
     found = stream(*reads, [packet(log.STOP, b"", end + 23, checksum=checksum)])
-    (proof,) = prove([EVENT._replace(timestamp=1, end=end)])
-    found.expect(proof)
+    (proof,) = build_proofs([EVENT._replace(timestamp=1, end=end)])
+    found.require_proven_event(proof)
     assert found.point == ("b.000003", end)
-    assert [event.type for event in found.read(1)] == [log.STOP], "the proven event does not come again"
-    (event,) = stream(*reads).evidence("b.000003", end) or found.evidence("b.000003", end + 23)
+    assert [event.type for event in found.read_topic(1)] == [log.STOP], "the proven event does not come again"
+    (event,) = stream(*reads).find_evidence("b.000003", end) or found.find_evidence("b.000003", end + 23)
     assert event.type == log.STOP
 
 
@@ -129,24 +138,24 @@ def test_what_came_with_the_proven_event_is_not_lost() -> None:
         [description(), packet(log.XID, EVENT.body, 131), packet(log.STOP, b"", 154)],
         [packet(log.STOP, b"", 177)],
     )
-    found.expect(prove([EVENT._replace(timestamp=1)])[0])
-    assert [event.end for event in found.evidence("b.000003", 131)] == [131]
-    assert [event.end for event in found.read(1)] == [154]
-    assert [event.end for event in found.read(1)] == [177]
+    found.require_proven_event(build_proofs([EVENT._replace(timestamp=1)])[0])
+    assert [event.end for event in found.find_evidence("b.000003", 131)] == [131]
+    assert [event.end for event in found.read_topic(1)] == [154]
+    assert [event.end for event in found.read_topic(1)] == [177]
 
 
 def test_a_file_s_last_event_proves_too() -> None:
-    closing = LogEvent(log.ROTATE, 1, 7, 0, "b.000003", 131, 171, struct.pack("<Q", 4) + b"b.000004x")
+    closing = BinlogEvent(log.ROTATE, 1, 7, 0, "b.000003", 131, 171, struct.pack("<Q", 4) + b"b.000004x")
     name = "b.000004"
     first = stream([rotate(name, end=171)], pos=131)
-    event = first.first()
+    event = first.read_first_event()
     assert (event.file, event.end, event.type) == ("b.000003", 171, log.ROTATE)
-    proof = prove([event])[0]
+    proof = build_proofs([event])[0]
     again = stream(
         [rotate("b.000003"), description(), rotate(name, end=171), rotate(name), description(end=256)],
         pos=131,
     )
-    again.expect(proof)
+    again.require_proven_event(proof)
     assert again.point == (name, 256)
     assert closing.file == proof.file
 
@@ -162,15 +171,19 @@ def test_at_a_file_s_beginning_the_file_before_proves_as_well() -> None:
         [packet(163, bytes(6), 285)],
         [packet(log.XID, EVENT.body, 316)],
     )
-    found.read(1)
-    assert found.evidence("b.000004", 256) == (), "a format description proves nothing: servers rewrite it"
-    found.read(1)
-    assert [(event.file, event.type) for event in found.evidence("b.000004", 285)] == [
+    found.read_topic(1)
+    assert found.find_evidence("b.000004", 256) == (), (
+        "a format description proves nothing: servers rewrite it"
+    )
+    found.read_topic(1)
+    assert [(event.file, event.type) for event in found.find_evidence("b.000004", 285)] == [
         ("b.000004", 163), ("b.000003", log.ROTATE),
     ]  # fmt: skip
-    found.read(1)
-    assert [(event.file, event.type) for event in found.evidence("b.000004", 316)] == [("b.000004", log.XID)]
-    assert found.evidence("b.000004", 285) == (), "only what came last is kept"
+    found.read_topic(1)
+    assert [(event.file, event.type) for event in found.find_evidence("b.000004", 316)] == [
+        ("b.000004", log.XID)
+    ]
+    assert found.find_evidence("b.000004", 285) == (), "only what came last is kept"
 
 
 def test_an_event_of_the_file_before_is_no_evidence_for_the_same_offset() -> None:
@@ -182,25 +195,25 @@ def test_an_event_of_the_file_before_is_no_evidence_for_the_same_offset() -> Non
             description(end=256),
         ]
     )
-    found.read(1)
+    found.read_topic(1)
     assert found.point == ("b.000004", 256)
-    assert found.evidence("b.000004", 256) == ()
-    assert [event.file for event in found.evidence("b.000003", 256)] == ["b.000003"]
+    assert found.find_evidence("b.000004", 256) == ()
+    assert [event.file for event in found.find_evidence("b.000003", 256)] == ["b.000003"]
 
 
 def test_what_is_no_event_at_the_place_is_another_history() -> None:
     broken = bytearray(packet(log.XID, EVENT.body, 131))
     broken[-1] ^= 1
-    (proof,) = prove([EVENT])
+    (proof,) = build_proofs([EVENT])
     with pytest.raises(SourceRefusedError, match="not the one that was captured"):
-        stream([description(), bytes(broken)]).expect(proof)
+        stream([description(), bytes(broken)]).require_proven_event(proof)
 
 
 def test_a_source_that_sends_only_heartbeats_is_not_waited_for() -> None:
-    (proof,) = prove([EVENT])
+    (proof,) = build_proofs([EVENT])
     beats = [[packet(log.HEARTBEAT, b"", 131)] for _ in range(1000)]
     with pytest.raises(TransientSourceError, match="no event"):
-        stream(*beats).expect(proof)
+        stream(*beats).require_proven_event(proof)
 
 
 # --- who opens it
@@ -226,7 +239,7 @@ class Broken(Recording):
         super().__init__()
         self._error = error
 
-    def read(self, _timeout: float) -> list[bytes]:
+    def read_topic(self, _timeout: float) -> list[bytes]:
         raise self._error
 
 
@@ -243,13 +256,13 @@ FILES = [LogFile("b.000003", 500)]
 
 def test_the_connection_that_is_read_from_is_the_one_that_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, at_100=THERE)
-    assert ProvenLog({}).open(prove([PROVEN, EARLIER]), "b.000003", 131).point == ("b.000003", 131)
+    assert ProvenLog({}).open_at(build_proofs([PROVEN, EARLIER]), "b.000003", 131).point == ("b.000003", 131)
     assert server.opened == [100], "what proves the file before was asked for at the start"
 
 
 def test_earlier_events_are_read_on_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, at_100=THERE, at_400=[], at_50=GONE)
-    found = ProvenLog({}).open(prove([PROVEN, EARLIER]), "b.000003", 400)
+    found = ProvenLog({}).open_at(build_proofs([PROVEN, EARLIER]), "b.000003", 400)
     assert (found.point, server.opened) == (("b.000003", 400), [100, 50, 400])
 
 
@@ -265,32 +278,32 @@ def test_where_no_event_can_begin_there_is_another_history(
 ) -> None:
     Server(monkeypatch, at_100=fatal(error))
     with pytest.raises(SourceRefusedError, match=rf"not the one that was captured \({error}.*start over"):
-        ProvenLog({}).require(record(prove([PROVEN])), FILES)
+        ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
 
 def test_a_file_that_was_purged_just_now_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, at_100=GONE)
     with pytest.raises(SourceRefusedError, match="If the log was purged"):
-        ProvenLog({}).require(record(prove([PROVEN])), FILES)
+        ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
 
 def test_a_record_without_a_proof_gets_one_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     head = [description(), packet(163, bytes(6), 285)]
     Server(monkeypatch, at_4=head)
-    (proof,) = ProvenLog({}).require(record(), FILES)
+    (proof,) = ProvenLog({}).require_proofs(record(), FILES)
     assert (proof.start, proof.end) == (256, 285)
     Server(monkeypatch, at_4=[])
-    assert ProvenLog({}).head("b.000003") == (), "a file without an event"
+    assert ProvenLog({}).read_head_proof("b.000003") == (), "a file without an event"
 
 
 class Catalogue:
     """What is asked of the source besides its log, by its session and of its server; `has`: whether it has executed the captured GTIDs."""
 
-    def __init__(self, *, has: bool, flavour: BinlogFlavour = MYSQL) -> None:
+    def __init__(self, *, has: bool, flavour: BinlogFlavour = MYSQL_FLAVOUR) -> None:
         self.has, self.flavour = has, flavour
         self.session = self.server = self
 
-    def identity(self) -> Identity:
+    def read_identity(self) -> Identity:
         return Identity(server_uuid="u", server_id=1, version="9", gtid_set="u:1-3")
 
     def has_gtids(self, *_: object) -> bool:
@@ -305,22 +318,22 @@ class Catalogue:
 def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """MySQL shows a transaction in its log before it has executed it; with semi-synchronous replication long before."""
     Server(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
-    stored = record(prove([PROVEN]), "u:1-9")
+    stored = record(build_proofs([PROVEN]), "u:1-9")
     source: Any = Catalogue(has=False)
-    _, _, identity, proof = require_same(source, ProvenLog({}), stored)
+    _, _, identity, proof = resume_proven_log(source, ProvenLog({}), stored)
     assert (identity.gtid_set, proof) == ("u:1-9", stored.proof)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
-        require_same(source, ProvenLog({}), record(prove([EARLIER]), "u:1-9"))
-    reset: Any = Catalogue(has=False, flavour=MARIADB)
+        resume_proven_log(source, ProvenLog({}), record(build_proofs([EARLIER]), "u:1-9"))
+    reset: Any = Catalogue(has=False, flavour=MARIADB_FLAVOUR)
     with pytest.raises(SourceRefusedError, match="no longer has transactions"):
-        require_same(reset, ProvenLog({}), stored)
+        resume_proven_log(reset, ProvenLog({}), stored)
 
 
 class Moved(Catalogue):
     """Another server has its name."""
 
-    def identity(self) -> Identity:
-        return msgspec.structs.replace(super().identity(), server_uuid="another")
+    def read_identity(self) -> Identity:
+        return msgspec.structs.replace(super().read_identity(), server_uuid="another")
 
 
 def test_another_server_is_refused_though_its_log_has_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +341,7 @@ def test_another_server_is_refused_though_its_log_has_the_event(monkeypatch: pyt
     Server(monkeypatch, at_100=THERE)
     moved: Any = Moved(has=True)
     with pytest.raises(SourceRefusedError, match="another server than the one recorded"):
-        require_same(moved, ProvenLog({}), record(prove([PROVEN])))
+        resume_proven_log(moved, ProvenLog({}), record(build_proofs([PROVEN])))
 
 
 def test_a_source_without_a_log_is_refused() -> None:
@@ -348,21 +361,23 @@ def record(proof: tuple[LogProof, ...] = (), gtids: str | None = None) -> Stored
 
 
 def test_the_record_keeps_the_last_evidence_there_was() -> None:
-    proofs = Proofs(record(old := prove([EVENT._replace(start=50)])), MYSQL.captured_gtids)
-    assert proofs.latest() == old
-    proofs.note(())
-    assert proofs.latest() == old
-    proofs.note((EVENT,))
-    assert proofs.latest() == prove([EVENT])
+    proofs = ProofCollector(
+        record(old := build_proofs([EVENT._replace(start=50)])), MYSQL_FLAVOUR.captured_gtids
+    )
+    assert proofs.build_latest_proofs() == old
+    proofs.keep_events(())
+    assert proofs.build_latest_proofs() == old
+    proofs.keep_events((EVENT,))
+    assert proofs.build_latest_proofs() == build_proofs([EVENT])
 
 
 def test_the_record_keeps_the_gtids_of_its_position() -> None:
-    proofs = Proofs(record(gtids="a:1-5"), MYSQL.captured_gtids)
-    proofs.ended(None)
-    proofs.ended("a:6")
-    proofs.ended("b:1")
+    proofs = ProofCollector(record(gtids="a:1-5"), MYSQL_FLAVOUR.captured_gtids)
+    proofs.record_gtid(None)
+    proofs.record_gtid("a:6")
+    proofs.record_gtid("b:1")
     assert proofs.gtid_set == "a:1-6,b:1"
-    assert Proofs(record(), MARIADB.captured_gtids).gtid_set is None
+    assert ProofCollector(record(), MARIADB_FLAVOUR.captured_gtids).gtid_set is None
 
 
 def test_gtids_of_mariadb_keep_the_last_of_each_domain_and_server() -> None:
@@ -380,7 +395,7 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
     closed = []
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
     Server(monkeypatch, at_4=found)
-    ProvenLog({}).head("b.000003")
+    ProvenLog({}).read_head_proof("b.000003")
     assert len(closed) == 1
 
 
@@ -404,5 +419,5 @@ def test_the_connection_of_a_proof_that_fails_is_closed(
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
     Server(monkeypatch, at_100=found)
     with pytest.raises(error, match=said):
-        ProvenLog({}).open(prove([PROVEN]), "b.000003", 131)
+        ProvenLog({}).open_at(build_proofs([PROVEN]), "b.000003", 131)
     assert len(closed) == 1

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace as replace_table
 from structlog.testing import capture_logs
 
-from producer.definitions.places import Proven, Unproven
+from producer.definitions.places import ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError
 from producer.loop.choice import TableChoice
 from producer.ports import Ports
-from producer.resume.started import Started
+from producer.resume.started import StartedCapture
 from producer.snapshot import chunk_sender
-from producer.source import Published
-from producer.stops import Cause, Stopped
+from producer.source import PublishedRows
+from producer.stops import StopCause, StoppedTable
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
 from tests.capture_story import FILE, NUMBER, TOPIC, Events, Story
@@ -26,9 +26,9 @@ ACCT = ("bank", "acct")
 GONE = TableStoppedError(frozenset([ACCT]), "dropped", "bank.acct is gone", "copy it")
 
 
-def a_stop(pos: int = 4) -> Stopped:
-    cause = Cause(0, FILE, NUMBER, pos, 7)
-    return Stopped(cause.stop(ACCT, GONE), place=cause.place())
+def a_stop(pos: int = 4) -> StoppedTable:
+    cause = StopCause(0, FILE, NUMBER, pos, 7)
+    return StoppedTable(cause.build_table_stop(ACCT, GONE), place=cause.build_stop_position())
 
 
 def stopped(story: Story) -> list[bool]:
@@ -44,7 +44,7 @@ def stored(story: Story) -> int:
 
 
 def test_rows_are_captured_of_what_is_selected_and_neither_left_out_nor_stopped_nor_waits() -> None:
-    found: list[Started] = []
+    found: list[StartedCapture] = []
     story = Story(mysql=False)
     story.found = found.append
     story.tell(iter([[]]))
@@ -52,7 +52,7 @@ def test_rows_are_captured_of_what_is_selected_and_neither_left_out_nor_stopped_
     started.errors["bank", "left_out"] = "bank.left_out has no key: add one"
     started.late["bank", "late"] = (NUMBER, 4)
     started.captured.stopped["bank", "stopped"] = a_stop()
-    captured = TableChoice(["bank.*"], EXACT, started).captured
+    captured = TableChoice(["bank.*"], EXACT, started).is_captured
     names = [
         ACCT,
         ("bank", "new"),
@@ -64,7 +64,7 @@ def test_rows_are_captured_of_what_is_selected_and_neither_left_out_nor_stopped_
     assert not captured(*ACCT)
 
 
-def _unknown(started: Started) -> None:
+def _unknown(started: StartedCapture) -> None:
     started.captured.tables.clear()
     started.captured.known.clear()
     started.captured.topics.clear()
@@ -75,7 +75,9 @@ def test_a_table_whose_first_rows_prove_nothing_waits_and_its_snapshot_brings_th
     story.found = _unknown
     first = story.transaction([(1, None, 1)])
     end = story.written[0].end
-    story.proof = lambda place: Proven(story.made.table, None) if place.pos > end else Unproven((NUMBER, end))
+    story.proof = lambda place: (
+        ProvenDefinition(story.made.table, None) if place.pos > end else UnprovenDefinition((NUMBER, end))
+    )
     story.judge_topic = story.judge_positions = lambda: None  # type: ignore[method-assign]  # the snapshot has the first row
 
     def telling() -> Iterator[Events]:
@@ -131,13 +133,13 @@ class ToldToStop(Story):
 
     def _open_log(self, *arguments: Any) -> Any:
         log = super()._open_log(*arguments)
-        counted = log.counted
+        counted = log.record_position_count
 
         def told(rows: int) -> None:
             counted(rows)
             self.stop.set()
 
-        log.counted = told
+        log.record_position_count = told
         return log
 
 
@@ -186,7 +188,7 @@ def test_a_stop_is_in_the_topic_and_in_a_record_at_the_end_of_its_transaction() 
 
 def test_a_stop_of_a_start_is_said_although_the_source_is_idle() -> None:
     story = Story(mysql=False)
-    story.found = lambda started: started.captured.stop(ACCT, a_stop())
+    story.found = lambda started: started.captured.stop_table(ACCT, a_stop())
 
     def telling() -> Iterator[Events]:
         yield []
@@ -200,14 +202,14 @@ class Unfollowed(Story):
 
     def _open_log(self, *arguments: Any) -> Any:
         log = super()._open_log(*arguments)
-        read = log.read
+        read = log.read_topic
 
         def reading(timeout: float) -> Iterator[Any]:
             for change in read(timeout):
                 yield change
                 yield GONE
 
-        log.read = reading  # type: ignore[method-assign]
+        log.read_topic = reading  # type: ignore[method-assign]
         return log
 
 
@@ -227,7 +229,7 @@ def test_a_table_that_the_log_cannot_follow_stops_alone() -> None:
 def test_a_table_stops_where_a_row_of_its_snapshot_is_larger_than_kafka_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(chunk_sender, "fitting", lambda records: (0, 0))
+    monkeypatch.setattr(chunk_sender, "count_fitting_records", lambda records: (0, 0))
     story = Story(mysql=False, snapshot=True)
 
     def telling() -> Iterator[Events]:
@@ -271,7 +273,7 @@ def test_it_says_that_it_is_alive_while_something_keeps_it_waiting() -> None:
         before = len(story.broker.watermarks())
         for _ in range(3):
             story.tick()
-            story.loop.beat()
+            story.loop.write_heartbeat()
         yield []
         assert len(story.broker.watermarks()) > before
 
@@ -318,23 +320,23 @@ class UsedUp:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def read(self, timeout: float) -> Iterator[Any]:
+    def read_topic(self, timeout: float) -> Iterator[Any]:
         self.told.append(("read", None))
-        for change in self.log.read(timeout):
+        for change in self.log.read_topic(timeout):
             self.outstanding = self.brings
             yield change
 
-    def learn(self, published: Published) -> None:
+    def learn_published(self, published: PublishedRows) -> None:
         self.told.append(("learn", published))
 
-    def purge(self) -> Iterator[TableStoppedError]:
+    def purge_published(self) -> Iterator[TableStoppedError]:
         acknowledged = self.story.broker.acknowledged.get(TOPIC, 0)
         self.told.append(("purge", (acknowledged, [each.record.pos for each in self.story.broker.stored])))
         self.outstanding = False
         if self.stop is not None:
             yield self.stop
 
-    def recorded(self) -> None:
+    def confirm_recorded(self) -> None:
         self.told.append(("recorded", stored(self.story)))
         self.unrecorded = False
 
@@ -348,7 +350,7 @@ class UsedUpStory(Story):
 
     def _ports(self, writer: Any) -> Ports:
         ports = super()._ports(writer)
-        ports.store.superseded = lambda *_: False  # type: ignore[method-assign]
+        ports.store.is_superseded = lambda *_: False  # type: ignore[method-assign]
         return replace(ports, reader=NOBODY)
 
 
@@ -356,9 +358,9 @@ def test_rows_of_a_log_that_is_used_up_are_deleted_once_kafka_has_them_and_befor
     None
 ):
     story = UsedUpStory(mysql=False)
-    published = Published({ACCT: [("a", 1)]}, 9, True, {}, ())
+    published = PublishedRows({ACCT: [("a", 1)]}, 9, True, {}, ())
 
-    def found(started: Started) -> None:
+    def found(started: StartedCapture) -> None:
         started.published = published
 
     story.found = found
@@ -406,7 +408,7 @@ def row_of_another_table(*, whole: bool) -> tuple[str, ...]:
     """Return the positions of the events of a table whose row follows one of `acct` in a transaction."""
     story = Story(mysql=False)
     other = replace_table(story.made.table, name="bcct")
-    story.at = lambda _place, _name: Proven(other, None)  # type: ignore[method-assign]
+    story.at = lambda _place, _name: ProvenDefinition(other, None)  # type: ignore[method-assign]
     story.judge_positions = lambda: None  # type: ignore[method-assign]  # it counts the rows of one table
     events = story.transaction([(1, None, 1)])
     *_, table_map, rows, end = events

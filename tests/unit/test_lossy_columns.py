@@ -10,9 +10,9 @@ from msgspec import structs
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, NetChange
-from consumer.tables.lossy_columns import lossy_columns, refuse_losses
-from consumer.tables.router import target_table
-from rowlock.inspect.quarantine import _Taken
+from consumer.tables.lossy_columns import find_lossy_columns, refuse_losses
+from consumer.tables.router import build_target_table
+from rowlock.inspect.quarantine import _OwnedUnit
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 
@@ -83,7 +83,7 @@ WHOLE = [
 def test_a_value_that_would_change_is_refused(
     source: ColumnType, real: ColumnType, good: list[Any], bad: list[Any], where: str
 ) -> None:
-    target = target_table(of(source), of(real))
+    target = build_target_table(of(source), of(real))
     for value in good:
         refuse_losses(NetChange(target, [], **{where: [(1, value)]}))
     for value in bad:
@@ -96,18 +96,18 @@ def test_a_value_that_would_change_is_refused(
 
 @pytest.mark.parametrize(("source", "real"), WHOLE)
 def test_columns_that_store_all_or_refuse_are_not_looked_at(source: ColumnType, real: ColumnType) -> None:
-    assert lossy_columns(of(source), of(real)) == ()
+    assert find_lossy_columns(of(source), of(real)) == ()
 
 
 def test_a_column_that_the_target_lacks_is_not_looked_at() -> None:
     real = of(text(4))
-    assert lossy_columns(of(text(20)), structs.replace(real, columns=real.columns[:1])) == ()
+    assert find_lossy_columns(of(text(20)), structs.replace(real, columns=real.columns[:1])) == ()
 
 
 def test_a_retry_changes_no_value_either() -> None:
     """The person who says `rowlock quarantine retry` has to alter the target first."""
     nothing: Any = None
-    taken = _Taken(nothing, nothing, ApplyUnit("p", "t"), [], nothing)
-    net = NetChange(target_table(of(text(20)), of(text(4))), [], [(1, "abcd ")])
+    taken = _OwnedUnit(nothing, nothing, ApplyUnit("p", "t"), [], nothing)
+    net = NetChange(build_target_table(of(text(20)), of(text(4))), [], [(1, "abcd ")])
     with pytest.raises(RefusedError, match="which its server would drop"):
-        taken.close_held([], net, "")
+        taken.close_entries([], net, "")

@@ -9,10 +9,10 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.definitions.places import Place
+from producer.definitions.places import DefinitionPlace
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.flavours.binlog_source import BinlogSource
-from producer.flavours.known import flavour_of
+from producer.flavours.known import get_flavour
 from producer.source import DefinitionProver, SourceDatabase, SourceServer, SourceTables
 from producer.sources.catalog import Catalog
 from producer.statements.conversions import DoubtedValues
@@ -20,7 +20,7 @@ from schemas.config.model import Config
 from schemas.wire.records import Identity, StoredPosition
 
 TABLE = ("bank", "acct")
-PLACE = Place("binlog.000001", 4)
+PLACE = DefinitionPlace("binlog.000001", 4)
 #: Who opens connections of its own, or asks nothing.
 ASKS_NOTHING = {
     "check", "require", "close", "open_log", "open_reader", "reaches", "connector", "tables", "definitions",
@@ -61,7 +61,7 @@ def source_of(tmp_path: Path, error: Exception) -> BinlogSource:
         }
     )
     source = BinlogSource(config, "s")
-    source._catalog._open = Catalog(LostConnection(error), flavour_of(config.sources["s"]))  # type: ignore[arg-type]
+    source._catalog._open = Catalog(LostConnection(error), get_flavour(config.sources["s"]))  # type: ignore[arg-type]
     return source
 
 
@@ -74,19 +74,19 @@ def stored() -> StoredPosition:
 
 QUESTIONS: dict[str, Callable[[BinlogSource], Any]] = {
     "log_end": lambda source: source.log_end(),
-    "without_transactions": lambda source: source.without_transactions(TABLE),
-    "rows_about": lambda source: source.rows_about(TABLE),
-    "begin": lambda source: source.begin(lambda: None),
-    "beginning": lambda source: source.beginning(),
-    "resumed": lambda source: source.resumed(stored()),
-    "context": lambda source: source.context("s", 0, 1),
+    "without_transactions": lambda source: source.find_nontransactional_engine(TABLE),
+    "rows_about": lambda source: source.estimate_rows(TABLE),
+    "begin": lambda source: source.open_source(lambda: None),
+    "beginning": lambda source: source.find_log_end(),
+    "resumed": lambda source: source.resume_log(stored()),
+    "context": lambda source: source.build_context("s", 0, 1),
     "tables.names": lambda source: source.tables.names,
-    "tables.table_names": lambda source: source.tables.table_names(["bank.*"]),
-    "tables.survey": lambda source: source.tables.survey([TABLE]),
-    "definitions.at": lambda source: source.definitions.at(PLACE, TABLE),
-    "definitions.all_at": lambda source: source.definitions.all_at(PLACE, [TABLE]),
-    "definitions.partitioning": lambda source: source.definitions.partitioning(PLACE, TABLE),
-    "definitions.converted": lambda source: source.definitions.converted(
+    "tables.table_names": lambda source: source.tables.list_table_names(["bank.*"]),
+    "tables.survey": lambda source: source.tables.examine_tables([TABLE]),
+    "definitions.at": lambda source: source.definitions.prove_definition(PLACE, TABLE),
+    "definitions.all_at": lambda source: source.definitions.prove_definitions(PLACE, [TABLE]),
+    "definitions.partitioning": lambda source: source.definitions.find_partitioning(PLACE, TABLE),
+    "definitions.converted": lambda source: source.definitions.may_have_converted(
         PLACE, TABLE, DoubtedValues("x", certain=True)
     ),
 }

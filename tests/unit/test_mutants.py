@@ -97,7 +97,7 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
     (tmp_path / "lanes").mkdir()
     (tmp_path / "lanes" / "lane.py").write_text(FRESH)
     found = list(changes(tmp_path, ("lanes",)))
-    assert [(each.line, FRESH[each.start : each.end], each.text) for each in found] == [
+    assert [(each.line, FRESH[each.start : each.end], each.format_problem) for each in found] == [
         (7, "3", "4"),
         (12, "not self.open", "(self.open)"),
         (13, "raise ValueError(1)", "pass"),

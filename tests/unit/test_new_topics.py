@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producer.errors import TransientSourceError
 from producer.kafka import topics
-from producer.kafka.topics import EVENTS, Topics
+from producer.kafka.topics import EVENTS, SourceTopics
 from schemas.config.model import KafkaConfig
 
 
@@ -61,9 +61,9 @@ class Admin:
 def of(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(topics, "_LOOK_AGAIN", 0.001)
 
-    def made(admin: Admin) -> Topics:
+    def made(admin: Admin) -> SourceTopics:
         monkeypatch.setattr(topics, "open_admin", lambda *_, **__: admin)
-        return Topics(KafkaConfig(bootstrap="h:1", prefix="p"))
+        return SourceTopics(KafkaConfig(bootstrap="h:1", prefix="p"))
 
     return made
 
@@ -72,7 +72,7 @@ def of(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_its_leader_is_waited_for(of: Any, already: bool) -> None:
     """Also when somebody else made it at the same moment."""
     admin = Admin(late=3, already=already)
-    assert of(admin).ensure(["a", "b"], EVENTS) == (set() if already else {"a", "b"})
+    assert of(admin).ensure_topics(["a", "b"], EVENTS) == (set() if already else {"a", "b"})
     assert admin.asked == [2, 1, 1, 1], "the one that answered is not asked again"
 
 
@@ -80,14 +80,14 @@ def test_it_is_not_waited_for_without_end(of: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(topics, "_LEADERS_WITHIN", 0.05)
     kept = of(Admin(late=10**6))
     with pytest.raises(TransientSourceError, match="no leader"):
-        kept.ensure(["a"], EVENTS)
+        kept.ensure_topics(["a"], EVENTS)
     with pytest.raises(TransientSourceError, match="no leader"):
-        kept.ensure(["a"], EVENTS)  # it is not taken for ready
+        kept.ensure_topics(["a"], EVENTS)  # it is not taken for ready
 
 
 def test_topics_that_exist_cost_nothing_more(of: Any) -> None:
     admin = Admin(late=0)
-    known = SimpleNamespace(topics={"a": SimpleNamespace(partitions={0: None})})
+    known = SimpleNamespace(topics={"a": SimpleNamespace(count_partitions={0: None})})
     admin.list_topics = lambda **_: known  # type: ignore[method-assign]
-    assert of(admin).ensure(["a"], EVENTS) == set()
+    assert of(admin).ensure_topics(["a"], EVENTS) == set()
     assert admin.asked == []

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from consumer.attempt.effects import Prepare, Transact
-from consumer.attempt.evolution.in_target import follow, still_as_read
-from consumer.attempt.evolution.next_definition import NextDefinition
+from consumer.attempt.effects import PrepareDefinition, Transact
+from consumer.attempt.evolution.in_target import follow_definition, require_table_unchanged
+from consumer.attempt.evolution.next_definition import DefinitionSwitch
 from consumer.attempt.operations import (
-    Define,
     FollowDefinition,
-    LoseOthers,
-    NotLost,
+    MarkSharersIncomplete,
     Operation,
-    Relayout,
-    StillAsRead,
+    PublishDefinition,
+    ReplaceLaneRows,
+    RequireRowsPresent,
+    RequireTableUnchanged,
     WriteUnit,
 )
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress
+from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import TableChangedError, TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangeMark, TableChange
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.stored import StoredDefinition, decode_stored
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
@@ -68,15 +68,18 @@ class TestWhatIsWrittenWithADefinition:
             yield from ()
 
         attempt: Any = SimpleNamespace(
-            spec=spec, progress=Progress([PLACE]), close=lambda: say("closed"), begin=lambda: say("begun")
+            spec=spec,
+            progress=AttemptProgress([PLACE]),
+            close=lambda: say("closed"),
+            begin=lambda: say("begun"),
         )
         name: Any = object() if topic else None
         in_force = SimpleNamespace(
             text="{}", source=TABLE, real=REAL, target=TargetTable(TABLE, (0,), (), topic=name)
         )
         found: list[list[Operation]] = []
-        prepared: list[Prepare] = []
-        machine = NextDefinition(attempt).put_in_force(Stored(TABLE), [PLACE], first=first)
+        prepared: list[PrepareDefinition] = []
+        machine = DefinitionSwitch(attempt).put_in_force(StoredDefinition(TABLE), [PLACE], first=first)
         effect: Any = next(machine)
         try:
             while True:
@@ -84,16 +87,16 @@ class TestWhatIsWrittenWithADefinition:
                     assert (effect.number, list(effect.guards)) == (0, [PLACE])
                     found.append(list(effect.operations))
                     assert begun == ["closed"]
-                    if moved and isinstance(effect.operations[-1], Relayout):
+                    if moved and isinstance(effect.operations[-1], ReplaceLaneRows):
                         moved -= 1
                         effect = machine.throw(TableChangedError("changed"))
                         continue
-                elif isinstance(effect, Prepare):
+                elif isinstance(effect, PrepareDefinition):
                     prepared.append(effect)
-                effect = machine.send(in_force if isinstance(effect, Prepare) else None)
+                effect = machine.send(in_force if isinstance(effect, PrepareDefinition) else None)
         except StopIteration:
             assert begun == ["closed", "begun"]
-            assert prepared == [Prepare(Stored(TABLE), first)] * tries
+            assert prepared == [PrepareDefinition(StoredDefinition(TABLE), first)] * tries
             return found
 
     @pytest.mark.parametrize(
@@ -101,8 +104,12 @@ class TestWhatIsWrittenWithADefinition:
         [
             ({"first": True, "shared": False}, [], []),
             ({"first": False, "shared": False}, [], []),
-            ({"first": True, "shared": True}, [LoseOthers(TABLE)], [StillAsRead(TABLE, REAL)]),
-            ({"first": False, "shared": True}, [], [NotLost()]),
+            (
+                {"first": True, "shared": True},
+                [MarkSharersIncomplete(TABLE)],
+                [RequireTableUnchanged(TABLE, REAL)],
+            ),
+            ({"first": False, "shared": True}, [], [RequireRowsPresent()]),
             ({"first": True, "shared": True, "batches": True}, [], []),
             ({"first": False, "shared": True, "batches": True}, [], []),
             ({"first": False, "shared": False, "batches": True}, [], []),
@@ -117,7 +124,7 @@ class TestWhatIsWrittenWithADefinition:
         *operations, state, relayout = last
         assert operations == with_it
         assert state == WriteUnit(UnitState(definition="{}", ddl=None, stopped=None))
-        assert isinstance(relayout, Relayout)
+        assert isinstance(relayout, ReplaceLaneRows)
 
     def test_of_a_table_that_another_unit_has_changed_meanwhile_all_is_worked_out_again(self) -> None:
         *once, lost, last = self.written(first=True, shared=True, moved=1)
@@ -126,7 +133,7 @@ class TestWhatIsWrittenWithADefinition:
     @pytest.mark.parametrize("first", [True, False])
     def test_readers_of_a_topic_are_told_and_whether_every_row_comes_anew(self, first: bool) -> None:
         ((_, told, _),) = self.written(first=first, shared=False, batches=True, topic=True)
-        assert isinstance(told, Define)
+        assert isinstance(told, PublishDefinition)
         assert (told.source, told.anew) == (TABLE, first)
 
 
@@ -147,11 +154,11 @@ def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_agai
     spec: Any = SimpleNamespace(
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", routes=routes(shared=True)
     )
-    units = {"rl.b2.bank.acct": UnitState(Stored(TABLE).encode(), mark, None)}
+    units = {"rl.b2.bank.acct": UnitState(StoredDefinition(TABLE).encode(), mark, None)}
     session: Any = SimpleNamespace(read_table=lambda *place: (said.append(f"{place}"), there)[1])
     transaction: Any = SimpleNamespace(lock_units=lambda: (said.append("locked"), units)[1])
     with pytest.raises(TransientError, match=why) if why else nullcontext():
-        still_as_read(spec, session, transaction, StillAsRead(TABLE, REAL))
+        require_table_unchanged(spec, session, transaction, RequireTableUnchanged(TABLE, REAL))
     assert said == ["locked", "('public', 'acct')"][: 1 if mark else 2]
 
 
@@ -167,21 +174,23 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     )
     branch = column("branch", TABLE.columns[2].type, nullable=False)
     real = with_columns(TABLE, branch)
-    unit = UnitState(Stored(TABLE, lost=lost).encode(), None, None)
+    unit = UnitState(StoredDefinition(TABLE, rows_missing=lost).encode(), None, None)
     written: list[UnitState] = []
     session: Any = SimpleNamespace(read_table=lambda *_: real, column_names=EXACT)
     transaction: Any = SimpleNamespace(
         lock_units=lambda: {"t": unit},
         write_unit=written.append,
         alter=lambda *_: None,
-        truncate=lambda *_: None,
+        truncate_table=lambda *_: None,
     )
-    asked = FollowDefinition(TableChange(Stored(TABLE), TABLE, "lenient", rewrite=rewrite), "whole", AT)
+    asked = FollowDefinition(
+        TableChange(StoredDefinition(TABLE), TABLE, "lenient", rewrite=rewrite), "whole", AT
+    )
     if followed:
-        follow(spec, session, transaction, asked)
+        follow_definition(spec, session, transaction, asked)
     else:
         with pytest.raises(TransientError, match="has made the target table anew meanwhile"):
-            follow(spec, session, transaction, asked)
+            follow_definition(spec, session, transaction, asked)
     assert bool(written) == followed
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from consumer.tables.stored import Stored
+from consumer.tables.stored import StoredDefinition
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from schemas.table.model import Column, ColumnType, Kind, Table
@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[2]
 _ASK = """
 import json, sys
 from consumer.tables.stored import decode_stored
-from producer.resume.topic_recovery import TopicTails
+from producer.resume.topic_recovery import TopicFindings
 from schemas.wire.codec import decode_event
 
 READERS = {
     "event": lambda text: decode_event(text.encode()),
     "stored": decode_stored,
-    "tail": lambda text: TopicTails().add(0, text.encode()),
+    "tail": lambda text: TopicFindings().add(0, text.encode()),
 }
 answers = []
 for reader, text in json.load(sys.stdin):
@@ -74,7 +74,7 @@ def texts_of(table: Table) -> list[tuple[str, str]]:
     moment: dict[str, Any] = {"file": "binlog.000001", "file_number": 1, "pos": 4, "ts_ms": 1, "made_ms": 2}
     transaction = TransactionContext(id="t", gtid=None, server_id=7, **moment)
     event = encode_definition(table, source, TopicTail(), transaction, row=0)[1].decode()
-    return [("event", event), ("stored", Stored(table).encode()), ("tail", event)]
+    return [("event", event), ("stored", StoredDefinition(table).encode()), ("tail", event)]
 
 
 @pytest.mark.parametrize("kind", [Kind.ENUM_NUMBER, Kind.SET_NUMBER])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from schemas.config.online_ddl import OnlineDdlConfig, all_tools
-from schemas.table.online_ddl import NO_TOOLS, ToolNames, of_tools, tool_names
+from schemas.config.online_ddl import OnlineDdlConfig, enable_all_tools
+from schemas.table.online_ddl import NO_TOOLS, ToolNames, find_tool_tables, get_tool_names
 
-BOTH = all_tools().names
+BOTH = enable_all_tools().names
 T = ("bank", "t")
 LONG = "x" * 62
 
@@ -33,14 +33,14 @@ LONG = "x" * 62
 )
 def test_what_a_name_is(name: str, shadow: bool, trash: bool) -> None:
     assert (BOTH.is_shadow(("bank", name), T), BOTH.is_trash(("bank", name), T)) == (shadow, trash)
-    assert BOTH.owner(("bank", name), {T}) == (T if shadow or trash else None)
-    assert BOTH.shadow_of(("bank", name), {T, ("bank", "other")}) == (T if shadow else None)
+    assert BOTH.find_owner(("bank", name), {T}) == (T if shadow or trash else None)
+    assert BOTH.find_shadowed_table(("bank", name), {T, ("bank", "other")}) == (T if shadow else None)
     assert not BOTH.is_shadow(("other", name), T)
-    assert BOTH.owner(("other", name), {T}) is None
+    assert BOTH.find_owner(("other", name), {T}) is None
 
 
 def test_one_tool_alone_or_none() -> None:
-    only = tool_names(["pt-osc"])
+    only = get_tool_names(["pt-osc"])
     assert only.is_shadow(("bank", "_t_new"), T)
     assert not only.is_shadow(("bank", "_t_gho"), T)
     assert not NO_TOOLS.is_shadow(("bank", "_t_gho"), T)
@@ -56,24 +56,26 @@ def test_a_long_name_is_cut_off_by_the_tool() -> None:
     cut = ("bank", f"_{LONG[:59]}_gho")
     assert len(cut[1]) == 64
     assert BOTH.is_shadow(cut, table)
-    assert BOTH.owner(cut, {T, table}) == table
+    assert BOTH.find_owner(cut, {T, table}) == table
     shorter = ("bank", f"_{LONG[:58]}_gho")
     assert not BOTH.is_shadow(shorter, table)
-    assert BOTH.owner(shorter, {table}) is None
+    assert BOTH.find_owner(shorter, {table}) is None
 
 
 def test_a_tools_table_is_one_of_a_table_that_is_there_and_not_named_as_it_is() -> None:
     names = [T, ("bank", "_t_new"), ("bank", "_u_new"), ("bank", "_t_del")]
-    assert of_tools(names, BOTH, ["bank.*"], set(names)) == {names[1]: T, names[3]: T}
-    assert of_tools(names, BOTH, ["bank.*", "bank._t_new", "!bank._t_del"], set(names)) == {names[3]: T}
-    assert of_tools(names, BOTH, ["bank.*"], set(names) - {T}) == {}
+    assert find_tool_tables(names, BOTH, ["bank.*"], set(names)) == {names[1]: T, names[3]: T}
+    assert find_tool_tables(names, BOTH, ["bank.*", "bank._t_new", "!bank._t_del"], set(names)) == {
+        names[3]: T
+    }
+    assert find_tool_tables(names, BOTH, ["bank.*"], set(names) - {T}) == {}
 
 
 @pytest.mark.parametrize(
     ("given", "names"),
     [
         (["gh-ost", "pt-osc"], BOTH),
-        ("gh-ost", tool_names(["gh-ost"])),
+        ("gh-ost", get_tool_names(["gh-ost"])),
         ([], NO_TOOLS),
         (
             {"shadow": ["{table}__next"], "trash": ["{table}_{time}"]},

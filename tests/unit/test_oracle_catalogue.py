@@ -12,15 +12,15 @@ import pytest
 from producer.sources.oracle import sql
 from producer.sources.oracle.catalogue import (
     Constraint,
-    Logged,
+    LoggedTable,
     MlogOptions,
-    followable,
-    judge,
+    is_followable,
+    judge_oracle_table,
 )
-from producer.sources.oracle.types import _FORMS, OracleColumn, form_of
+from producer.sources.oracle.types import _FORMS, OracleColumn, build_column_form
 from schemas.errors import UnsupportedTypeError
-from schemas.table.oracle_ddl import oracle_type
-from schemas.table.typemap import mysql_type, postgres_type
+from schemas.table.oracle_ddl import render_oracle_type
+from schemas.table.typemap import render_mysql_type, render_postgres_type
 
 NAME, LOG = ("BANK", "ACCT"), ("BANK", "MLOG$_ACCT")
 GOLDEN = Path(__file__).parents[1] / "golden" / "oracle_types.jsonl"
@@ -52,10 +52,10 @@ PRIMARY = Constraint("ACCT_PK", "P", ("ID",))
 
 def judged(
     *columns: OracleColumn, log: MlogOptions | None = GOOD, logged: Any = None, **more: Any
-) -> tuple[str, Logged | None]:
+) -> tuple[str, LoggedTable | None]:
     constraints = more.pop("constraints", [PRIMARY])
     of_log = [*(columns if logged is None else logged), *more.pop("own", OWN)]
-    survey, found = judge(NAME, {NAME: columns, LOG: of_log}, constraints, log, **more)
+    survey, found = judge_oracle_table(NAME, {NAME: columns, LOG: of_log}, constraints, log, **more)
     return survey.reason or "", found
 
 
@@ -156,9 +156,9 @@ def test_a_log_that_gets_columns_ends_in_a_copy() -> None:
     _, whole = judged(KEY, NAMED)
     assert keys is not None
     assert whole is not None
-    assert not followable(keys, whole)
-    assert not followable(whole, keys)
-    assert not followable(whole._replace(unlogged=frozenset(["NAME"])), whole)
+    assert not is_followable(keys, whole)
+    assert not is_followable(whole, keys)
+    assert not is_followable(whole._replace(unlogged=frozenset(["NAME"])), whole)
 
 
 @pytest.mark.parametrize("declared", ["BINARY_DOUBLE", "ROWID"])
@@ -202,7 +202,7 @@ def test_only_definitions_under_which_rows_mean_the_same_are_followed(
     _, after = judged(*now)
     assert before is not None
     assert after is not None
-    assert followable(before, after) is expected
+    assert is_followable(before, after) is expected
 
 
 def test_another_unique_index_is_followed() -> None:
@@ -210,7 +210,7 @@ def test_another_unique_index_is_followed() -> None:
     _, after = judged(KEY, NAMED, constraints=[PRIMARY, Constraint("U", "U", ("NAME",))])
     assert before is not None
     assert after is not None
-    assert followable(before, after)
+    assert is_followable(before, after)
 
 
 def test_another_primary_key_is_not_followed() -> None:
@@ -218,7 +218,7 @@ def test_another_primary_key_is_not_followed() -> None:
     _, after = judged(KEY, NAMED, constraints=[Constraint("K", "P", ("NAME",))])
     assert before is not None
     assert after is not None
-    assert not followable(before, after)
+    assert not is_followable(before, after)
 
 
 # --- values
@@ -236,7 +236,7 @@ def test_extremes_of_every_type(case: dict[str, Any]) -> None:
     """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in an event; `targets`: the column
     that a target gets."""
     name, precision, scale = case["type"], case.get("precision"), case.get("scale")
-    form = form_of(
+    form = build_column_form(
         OracleColumn(
             "C", name, case.get("size", 0), case.get("size", 0), precision, scale, True, False, False
         )
@@ -248,7 +248,7 @@ def test_extremes_of_every_type(case: dict[str, Any]) -> None:
         given = _GIVEN.get(given, given)
     assert form.convert(given) == case["wire"]
     assert form.type.kind == case["kind"]
-    rendered = {"postgres": postgres_type, "mysql": mysql_type, "oracle": oracle_type}
+    rendered = {"postgres": render_postgres_type, "mysql": render_mysql_type, "oracle": render_oracle_type}
     assert {target: render(form.type) for target, render in rendered.items()} == case["targets"]
     assert form.select.format('l."C"') == case["select"]
 
@@ -259,19 +259,19 @@ def test_every_type_has_a_golden_line() -> None:
 
 def test_a_type_nobody_knows_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError, match="MY_OBJECT"):
-        form_of(column("X", "MY_OBJECT"))
+        build_column_form(column("X", "MY_OBJECT"))
 
 
 # --- texts
 
 
 def test_the_rows_of_a_log_are_asked_for_in_the_order_of_commits_where_it_has_them() -> None:
-    plain, _ = sql.log_rows(LOG, ['l."ID"'], (), 5)
+    plain, _ = sql.select_log_rows(LOG, ['l."ID"'], (), 5)
     assert plain == (
         'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM "BANK"."MLOG$_ACCT" l '
         'ORDER BY l."SEQUENCE$$" FETCH FIRST 5 ROWS ONLY'
     )
-    scn, _ = sql.log_rows(LOG, ['l."ID"'], ("XID$$", "COMMIT_SCN"), 5)
+    scn, _ = sql.select_log_rows(LOG, ['l."ID"'], ("XID$$", "COMMIT_SCN"), 5)
     assert scn == (
         'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", TO_CHAR(l."XID$$"), s.COMMIT_SCN, l."ID" '
         'FROM "BANK"."MLOG$_ACCT" l LEFT JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN NULLS FIRST, l."SEQUENCE$$" '
@@ -284,16 +284,18 @@ def test_a_row_of_a_log_is_deleted_by_rowid_and_number() -> None:
 
 
 def test_chunks_behind_a_key_of_two_columns() -> None:
-    found = sql.chunk(NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, behind=True)
+    found = sql.build_chunk_select(
+        NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, behind=True
+    )
     assert found == (
         'SELECT l."A" FROM "BANK"."ACCT" l WHERE ((l."A" > :1) OR (l."A" = :2 AND l."B" > CAST(:3 AS CHAR(3 CHAR)))) '
         'ORDER BY l."A", l."B" FETCH FIRST 2 ROWS ONLY'
     )
-    assert sql.chunk_binds([1, "x"]) == [1, 1, "x"]
+    assert sql.build_chunk_binds([1, "x"]) == [1, 1, "x"]
 
 
 def test_rows_by_their_keys() -> None:
-    found = sql.with_keys(NAME, ['l."A"'], [("A", "{}"), ("B", "TO_DATE({}, 'X')")], 2)
+    found = sql.select_rows_by_keys(NAME, ['l."A"'], [("A", "{}"), ("B", "TO_DATE({}, 'X')")], 2)
     assert found == (
         'SELECT l."A" FROM "BANK"."ACCT" l WHERE (l."A" = :1 AND l."B" = TO_DATE(:2, \'X\')) '
         'OR (l."A" = :3 AND l."B" = TO_DATE(:4, \'X\'))'
@@ -301,7 +303,7 @@ def test_rows_by_their_keys() -> None:
 
 
 def test_rows_of_a_log_by_their_keys_are_as_all_rows_of_it_are() -> None:
-    found = sql.log_rows_with_keys(LOG, ['l."A"'], [("A", "{}")], 2)
+    found = sql.select_log_rows_by_keys(LOG, ['l."A"'], [("A", "{}")], 2)
     assert found == (
         'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."A" FROM "BANK"."MLOG$_ACCT" l '
         'WHERE (l."A" = :1) OR (l."A" = :2)'
@@ -309,4 +311,4 @@ def test_rows_of_a_log_by_their_keys_are_as_all_rows_of_it_are() -> None:
 
 
 def test_names_are_quoted() -> None:
-    assert sql.quoted('A"B', "c") == '"A""B"."c"'
+    assert sql.quote_names('A"B', "c") == '"A""B"."c"'

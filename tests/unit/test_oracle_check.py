@@ -10,11 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from consumer.errors import TargetConfigError
-from consumer.targets.checks.table_findings import findings_for_rights, findings_for_session
-from consumer.targets.oracle.dialect import session_of
+from consumer.targets.checks.table_findings import check_session, report_missing_rights
+from consumer.targets.oracle.dialect import open_sql_session
 from producer.errors import SourceRefusedError
 from producer.oracle.log import PollPace
-from producer.oracle.session import Driver
+from producer.oracle.session import OracleDriver
 from producer.oracle.source import OracleSource
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import ServerConnectError
@@ -87,11 +87,11 @@ def source(connect: Callable[[], Any]) -> OracleSource:
         "type": "oracle", "host": "h", "port": 1521, "database": "PDB1", "user": "rowlock", "password": "p", "tables": ["BANK.*"],
     })  # fmt: skip
     pace = PollPace(5, 0.0, lambda: 0.0, lambda _seconds: None)
-    return OracleSource(config, "core", Driver(connect, RefusalError), pace)
+    return OracleSource(config, "core", OracleDriver(connect, RefusalError), pace)
 
 
 def found(refused: dict[str, int], answers: Answers | None = None) -> list[tuple[str, str, str]]:
-    findings, _ = source(lambda: Server({**GOOD, **(answers or {})}, refused)).check()
+    findings, _ = source(lambda: Server({**GOOD, **(answers or {})}, refused)).check_source()
     return [(each.place, each.message, each.remedy) for each in findings]
 
 
@@ -142,14 +142,14 @@ def test_a_server_that_is_too_old_is_refused(version: str, refused: bool) -> Non
     made = source(lambda: Server({**GOOD, **answers}, {}))
     if refused:
         with pytest.raises(SourceRefusedError, match=r"the server is Oracle .*12\.1 or later is needed"):
-            made.require()
+            made.require_usable()
     else:
-        made.require()
+        made.require_usable()
 
 
 def test_capture_does_not_start_without_a_grant_and_names_it() -> None:
     with pytest.raises(SourceRefusedError, match=r'GRANT SELECT ON SYS\.V_\$DATABASE TO "ROWLOCK"'):
-        source(lambda: Server(GOOD, {"V$DATABASE": 942})).require()
+        source(lambda: Server(GOOD, {"V$DATABASE": 942})).require_usable()
 
 
 def test_tables_that_the_user_does_not_see_are_told_with_the_grant_that_shows_them() -> None:
@@ -159,7 +159,7 @@ def test_tables_that_the_user_does_not_see_are_told_with_the_grant_that_shows_th
 
 
 def test_a_log_that_the_user_does_not_see_is_asked_for_as_one_that_is_not_there() -> None:
-    findings, _ = source(lambda: Server({**GOOD, "SELECT LOG_OWNER": []}, {})).check()
+    findings, _ = source(lambda: Server({**GOOD, "SELECT LOG_OWNER": []}, {})).check_source()
     [finding] = findings
     assert "no materialized view log, or the user may not see it" in finding.message
     assert finding.remedy.startswith('CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT"')
@@ -203,7 +203,7 @@ LOB_TOO: Answers = {
 def test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy(
     answers: Answers, level: str, message: str, remedy: str
 ) -> None:
-    findings, tables = source(lambda: Server({**GOOD, **answers}, {})).check()
+    findings, tables = source(lambda: Server({**GOOD, **answers}, {})).check_source()
     [finding] = findings
     assert (finding.level, finding.place, tables) == (level, TABLE, [("BANK", "ACCT")])
     assert message in finding.message
@@ -226,7 +226,7 @@ def test_a_server_that_lets_nobody_in_is_a_finding(transient: bool) -> None:
             "cannot connect to Oracle as x: user or password is wrong", transient=transient
         )
 
-    findings, tables = source(connect).check()
+    findings, tables = source(connect).check_source()
     assert [(each.level, each.message, each.remedy) for each in findings] == [
         ("error", "cannot connect to Oracle as x", "user or password is wrong")
     ]
@@ -272,13 +272,13 @@ def of_target(
     answers: Answers, refused: dict[str, str] | None = None, **more: Any
 ) -> list[tuple[str, str, str]]:
     """Return what `check` says of a target with the table BANK.ACCT, as rowlock/inspect/check.py asks it."""
-    session = session_of(TARGET, "t", lambda *_, **__: Target({**HAS, **answers}, refused or {}))
+    session = open_sql_session(TARGET, "t", lambda *_, **__: Target({**HAS, **answers}, refused or {}))
     place = ("bank", "acct")
     alter = [place] if more.get("alter") else []
-    missing = session.missing_rights(
+    missing = session.find_missing_rights(
         [place], create=True, alter=alter, drop=[place] if more.get("drop") else []
     )
-    findings = [*findings_for_session(session, "target t"), *findings_for_rights(missing, "target t")]
+    findings = [*check_session(session, "target t"), *report_missing_rights(missing, "target t")]
     return [(each.place, each.message, each.remedy) for each in findings]
 
 
@@ -314,9 +314,9 @@ def test_a_target_that_is_too_old_is_refused_before_anything_is_written(version:
         return Target(HAS, {}, version)
 
     if not refused:
-        session_of(TARGET, "t", connect).close()
+        open_sql_session(TARGET, "t", connect).close()
         return
     with pytest.raises(
         TargetConfigError, match=rf"Oracle at h:1521/S is {version}: 12\.2 or later is needed"
     ):
-        session_of(TARGET, "t", connect)
+        open_sql_session(TARGET, "t", connect)

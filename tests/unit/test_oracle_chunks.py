@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from producer.errors import TableStoppedError
-from producer.oracle.chunks import ChunksBehindTheLog
-from producer.sources.chunk_data import ChunkRead, Low, ReadChunk
+from producer.oracle.chunks import OracleChunkQueue
+from producer.sources.chunk_data import ChunkRead, LowWatermark, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 
@@ -20,7 +20,7 @@ class Reader:
 
     def submit(self, request: ReadChunk) -> None: ...
 
-    def poll(self) -> ChunkRead | None:
+    def poll_answer(self) -> ChunkRead | None:
         answer = self.answers.popleft() if self.answers else None
         if isinstance(answer, Exception):
             raise answer
@@ -36,33 +36,33 @@ def asked(name: str, number: int = 1) -> ReadChunk:
 
 
 def read(rows: int, high: int, number: int = 1) -> ChunkRead:
-    return ChunkRead(number, [("1",)] * rows, Low((0, 2), None), (0, high))
+    return ChunkRead(number, [("1",)] * rows, LowWatermark((0, 2), None), (0, high))
 
 
 def test_a_table_that_is_copied_again_while_an_answer_is_on_its_way() -> None:
     """The job of before is given up, and the next one counts its requests from 1, too: its own answer waits for the log, the other is nobody's."""
     brought: dict[str, int | None] = {"A": None, "B": 4}
     reader = Reader()
-    chunks = ChunksBehindTheLog(reader, lambda name: brought[name[1]])
+    chunks = OracleChunkQueue(reader, lambda name: brought[name[1]])
     chunks.submit(asked("A"))
     chunks.submit(asked("B"))
     reader.answers += [read(1, 6), read(2, 8)]
-    assert chunks.poll() == read(1, 6), "A is not followed"
-    assert chunks.poll() is None, "the log of B is not brought"
+    assert chunks.poll_answer() == read(1, 6), "A is not followed"
+    assert chunks.poll_answer() is None, "the log of B is not brought"
     brought["B"] = 8
-    assert chunks.poll() == read(2, 8)
-    assert chunks.poll() is None
+    assert chunks.poll_answer() == read(2, 8)
+    assert chunks.poll_answer() is None
 
 
 def test_a_table_that_stops_by_a_value_leaves_the_next_ones_answer_right() -> None:
     brought: dict[str, int | None] = {"A": 99, "B": 4}
     reader = Reader()
-    chunks = ChunksBehindTheLog(reader, lambda name: brought[name[1]])
+    chunks = OracleChunkQueue(reader, lambda name: brought[name[1]])
     chunks.submit(asked("A"))
     chunks.submit(asked("B"))
     reader.answers += [TableStoppedError(frozenset([("BANK", "A")]), "value", "x", "y"), read(1, 8)]
     with pytest.raises(TableStoppedError):
-        chunks.poll()
-    assert chunks.poll() is None
+        chunks.poll_answer()
+    assert chunks.poll_answer() is None
     brought["B"] = 8
-    assert chunks.poll() == read(1, 8)
+    assert chunks.poll_answer() == read(1, 8)

@@ -12,9 +12,9 @@ from typing import Any
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
 from producer.oracle.rows import FILE, OracleRows
 from producer.sources.changes import TransactionHeader
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge
-from producer.sources.oracle.forms import key_of, log_row_of
-from producer.sources.oracle.mlog import read
+from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge_oracle_table
+from producer.sources.oracle.forms import make_key_extractor, make_log_row_converter
+from producer.sources.oracle.mlog import parse_log_rows
 from producer.sources.oracle.types import OracleColumn
 from producer.tables import TableState, TopicState
 from schemas.wire.codec import decode_event
@@ -42,21 +42,21 @@ def lines() -> list[str]:
     ]  # fmt: skip
     own = [columns[0]._replace(name=name) for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
     constraints = [Constraint("ENDS_PK", "P", ("ID",))]
-    survey, logged = judge(NAME, {NAME: columns, LOG.log: [*columns, *own]}, constraints, LOG)
+    survey, logged = judge_oracle_table(NAME, {NAME: columns, LOG.log: [*columns, *own]}, constraints, LOG)
     assert logged is not None, survey
     full, empty = ["7", *map(_given, cases)], ["7", *[None] * len(cases)]
-    made = log_row_of(logged)
+    made = make_log_row_converter(logged)
     rows = [
         made([f"AAAR3sAAEAAAACXAA{number}", number, dml, kind, "281474976710657", 0, *image])
         for number, (dml, kind, image) in enumerate((("I", "N", full), ("U", "U", full), ("U", "N", empty), ("D", "O", empty)), 1)
     ]  # fmt: skip
-    changes = OracleRows(logged.table, read(rows, key_of(logged), whole=True).changes)
-    changes.place(TransactionHeader(FILE, 43, 1, 4711, None), 0)
+    changes = OracleRows(logged.table, parse_log_rows(rows, make_key_extractor(logged), whole=True).changes)
+    changes.set_position(TransactionHeader(FILE, 43, 1, 4711, None), 0)
     table = TableState(NAME, TopicState("t", TopicTail()), logged.table, (1, 0, 2, 0))
     at = TransactionContext(
         id="mlog.0:43", gtid=None, file=FILE, file_number=0, pos=43, ts_ms=1_790_000_000_000, server_id=4711, made_ms=1_790_000_000_012
     )  # fmt: skip
-    records = changes.encode(table, SourceContext(connector="oracle", name="core", epoch=1, gen=12), at)
+    records = changes.encode_rows(table, SourceContext(connector="oracle", name="core", epoch=1, gen=12), at)
     return [part.decode() for record in records for part in record]
 
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from consumer.errors import (
-    AlreadyThereError,
+    AlreadyExistsError,
     CommitUnknownError,
     ConsumerError,
     LockWaitError,
@@ -21,8 +21,8 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.oracle.connection import OracleLink
-from consumer.targets.oracle.errors import REMEDIES, kind_of
-from consumer.targets.oracle.locks import identity
+from consumer.targets.oracle.errors import REMEDIES, get_error_class
+from consumer.targets.oracle.locks import encode_connection_id
 from schemas.config.model import TargetConfig
 from schemas.errors import ServerConnectError
 from schemas.io.oracle_connection import open_oracle
@@ -100,7 +100,7 @@ def linked(driver: Driver) -> OracleLink:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("ORA-00001", UniqueViolationError), ("ORA-02299", UniqueViolationError), ("ORA-00955", AlreadyThereError),
+        ("ORA-00001", UniqueViolationError), ("ORA-02299", UniqueViolationError), ("ORA-00955", AlreadyExistsError),
         ("ORA-00054", LockWaitError), ("ORA-30006", LockWaitError), ("DPY-4024", LockWaitError), ("ORA-12899", RefusedError),
         ("ORA-01400", RefusedError), ("ORA-01438", RefusedError), ("ORA-02291", RefusedError), ("ORA-00942", TargetConfigError),
         ("ORA-00904", TargetConfigError), ("ORA-01031", TargetConfigError), ("ORA-01950", TargetConfigError), ("ORA-00060", TransientError),
@@ -108,7 +108,7 @@ def linked(driver: Driver) -> OracleLink:
     ],
 )  # fmt: skip
 def test_what_an_error_is(code: str, kind: type[ConsumerError]) -> None:
-    assert kind_of(code) is kind
+    assert get_error_class(code) is kind
     with pytest.raises(kind) as caught:
         linked(Driver(UPDATE=code)).execute("UPDATE t SET x = %s", [1])
     assert caught.type is kind
@@ -117,7 +117,7 @@ def test_what_an_error_is(code: str, kind: type[ConsumerError]) -> None:
 
 def test_every_remedy_is_of_an_error_that_asks_for_one() -> None:
     assert [
-        code for code in REMEDIES if not issubclass(kind_of(code), RefusedError | TargetConfigError)
+        code for code in REMEDIES if not issubclass(get_error_class(code), RefusedError | TargetConfigError)
     ] == []
 
 
@@ -127,9 +127,9 @@ def test_a_lost_connection_is_let_go_and_made_anew() -> None:
         link.execute("UPDATE t SET x = 1", [])
     assert lost.closed
     with pytest.raises(TransientError, match="is lost"):
-        link.identity()
+        link.get_connection_id()
     link.connect()
-    assert link.identity() == identity(1, 7, 9)
+    assert link.get_connection_id() == encode_connection_id(1, 7, 9)
 
 
 @pytest.mark.parametrize(
@@ -147,16 +147,16 @@ def test_a_commit_without_an_answer_is_of_unknown_outcome(code: str, kind: type[
 def test_statements_commit_by_themselves_outside_of_a_transaction_alone() -> None:
     link = linked(driver := Driver())
     assert driver.autocommit
-    link.begin(2.4, "SELECT 1 FROM t FOR UPDATE WAIT 10", [])
+    link.begin_transaction(2.4, "SELECT 1 FROM t FOR UPDATE WAIT 10", [])
     assert (driver.autocommit, driver.sent) == (False, ["SELECT 1 FROM t FOR UPDATE WAIT 2"])
     link.commit()
     assert driver.autocommit
     link.begin_all([("SELECT 1 FROM t", [])])
-    link.rollback()
+    link.roll_back()
     assert driver.autocommit
     driver.fails["ROLLBACK"] = "DPY-4011"
     link.begin_all([("SELECT 1 FROM t", [])])
-    link.rollback()
+    link.roll_back()
     assert driver.closed, "the server rolls back when the connection ends"
 
 
@@ -168,11 +168,11 @@ def test_values_for_several_rows_are_an_array() -> None:
 
 def test_an_array_that_failed_in_part_is_taken_back_and_the_gravest_failure_raised() -> None:
     link = linked(driver := Driver())
-    assert link.batch("DELETE …", [[1], [2]], []) == [1, 0]
+    assert link.execute_array("DELETE …", [[1], [2]], []) == [1, 0]
     driver.sent.clear()
     driver.batch_errors = ["ORA-12899", "ORA-00001", "ORA-12899"]
     with pytest.raises(UniqueViolationError, match=r"ORA-00001, and 2 rows beside it"):
-        link.batch("INSERT …", [[1], [2], [3]], [])
+        link.execute_array("INSERT …", [[1], [2], [3]], [])
     assert driver.sent == [
         "SAVEPOINT rowlock_batch",
         "INSERT …",
@@ -181,7 +181,7 @@ def test_an_array_that_failed_in_part_is_taken_back_and_the_gravest_failure_rais
     ]
     driver.batch_errors = ["ORA-12899", "ORA-00060"]
     with pytest.raises(TransientError) as caught:
-        link.batch("INSERT …", [[1], [2]], [])
+        link.execute_array("INSERT …", [[1], [2]], [])
     assert caught.type is TransientError, "what may go away by itself is tried again first"
 
 
@@ -190,25 +190,27 @@ def test_a_table_that_is_there_is_not_made_and_anything_else_of_its_name_is_told
     assert link.execute('CREATE TABLE "A"."B" (id NUMBER(10))', []) == []
     assert "ALL_TABLES" in driver.sent[-1]
     driver.fetchall = list  # type: ignore[method-assign]
-    with pytest.raises(AlreadyThereError):
+    with pytest.raises(AlreadyExistsError):
         link.execute('CREATE TABLE "A"."B" (id NUMBER(10))', [])
 
 
 def test_rights_to_end_a_dead_workers_connection_are_named() -> None:
     link = linked(driver := Driver())
-    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)]
+    assert link.locks.end_blockers_of(encode_connection_id(1, 2, 3)) == [encode_connection_id(1, 2, 3)]
     assert driver.sent[-1] == "ALTER SYSTEM KILL SESSION '2,3,@1' IMMEDIATE"
     driver.fails["ALTER SYSTEM"] = "ORA-01031"
     with pytest.raises(MissingGrantError, match='GRANT ALTER SYSTEM TO "ROWLOCK"'):
-        link.locks.end_blockers_of(identity(1, 2, 3))
+        link.locks.end_blockers_of(encode_connection_id(1, 2, 3))
     driver.fails = {"ALTER SYSTEM": "ORA-00030"}
-    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [], "it ended by itself"
+    assert link.locks.end_blockers_of(encode_connection_id(1, 2, 3)) == [], "it ended by itself"
     driver.fails = {"ALTER SYSTEM": "ORA-00031"}
-    assert link.locks.end_blockers_of(identity(1, 2, 3)) == [identity(1, 2, 3)], "it is marked to be killed"
+    assert link.locks.end_blockers_of(encode_connection_id(1, 2, 3)) == [encode_connection_id(1, 2, 3)], (
+        "it is marked to be killed"
+    )
     assert not driver.closed
     driver.fails = {"SELECT DISTINCT b.inst_id": "ORA-00942"}
     with pytest.raises(MissingGrantError, match=r"GRANT SELECT ON SYS.GV_\$SESSION TO \"ROWLOCK\""):
-        link.locks.end_blockers_of(identity(1, 2, 3))
+        link.locks.end_blockers_of(encode_connection_id(1, 2, 3))
 
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,19 +10,19 @@ import pytest
 from producer.errors import TableStoppedError
 from producer.oracle.definitions import OracleDefinitions
 from producer.oracle.log import OracleLog, PollPace
-from producer.oracle.look import Look, judged
+from producer.oracle.look import CatalogLook, judge_followed_table
 from producer.oracle.rows import FILE, OracleRows
 from producer.sources.changes import Barrier, Boundary
-from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions
-from producer.sources.oracle.following import FollowedTable, Following
-from producer.sources.oracle.segments import Segments
-from producer.sources.survey import Surveyed
+from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions
+from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.segments import TableSegments
+from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.wire.records import Identity, StoredPosition
 from tests.unit.test_oracle_poll import LOG, NAME, logged
 
 FRESH = "2026-11-25T12:00:00"
-HERE = Segments(7, frozenset([7]), "2026-11-01T00:00:00", 9, "", "2025:1/2025:1")
+HERE = TableSegments(7, frozenset([7]), "2026-11-01T00:00:00", 9, "", "2025:1/2025:1")
 ALTERED = HERE._replace(altered="2026:1/2025:1")
 RECORD = StoredPosition(
     source="s", gen=1, epoch=0, file=FILE, pos=2, ts_ms=7,
@@ -30,11 +30,13 @@ RECORD = StoredPosition(
 )  # fmt: skip
 
 
-def stopped(table: FollowedTable, now: Segments) -> str:
+def stopped(table: FollowedTable, now: TableSegments) -> str:
     """Return why a table stops that a look finds with the columns that it had; "": it does not."""
     here = logged()
-    look = Look(FRESH, [], {NAME: now}, {NAME: (Surveyed(here.table, None), here)}, {}, several=False)
-    found = judged(NAME, table, look, here.table)
+    look = CatalogLook(
+        FRESH, [], {NAME: now}, {NAME: (ExaminedTable(here.table, None), here)}, {}, several=False
+    )
+    found = judge_followed_table(NAME, table, look, here.table)
     assert found is None or isinstance(found, TableStoppedError)
     return "" if found is None else f"{found.cause}: {found.reason}"
 
@@ -44,7 +46,7 @@ def stopped(table: FollowedTable, now: Segments) -> str:
     (None, "definition: BANK.A was altered while it was not captured"),
 ])  # fmt: skip
 def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
-    before: Logged | None, says: str
+    before: LoggedTable | None, says: str
 ) -> None:
     """Its last column was dropped, and added again: rows of the log may have values that the table has lost."""
     assert stopped(FollowedTable(HERE, before), HERE) == ""
@@ -54,26 +56,26 @@ def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
 class Catalog:
     """`now`: the table, as the next look finds it."""
 
-    def __init__(self, now: Logged) -> None:
+    def __init__(self, now: LoggedTable) -> None:
         self.now_logged = now
 
-    def now(self) -> tuple[int, str]:
+    def read_server_time(self) -> tuple[int, str]:
         return 7, FRESH
 
-    def logs(self) -> dict[TableName, MlogOptions]:
+    def list_logs(self) -> dict[TableName, MlogOptions]:
         return {NAME: LOG}
 
-    def segments(self, *_: object) -> Mapping[TableName, Segments]:
+    def read_segments(self, *_: object) -> Mapping[TableName, TableSegments]:
         return {NAME: HERE}
 
-    def views(self, _names: object) -> Mapping[TableName, Sequence[str]]:
+    def list_refreshed_views(self, _names: object) -> Mapping[TableName, Sequence[str]]:
         return {}
 
-    def instances(self) -> int:
+    def count_instances(self) -> int:
         return 1
 
-    def survey(self, _names: object) -> Mapping[TableName, tuple[Surveyed, Logged]]:
-        return {NAME: (Surveyed(self.now_logged.table, None), self.now_logged)}
+    def examine_tables(self, _names: object) -> Mapping[TableName, tuple[ExaminedTable, LoggedTable]]:
+        return {NAME: (ExaminedTable(self.now_logged.table, None), self.now_logged)}
 
 
 class Session:
@@ -90,13 +92,13 @@ def test_rows_that_were_read_before_a_definition_are_published_with_those_behind
     """Two that were equal in a unique index, which came then, differ at the end of the first poll behind it."""
     session: Any = Session(("R1", 1, "I", "N", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"))
     catalog: Any = Catalog(logged(Constraint("U", "U", ("V",))))
-    following = Following({NAME: FollowedTable(HERE, logged())})
+    following = FollowedTables({NAME: FollowedTable(HERE, logged())})
     definitions = OracleDefinitions(session, catalog, following, lambda _: None)
     pace = PollPace(pause=0, seconds=lambda: 0.0, wait=lambda _: None)
     log = OracleLog(session, catalog, definitions, RECORD, lambda *_: True, pace=pace)
-    assert [type(each) for each in log.read(0)] == [Barrier, Boundary]
+    assert [type(each) for each in log.read_topic(0)] == [Barrier, Boundary]
     session.log += [("R3", 3, "U", "U", None, 0, "2", "10"), ("R4", 4, "U", "N", None, 0, "2", "20")]
-    rows, boundary = log.read(0)
+    rows, boundary = log.read_topic(0)
     assert isinstance(rows, OracleRows)
     assert [change.after for change in rows.changes] == [("1", "10"), ("2", "10"), ("2", "20")]
     assert isinstance(boundary, Boundary)

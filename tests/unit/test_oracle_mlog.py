@@ -13,14 +13,14 @@ from producer.sources.oracle.mlog import (
     LoggedChange,
     LogPlace,
     LogRow,
-    coalesced,
-    deleted_last,
-    high_of,
-    next_number,
-    purge_plan,
-    read,
-    twice,
-    whole_poll_between,
+    build_high_watermark,
+    compute_next_poll,
+    find_published_row,
+    has_whole_poll_between,
+    list_finally_deleted_keys,
+    merge_log_rows,
+    parse_log_rows,
+    plan_purge,
     with_current,
     with_kept,
 )
@@ -36,13 +36,13 @@ def log(sequence: int, kind: str, id_: int, version: int, xid: str | None = "1",
 
 
 def ops(rows: list[LogRow], *, whole: bool = True) -> list[tuple[str, Row | None, Row | None]]:
-    return [(each.op, each.before, each.after) for each in read(rows, key, whole=whole).changes]
+    return [(each.op, each.before, each.after) for each in parse_log_rows(rows, key, whole=whole).changes]
 
 
 def test_an_insert_a_delete_and_the_two_images_of_an_update() -> None:
     rows = [log(1, "IN", 1, 10), log(2, "UU", 1, 10), log(3, "UN", 1, 11), log(4, "DO", 1, 11)]
     assert ops(rows) == [("c", None, (1, 10)), ("u", (1, 10), (1, 11)), ("d", (1, 11), None)]
-    places = [each.places for each in read(rows, key, whole=True).changes]
+    places = [each.places for each in parse_log_rows(rows, key, whole=True).changes]
     assert places == [(LogPlace("R1", 1),), (LogPlace("R2", 2), LogPlace("R3", 3)), (LogPlace("R4", 4),)]
 
 
@@ -73,7 +73,7 @@ def test_rows_come_in_any_order() -> None:
 
 def test_an_update_cut_by_the_end_of_a_poll_is_left_in_the_log() -> None:
     rows = [log(1, "IN", 2, 1), log(2, "UU", 1, 10)]
-    found = read(rows, key, whole=False)
+    found = parse_log_rows(rows, key, whole=False)
     assert [each.op for each in found.changes] == ["c"]
     assert found.left == 1
 
@@ -84,7 +84,7 @@ def test_an_update_cut_by_the_end_of_a_poll_is_left_in_the_log() -> None:
 ])  # fmt: skip
 def test_a_log_with_holes_is_broken(rows: list[LogRow]) -> None:
     with pytest.raises(LogBrokenError, match="SEQUENCE"):
-        read(rows, key, whole=True)
+        parse_log_rows(rows, key, whole=True)
 
 
 def test_changes_of_a_transaction_stand_together_and_behind_what_they_waited_for() -> None:
@@ -142,7 +142,7 @@ def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
         polls.append(committed + [row for rows in open_.values() for row in rows])
         seen = dict.fromkeys(range(6), 0)
         for poll in polls:
-            for change in read(poll, key, whole=True).changes:
+            for change in parse_log_rows(poll, key, whole=True).changes:
                 assert change.before is not None
                 assert change.after is not None
                 id_ = int(str(change.before[0]))
@@ -156,13 +156,13 @@ def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
 
 def test_a_row_that_is_published_and_was_moved_is_found() -> None:
     rows = [log(1, "IN", 1, 1), log(2, "IN", 2, 1)]
-    assert twice(rows, {2, 7}) == rows[1]
-    assert twice(rows, {7}) is None
+    assert find_published_row(rows, {2, 7}) == rows[1]
+    assert find_published_row(rows, {7}) is None
 
 
 def test_a_purge_deletes_each_place_once_in_bounded_statements() -> None:
     places = [LogPlace(f"R{n:02d}", n) for n in range(25)]
-    plan = purge_plan([*places[::-1], places[3]], 10)
+    plan = plan_purge([*places[::-1], places[3]], 10)
     assert [len(batch) for batch in plan] == [10, 10, 5]
     assert [place for batch in plan for place in batch] == places
 
@@ -172,19 +172,19 @@ def test_a_purge_deletes_each_place_once_in_bounded_statements() -> None:
 
 @pytest.mark.parametrize(("stored", "highest", "least"), [(2, None, 2), (8, 5, 8), (8, 9, 10), (8, 10, 11)])
 def test_a_poll_stands_above_all_that_a_topic_has(stored: int, highest: int | None, least: int) -> None:
-    found = next_number(stored, highest, again=False)
+    found = compute_next_poll(stored, highest, again=False)
     assert least <= found < least + STEP
     assert found % STEP == 0
 
 
 def test_a_later_process_leaves_out_what_watermarks_may_have_said() -> None:
-    assert next_number(8, 9, again=True) > 8 + 1000
-    assert next_number(8, 9, again=True) % STEP == 0
+    assert compute_next_poll(8, 9, again=True) > 8 + 1000
+    assert compute_next_poll(8, 9, again=True) % STEP == 0
 
 
 def test_high_is_behind_the_next_poll_that_surely_reads_later() -> None:
     """Poll 6 may have read before now: 8 surely has not begun, has its rows at 9, and is over at 10."""
-    assert high_of(6) == 10
+    assert build_high_watermark(6) == 10
 
 
 # --- what is read from the table itself
@@ -194,7 +194,7 @@ def test_keys_alone_are_one_change_each_in_the_order_of_their_last_rows() -> Non
     rows = [
         log(1, "IN", 1, 0, "1"), log(2, "IN", 2, 0, "2"), log(3, "UU", 1, 0, "3"), log(4, "DO", 3, 0, "3"), log(5, "UU", 2, 0, None, scn=9),
     ]  # fmt: skip
-    found = coalesced(reversed(rows), {(1,): (1, 10), (2,): (2, 20)}, key)
+    found = merge_log_rows(reversed(rows), {(1,): (1, 10), (2,): (2, 20)}, key)
     assert [(each.op, each.before, each.after, each.xid) for each in found] == [
         ("u", None, (1, 10), "3"), ("d", (3, 0), None, "3"), ("u", None, (2, 20), None),
     ]  # fmt: skip
@@ -203,7 +203,7 @@ def test_keys_alone_are_one_change_each_in_the_order_of_their_last_rows() -> Non
 
 def test_an_event_names_no_more_rows_than_a_message_holds() -> None:
     rows = [log(i, "UU", 1, 0) for i in range(2 * MOST_PLACES + 1)]
-    found = coalesced(rows, {(1,): (1, 10)}, key)
+    found = merge_log_rows(rows, {(1,): (1, 10)}, key)
     assert [len(each.places) for each in found] == [MOST_PLACES, MOST_PLACES, 1]
     assert [place.sequence for each in found for place in each.places] == list(range(2 * MOST_PLACES + 1))
 
@@ -229,14 +229,14 @@ SHIFT = [log(1, "DO", 1, 10), log(2, "IN", 2, 10), log(3, "DO", 2, 20), log(4, "
 
 
 def test_a_key_that_is_deleted_last_is_asked_for() -> None:
-    assert deleted_last(reversed(SHIFT), key) == [(1,), (2,)]
-    assert deleted_last([*SHIFT, log(5, "UU", 2, 10), log(6, "UN", 2, 11)], key) == [(1,)]
-    assert deleted_last([log(9, "DO", 1, 1, "1", 800), log(2, "IN", 1, 1, "2", 900)], key) == []
+    assert list_finally_deleted_keys(reversed(SHIFT), key) == [(1,), (2,)]
+    assert list_finally_deleted_keys([*SHIFT, log(5, "UU", 2, 10), log(6, "UN", 2, 11)], key) == [(1,)]
+    assert list_finally_deleted_keys([log(9, "DO", 1, 1, "1", 800), log(2, "IN", 1, 1, "2", 900)], key) == []
 
 
 def test_a_row_that_is_there_though_its_key_was_deleted_is_said_in_place_of_the_delete() -> None:
     """One event: were it two, a kill between them would leave the delete alone."""
-    changes = read(SHIFT, key, whole=True).changes
+    changes = parse_log_rows(SHIFT, key, whole=True).changes
     found = with_kept(changes, {(2,): (2, 10)}, key)
     assert [(each.op, each.before, each.after) for each in found] == [
         ("d", (1, 10), None), ("c", None, (2, 10)), ("u", (2, 20), (2, 10)), ("c", None, (3, 20)),
@@ -245,7 +245,7 @@ def test_a_row_that_is_there_though_its_key_was_deleted_is_said_in_place_of_the_
 
 
 def test_only_the_last_delete_of_a_key_is_another_change() -> None:
-    changes = read(
+    changes = parse_log_rows(
         [*SHIFT, log(5, "DO", 2, 10), log(6, "IN", 2, 30), log(7, "DO", 2, 40)], key, whole=True
     ).changes
     assert [each.op for each in with_kept(changes, {(2,): (2, 30)}, key)] == [
@@ -261,6 +261,6 @@ def test_only_the_last_delete_of_a_key_is_another_change() -> None:
 
 
 def test_a_poll_is_whole_when_the_one_behind_the_running_one_has_ended() -> None:
-    assert not whole_poll_between(10, 10)
-    assert not whole_poll_between(10, 10 + STEP)
-    assert whole_poll_between(10, 10 + 2 * STEP)
+    assert not has_whole_poll_between(10, 10)
+    assert not has_whole_poll_between(10, 10 + STEP)
+    assert has_whole_poll_between(10, 10 + 2 * STEP)

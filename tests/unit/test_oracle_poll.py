@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.poll import Found, LogPart, LogReader
-from producer.sources.oracle.catalogue import Constraint, Logged, MlogOptions, judge
-from producer.sources.oracle.following import FollowedTable, Following
-from producer.sources.oracle.segments import Segments
+from producer.oracle.poll import LogPart, LogReader, PolledLogs
+from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions, judge_oracle_table
+from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.segments import TableSegments
 from producer.sources.oracle.types import OracleColumn
 
 NAME = ("BANK", "A")
@@ -29,28 +29,28 @@ class Session:
     """Answers with the log, then the table's rows of the keys, then the log's rows of those that are there."""
 
     def __init__(self, *behind: tuple[object, ...]) -> None:
-        self.asked: list[Sequence[object]] = []
+        self.accept_request: list[Sequence[object]] = []
         self._behind = behind
 
     def rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         if "ORDER BY" in sql:
             return SHIFT
-        self.asked.append([int(str(each)) for each in binds])
+        self.accept_request.append([int(str(each)) for each in binds])
         return [("2", "30")] if "MLOG$_A" not in sql else [*SHIFT[1:3], *self._behind]
 
 
-def logged(*more: Constraint) -> Logged:
+def logged(*more: Constraint) -> LoggedTable:
     """Return the table, with more constraints than its key."""
     columns = {NAME: COLUMNS, LOG.log: [*COLUMNS, *OWN]}
-    survey, found = judge(NAME, columns, [Constraint("PK", "P", ("ID",)), *more], LOG)
+    survey, found = judge_oracle_table(NAME, columns, [Constraint("PK", "P", ("ID",)), *more], LOG)
     assert found is not None, survey
     return found
 
 
-def polled(session: Session, *, recorded: bool = True) -> Found:
-    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""), logged(), recorded=recorded)
-    reader = LogReader(session, Following({NAME: table}), 4)  # type: ignore[arg-type]
-    return reader.logged()[0]
+def polled(session: Session, *, recorded: bool = True) -> PolledLogs:
+    table = FollowedTable(TableSegments(1, frozenset(), "", 2, "", ""), logged(), recorded=recorded)
+    reader = LogReader(session, FollowedTables({NAME: table}), 4)  # type: ignore[arg-type]
+    return reader.read_logs()[0]
 
 
 def part(session: Session) -> LogPart:
@@ -68,7 +68,7 @@ def test_a_log_is_read_once_the_record_names_its_table() -> None:
 def test_a_row_of_which_the_log_has_nothing_more_is_kept() -> None:
     session = Session()
     assert dict(part(session).kept) == {("2",): ("2", "30")}
-    assert session.asked == [[1, 2], [2]], "keys that are deleted last, then those that are there"
+    assert session.accept_request == [[1, 2], [2]], "keys that are deleted last, then those that are there"
 
 
 @pytest.mark.parametrize("images", [("U", "O"), ("D", "O")])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.purge import Purger
+from producer.oracle.purge import LogPurger
 from producer.source import NOTHING_PUBLISHED
-from producer.sources.oracle.following import FollowedTable, Following
-from producer.sources.oracle.segments import Segments
+from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.segments import TableSegments
 from tests.unit.test_oracle_poll import LOG, NAME
 
 
@@ -19,16 +19,18 @@ class Server:
     def __init__(self, *rows: tuple[str, int]) -> None:
         self._rows = rows
 
-    def logs(self) -> dict[tuple[str, str], Any]:
+    def list_logs(self) -> dict[tuple[str, str], Any]:
         return {NAME: LOG}
 
-    def rows(self, *_: object) -> list[tuple[str, int]]:
+    def yield_rows(self, *_: object) -> list[tuple[str, int]]:
         return list(self._rows)
 
 
 @pytest.mark.parametrize("rows", [[], [("R1", 1)]])
 def test_a_table_whose_topic_was_cut_may_go_on_where_its_log_is_empty(rows: list[tuple[str, int]]) -> None:
     server: Any = Server(*rows)
-    table = FollowedTable(Segments(1, frozenset(), "", 2, "", ""))
-    Purger(server, server, Following({NAME: table})).published(NOTHING_PUBLISHED._replace(cut=[NAME]))
+    table = FollowedTable(TableSegments(1, frozenset(), "", 2, "", ""))
+    LogPurger(server, server, FollowedTables({NAME: table})).purge_published(
+        NOTHING_PUBLISHED._replace(cut=[NAME])
+    )
     assert table.unsure is bool(rows)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from producer.sources.oracle.following import Following, proof_of, recorded
+from producer.sources.oracle.following import FollowedTables, build_segments_proof, parse_segments_proofs
 from producer.sources.oracle.mlog import LogPlace
-from producer.sources.oracle.segments import Segments, is_over, may_have_other_columns, rows_replaced
+from producer.sources.oracle.segments import (
+    TableSegments,
+    explain_replaced_rows,
+    is_over,
+    may_have_other_columns,
+)
 from tests.unit.test_oracle_poll import logged
 
 NAME = ("BANK", "ACCT")
-HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
+HERE = TableSegments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
 
 
 @pytest.mark.parametrize(("now", "says"), [
@@ -19,8 +24,8 @@ HERE = Segments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025
     (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "made again"),
     (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
 ])  # fmt: skip
-def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> None:
-    found = rows_replaced(HERE, now)
+def test_segments_tell_what_no_log_shows(now: TableSegments, says: str | None) -> None:
+    found = explain_replaced_rows(HERE, now)
     assert found is None if says is None else says in str(found)
 
 
@@ -32,30 +37,32 @@ def test_segments_tell_what_no_log_shows(now: Segments, says: str | None) -> Non
     (HERE._replace(altered=""), HERE._replace(ddl="2027-01-01T00:00:00"), True),
 ])  # fmt: skip
 def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_specification(
-    before: Segments, now: Segments, says: bool
+    before: TableSegments, now: TableSegments, says: bool
 ) -> None:
     assert may_have_other_columns(before, now) is says
 
 
 def test_a_record_keeps_what_was_seen_of_a_table() -> None:
-    proof = proof_of(NAME, HERE)
-    assert recorded([proof]) == {NAME: HERE}
+    proof = build_segments_proof(NAME, HERE)
+    assert parse_segments_proofs([proof]) == {NAME: HERE}
     older = msgspec.structs.replace(proof, digest=proof.digest.rpartition(";")[0])
-    assert recorded([older]) == {NAME: HERE}
+    assert parse_segments_proofs([older]) == {NAME: HERE}
     oldest = msgspec.structs.replace(proof, digest=older.digest.rpartition(";")[0])
-    assert recorded([oldest]) == {NAME: HERE._replace(altered="")}
+    assert parse_segments_proofs([oldest]) == {NAME: HERE._replace(altered="")}
     parted = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))
-    assert recorded([proof_of(NAME, parted)])[NAME].last_part == "2026-01-02T00:00:00"
+    assert (
+        parse_segments_proofs([build_segments_proof(NAME, parted)])[NAME].last_part == "2026-01-02T00:00:00"
+    )
 
 
 def test_an_older_record_does_not_name_a_table_whose_log_has_rows_of_before() -> None:
     """Its log would be read, and these rows published."""
-    following = Following()
+    following = FollowedTables()
     following.take_up(NAME, logged(), HERE, [LogPlace("R1", 1)])
-    following.record([proof_of(NAME, HERE)])
+    following.confirm_proofs([build_segments_proof(NAME, HERE)])
     assert not following.tables[NAME].recorded
     following.tables[NAME].old, following.tables[NAME].settled = frozenset(), True
-    following.record([proof_of(NAME, HERE)])
+    following.confirm_proofs([build_segments_proof(NAME, HERE)])
     assert following.tables[NAME].recorded
 
 
@@ -69,16 +76,18 @@ PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01
     (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "out and in again"),
     (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then
 ])  # fmt: skip
-def test_partitions_tell_of_rows_that_came_with_them(now: Segments, says: str | None) -> None:
-    for before in (PARTED, *recorded([proof_of(NAME, PARTED)]).values()):
-        found = rows_replaced(before, now)
+def test_partitions_tell_of_rows_that_came_with_them(now: TableSegments, says: str | None) -> None:
+    for before in (PARTED, *parse_segments_proofs([build_segments_proof(NAME, PARTED)]).values()):
+        found = explain_replaced_rows(before, now)
         assert found is None if says is None else says in str(found)
 
 
 def test_a_table_without_a_segment_of_its_own_may_have_been_emptied_by_any_statement() -> None:
     organized = HERE._replace(data=frozenset())
-    assert rows_replaced(organized, organized) is None
-    assert "index-organized" in str(rows_replaced(organized, organized._replace(ddl="2027-01-01T00:00:00")))
+    assert explain_replaced_rows(organized, organized) is None
+    assert "index-organized" in str(
+        explain_replaced_rows(organized, organized._replace(ddl="2027-01-01T00:00:00"))
+    )
 
 
 @pytest.mark.parametrize(("ddl", "over"), [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.oracle.dialect import SYNTAX
-from consumer.targets.oracle.sql import numbered, oracle_plan
+from consumer.targets.oracle.sql import build_oracle_plan, number_marks
 from tests.oracle_statements import EXEMPT, never_executed, texts
 from tests.targets_kit import as_target, people
 
-BOOKS, UNIT = Books("rowlock", SYNTAX), ApplyUnit("p", "t")
-PLAN = oracle_plan(as_target(people("bank")))
+BOOKS, UNIT = Bookkeeping("rowlock", SYNTAX), ApplyUnit("p", "t")
+PLAN = build_oracle_plan(as_target(people("bank")))
 
 
 def lacking(*executed: str) -> set[str]:
@@ -24,7 +24,7 @@ def test_nothing_is_executed_by_nothing() -> None:
 
 def test_a_statement_on_rows_is_none_on_the_books_and_the_other_way_round() -> None:
     rows, books = "DELETE FROM {…} WHERE {…}", "DELETE FROM {…rowlock_progress} WHERE {…}"
-    deletes_lanes, _ = numbered(BOOKS.lanes.delete(UNIT)[0])
+    deletes_lanes, _ = number_marks(BOOKS.lanes.build_delete(UNIT)[0])
     assert {rows, books} <= lacking()
     assert lacking(PLAN.delete) & {rows, books} == {books}
     assert lacking(deletes_lanes) & {rows, books} == {rows}
@@ -34,7 +34,7 @@ def test_parts_are_looked_for_in_statements() -> None:
     merge = lacking(str(PLAN.upsert))
     assert " WHEN MATCHED THEN UPDATE SET {…}" not in merge
     assert " WHEN MATCHED THEN UPDATE SET {…}" in lacking(str(PLAN.upsert).replace("WHEN MATCHED", "WHEN"))
-    assert " FOR UPDATE WAIT " not in lacking(numbered(BOOKS.lanes.select(UNIT, lock=True)[0])[0])
+    assert " FOR UPDATE WAIT " not in lacking(number_marks(BOOKS.lanes.build_select(UNIT, lock=True)[0])[0])
 
 
 def test_a_literal_counts_as_a_default_alone() -> None:

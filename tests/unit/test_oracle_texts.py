@@ -23,26 +23,30 @@ from consumer.targets.alterations import (
     DropUnique,
     RenameColumn,
 )
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.checks.column_fit import holds, takes
-from consumer.targets.checks.rights import Wanted
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.checks.column_fit import accepts_kind, has_room
+from consumer.targets.checks.rights import RequiredRights
 from consumer.targets.oracle import rights
-from consumer.targets.oracle.altering import statements
-from consumer.targets.oracle.catalogue import OracleCatalogue, _columns_unless_null, unique_statement
+from consumer.targets.oracle.altering import render_statements
+from consumer.targets.oracle.catalogue import (
+    OracleTargetCatalog,
+    _parse_expression_columns,
+    render_unique_index,
+)
 from consumer.targets.oracle.dialect import SYNTAX
-from consumer.targets.oracle.locks import identity, parts_of
-from consumer.targets.oracle.sql import numbered, oracle_plan, spelled, waiting
-from consumer.targets.oracle.values import from_oracle, input_sizes, refusals, to_oracle
+from consumer.targets.oracle.locks import decode_connection_id, encode_connection_id
+from consumer.targets.oracle.sql import build_oracle_plan, number_marks, render_lock_wait, restore_spelling
+from consumer.targets.oracle.values import from_oracle, list_input_sizes, to_oracle, translate_refusals
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, ColumnType, Kind, Table, Value
-from schemas.table.oracle_ddl import CatalogueType, neutral_from_oracle, oracle_type
+from schemas.table.oracle_ddl import OracleCatalogType, convert_oracle_type, render_oracle_type
 from tests.targets_kit import as_target, index, people, text_type
 
 INT, BIG = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.INT, bits=64)
 TEXT = ColumnType(kind=Kind.TEXT, length=65535)
 PEOPLE = people("bank")
 UNIT = ApplyUnit("p", "t")
-BOOKS = Books("rowlock", SYNTAX)
+BOOKS = Bookkeeping("rowlock", SYNTAX)
 
 
 def column(name: str, type_: ColumnType = INT, *, null: bool = True, default: str | None = None) -> Column:
@@ -57,7 +61,7 @@ def table_of(*columns: Column, key: str = "id") -> Table:
 
 
 def test_statements_of_a_table() -> None:
-    plan = oracle_plan(as_target(PEOPLE))
+    plan = build_oracle_plan(as_target(PEOPLE))
     assert plan.delete == 'DELETE FROM "BANK"."PEOPLE" WHERE "ID" = :1'
     assert plan.insert == (
         'INSERT INTO "BANK"."PEOPLE" ("ID", "MAIL", "LAND", "PASSPORT", "NOTE") VALUES (:1, :2, :3, :4, :5)'
@@ -72,21 +76,21 @@ def test_statements_of_a_table() -> None:
 def test_a_merge_never_assigns_a_column_of_its_condition() -> None:
     """ORA-38104, which H2 does not know."""
     both = replace(table_of(column("a"), column("b"), column("c")), key=index("PRIMARY", "b", "a"))
-    merge = str(oracle_plan(as_target(both)).upsert)
+    merge = str(build_oracle_plan(as_target(both)).upsert)
     assert 'ON (t."B" = :1 AND t."A" = :2) WHEN MATCHED THEN UPDATE SET t."C" = :3 WHEN' in merge
-    keys = str(oracle_plan(as_target(replace(both, columns=both.columns[:2]))).upsert)
+    keys = str(build_oracle_plan(as_target(replace(both, columns=both.columns[:2]))).upsert)
     assert "WHEN MATCHED" not in keys
 
 
 def test_a_table_with_a_lob_is_updated_and_then_inserted() -> None:
     """A LONG is bound into VALUES and SET alone (ORA-01461)."""
-    plan = oracle_plan(as_target(table_of(column("id"), column("doc", TEXT), column("n"))))
+    plan = build_oracle_plan(as_target(table_of(column("id"), column("doc", TEXT), column("n"))))
     assert plan.upsert is None
     assert plan.update == 'UPDATE "BANK"."T" SET "DOC" = :1, "N" = :2 WHERE "ID" = :3'
 
 
 def test_marks_are_the_drivers() -> None:
-    assert numbered("SELECT 'a%%' FROM t WHERE x = %s AND y IN (%s, %s)") == (
+    assert number_marks("SELECT 'a%%' FROM t WHERE x = %s AND y IN (%s, %s)") == (
         "SELECT 'a%' FROM t WHERE x = :1 AND y IN (:2, :3)",
         3,
     )
@@ -96,19 +100,21 @@ def test_marks_are_the_drivers() -> None:
 
 
 def test_bookkeeping_texts() -> None:
-    guard, _ = BOOKS.lanes.select(UNIT, [0, 1], lock=True)
+    guard, _ = BOOKS.lanes.build_select(UNIT, [0, 1], lock=True)
     assert guard.endswith(
         'FROM "ROWLOCK"."ROWLOCK_PROGRESS" WHERE pipeline = %s AND topic = %s AND lane IN (%s, %s) ORDER BY lane FOR UPDATE WAIT 10'
     )
-    assert waiting(guard, 3.6).endswith("FOR UPDATE WAIT 4")
-    assert waiting(guard, 0.2).endswith("FOR UPDATE WAIT 1"), "WAIT 0 is NOWAIT"
-    assert waiting("SELECT 1 FROM dual", 4) == "SELECT 1 FROM dual"
-    assert BOOKS.tables.create("rowlock_displaced") == (
+    assert render_lock_wait(guard, 3.6).endswith("FOR UPDATE WAIT 4")
+    assert render_lock_wait(guard, 0.2).endswith("FOR UPDATE WAIT 1"), "WAIT 0 is NOWAIT"
+    assert render_lock_wait("SELECT 1 FROM dual", 4) == "SELECT 1 FROM dual"
+    assert BOOKS.tables.build_create("rowlock_displaced") == (
         'CREATE TABLE "ROWLOCK"."ROWLOCK_DISPLACED" (id NUMBER(19) GENERATED ALWAYS AS IDENTITY, pipeline VARCHAR2(100 CHAR) NOT NULL, '
         "topic VARCHAR2(249 CHAR) NOT NULL, table_name CLOB NOT NULL, row_data CLOB NOT NULL, displaced_by CLOB NOT NULL, "
         "displaced_at TIMESTAMP(3) WITH LOCAL TIME ZONE DEFAULT SYSTIMESTAMP NOT NULL, PRIMARY KEY (id))"
     )
-    assert BOOKS.displaced.insert(3) == BOOKS.displaced.insert(1), "many rows are an array of one statement"
+    assert BOOKS.displaced.build_insert(3) == BOOKS.displaced.build_insert(1), (
+        "many rows are an array of one statement"
+    )
     assert (
         SYNTAX.page("SELECT 1 FROM t", '"ID"', 7) == 'SELECT 1 FROM t ORDER BY "ID" FETCH FIRST 7 ROWS ONLY'
     )
@@ -130,7 +136,7 @@ class OneAnswer:
 
 def made(table: Table) -> list[str]:
     link: Any = OneAnswer()
-    return OracleCatalogue(link).create_statements(table)
+    return OracleTargetCatalog(link).create_statements(table)
 
 
 def test_a_new_table() -> None:
@@ -178,14 +184,16 @@ def test_what_cannot_be_made_is_refused() -> None:
     link: Any = OneAnswer()
     link.there = False
     with pytest.raises(TargetConfigError, match="no user BANK, and so no schema"):
-        OracleCatalogue(link).create_statements(PEOPLE)
+        OracleTargetCatalog(link).create_statements(PEOPLE)
 
 
 def test_names() -> None:
-    assert [spelled(name, "acct") for name in ("ID", "Id", "A B", "1")] == ["id", "Id", "a b", "1"]
-    assert spelled("ID", "ACCT") == "ID", "a route that writes the table in upper case has its columns so"
-    assert identity(3, 77, 65_000) != identity(3, 77, 65_001)
-    assert parts_of(identity(3, 77, 65_000)) == (3, 77, 65_000)
+    assert [restore_spelling(name, "acct") for name in ("ID", "Id", "A B", "1")] == ["id", "Id", "a b", "1"]
+    assert restore_spelling("ID", "ACCT") == "ID", (
+        "a route that writes the table in upper case has its columns so"
+    )
+    assert encode_connection_id(3, 77, 65_000) != encode_connection_id(3, 77, 65_001)
+    assert decode_connection_id(encode_connection_id(3, 77, 65_000)) == (3, 77, 65_000)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,7 @@ def test_names() -> None:
 def test_of_indexes_over_expressions_one_kind_is_understood(
     expressions: tuple[str | None, ...], columns: list[str] | None
 ) -> None:
-    assert _columns_unless_null([("SYS_NC00001$", each) for each in expressions]) == columns
+    assert _parse_expression_columns([("SYS_NC00001$", each) for each in expressions]) == columns
 
 
 ALTER = 'ALTER TABLE "BANK"."PEOPLE" '
@@ -256,7 +264,7 @@ THERE = replace(
 @pytest.mark.parametrize("at", range(len(CASES)))
 def test_steps(at: int) -> None:
     steps, expected = CASES[at]
-    assert list(statements(AlterTable(THERE, steps), {**REAL})) == expected
+    assert list(render_statements(AlterTable(THERE, steps), {**REAL})) == expected
 
 
 @pytest.mark.parametrize(
@@ -269,14 +277,14 @@ def test_steps(at: int) -> None:
     ],
 )
 def test_what_is_not_done_is_refused_before_the_first_statement(step: Alteration) -> None:
-    running = statements(AlterTable(THERE, [AddColumn(column("n")), step]), {**REAL})
+    running = render_statements(AlterTable(THERE, [AddColumn(column("n")), step]), {**REAL})
     with pytest.raises(TargetConfigError, match="not changed as the source's was"):
         next(running)
 
 
 def test_a_unique_index_that_holds_nulls_equal_is_an_ordinary_one() -> None:
     strict = replace(PEOPLE.unique[1], nulls_distinct=False)
-    assert unique_statement(PEOPLE, strict).endswith('("LAND", "PASSPORT")')
+    assert render_unique_index(PEOPLE, strict).endswith('("LAND", "PASSPORT")')
 
 
 # -- types
@@ -288,54 +296,54 @@ def kind(kind_: Kind, **more: Any) -> ColumnType:
 
 #: (ours, Oracle's, its row of ALL_TAB_COLUMNS).
 TYPES = [
-    (kind(Kind.INT, bits=8), "NUMBER(3)", CatalogueType("NUMBER", 22, 3, 0)),
-    (kind(Kind.INT, bits=16, unsigned=True), "NUMBER(5)", CatalogueType("NUMBER", 22, 5, 0)),
-    (kind(Kind.INT, bits=24), "NUMBER(8)", CatalogueType("NUMBER", 22, 8, 0)),
-    (kind(Kind.INT, bits=32, unsigned=True), "NUMBER(10)", CatalogueType("NUMBER", 22, 10, 0)),
-    (kind(Kind.INT, bits=64), "NUMBER(19)", CatalogueType("NUMBER", 22, 19, 0)),
-    (kind(Kind.INT, bits=64, unsigned=True), "NUMBER(20)", CatalogueType("NUMBER", 22, 20, 0)),
-    (kind(Kind.DECIMAL), "NUMBER", CatalogueType("NUMBER", 22)),
-    (kind(Kind.DECIMAL, precision=38, scale=30), "NUMBER(38,30)", CatalogueType("NUMBER", 22, 38, 30)),
-    (kind(Kind.FLOAT), "BINARY_FLOAT", CatalogueType("BINARY_FLOAT", 4)),
-    (kind(Kind.DOUBLE), "BINARY_DOUBLE", CatalogueType("BINARY_DOUBLE", 8)),
-    (kind(Kind.BIT, length=64), "NUMBER(*,0)", CatalogueType("NUMBER", 22, None, 0)),
-    (kind(Kind.YEAR), "NUMBER(4)", CatalogueType("NUMBER", 22, 4, 0)),
-    (kind(Kind.CHAR, length=10), "VARCHAR2(10 CHAR)", CatalogueType("VARCHAR2", 10)),
-    (kind(Kind.CHAR, length=0), "VARCHAR2(1 CHAR)", CatalogueType("VARCHAR2", 1)),
-    (kind(Kind.VARCHAR, length=1000), "VARCHAR2(1000 CHAR)", CatalogueType("VARCHAR2", 1000)),
-    (kind(Kind.VARCHAR, length=1001), "CLOB", CatalogueType("CLOB", 4000)),
-    (kind(Kind.TEXT, length=2**32 - 1), "CLOB", CatalogueType("CLOB", 4000)),
-    (kind(Kind.BINARY, length=16), "RAW(16)", CatalogueType("RAW", 16)),
-    (kind(Kind.VARBINARY, length=2001), "BLOB", CatalogueType("BLOB", 4000)),
-    (kind(Kind.BLOB, length=65535), "BLOB", CatalogueType("BLOB", 4000)),
-    (kind(Kind.DATE), "DATE", CatalogueType("DATE", 7)),
-    (kind(Kind.TIME, fsp=3), "INTERVAL DAY(2) TO SECOND(3)", CatalogueType("INTERVAL DAY(2) TO SECOND(3)", 11, 2, 3)),
-    (kind(Kind.DATETIME), "TIMESTAMP(0)", CatalogueType("TIMESTAMP(0)", 7, None, 0)),
-    (kind(Kind.TIMESTAMP, fsp=6), "TIMESTAMP(6) WITH LOCAL TIME ZONE", CatalogueType("TIMESTAMP(6) WITH LOCAL TIME ZONE", 11, None, 6)),
-    (kind(Kind.JSON), "CLOB", CatalogueType("CLOB", 4000)),
-    (kind(Kind.ENUM, members=("a", "long")), "VARCHAR2(4 CHAR)", CatalogueType("VARCHAR2", 4)),
-    (kind(Kind.SET, members=("a", "long")), "VARCHAR2(6 CHAR)", CatalogueType("VARCHAR2", 6)),
-    (kind(Kind.ENUM_NUMBER, members=("", "long")), "VARCHAR2(1 CHAR)", CatalogueType("VARCHAR2", 1)),
-    (kind(Kind.SET_NUMBER, members=("", "a", "b", "c")), "VARCHAR2(2 CHAR)", CatalogueType("VARCHAR2", 2)),
+    (kind(Kind.INT, bits=8), "NUMBER(3)", OracleCatalogType("NUMBER", 22, 3, 0)),
+    (kind(Kind.INT, bits=16, unsigned=True), "NUMBER(5)", OracleCatalogType("NUMBER", 22, 5, 0)),
+    (kind(Kind.INT, bits=24), "NUMBER(8)", OracleCatalogType("NUMBER", 22, 8, 0)),
+    (kind(Kind.INT, bits=32, unsigned=True), "NUMBER(10)", OracleCatalogType("NUMBER", 22, 10, 0)),
+    (kind(Kind.INT, bits=64), "NUMBER(19)", OracleCatalogType("NUMBER", 22, 19, 0)),
+    (kind(Kind.INT, bits=64, unsigned=True), "NUMBER(20)", OracleCatalogType("NUMBER", 22, 20, 0)),
+    (kind(Kind.DECIMAL), "NUMBER", OracleCatalogType("NUMBER", 22)),
+    (kind(Kind.DECIMAL, precision=38, scale=30), "NUMBER(38,30)", OracleCatalogType("NUMBER", 22, 38, 30)),
+    (kind(Kind.FLOAT), "BINARY_FLOAT", OracleCatalogType("BINARY_FLOAT", 4)),
+    (kind(Kind.DOUBLE), "BINARY_DOUBLE", OracleCatalogType("BINARY_DOUBLE", 8)),
+    (kind(Kind.BIT, length=64), "NUMBER(*,0)", OracleCatalogType("NUMBER", 22, None, 0)),
+    (kind(Kind.YEAR), "NUMBER(4)", OracleCatalogType("NUMBER", 22, 4, 0)),
+    (kind(Kind.CHAR, length=10), "VARCHAR2(10 CHAR)", OracleCatalogType("VARCHAR2", 10)),
+    (kind(Kind.CHAR, length=0), "VARCHAR2(1 CHAR)", OracleCatalogType("VARCHAR2", 1)),
+    (kind(Kind.VARCHAR, length=1000), "VARCHAR2(1000 CHAR)", OracleCatalogType("VARCHAR2", 1000)),
+    (kind(Kind.VARCHAR, length=1001), "CLOB", OracleCatalogType("CLOB", 4000)),
+    (kind(Kind.TEXT, length=2**32 - 1), "CLOB", OracleCatalogType("CLOB", 4000)),
+    (kind(Kind.BINARY, length=16), "RAW(16)", OracleCatalogType("RAW", 16)),
+    (kind(Kind.VARBINARY, length=2001), "BLOB", OracleCatalogType("BLOB", 4000)),
+    (kind(Kind.BLOB, length=65535), "BLOB", OracleCatalogType("BLOB", 4000)),
+    (kind(Kind.DATE), "DATE", OracleCatalogType("DATE", 7)),
+    (kind(Kind.TIME, fsp=3), "INTERVAL DAY(2) TO SECOND(3)", OracleCatalogType("INTERVAL DAY(2) TO SECOND(3)", 11, 2, 3)),
+    (kind(Kind.DATETIME), "TIMESTAMP(0)", OracleCatalogType("TIMESTAMP(0)", 7, None, 0)),
+    (kind(Kind.TIMESTAMP, fsp=6), "TIMESTAMP(6) WITH LOCAL TIME ZONE", OracleCatalogType("TIMESTAMP(6) WITH LOCAL TIME ZONE", 11, None, 6)),
+    (kind(Kind.JSON), "CLOB", OracleCatalogType("CLOB", 4000)),
+    (kind(Kind.ENUM, members=("a", "long")), "VARCHAR2(4 CHAR)", OracleCatalogType("VARCHAR2", 4)),
+    (kind(Kind.SET, members=("a", "long")), "VARCHAR2(6 CHAR)", OracleCatalogType("VARCHAR2", 6)),
+    (kind(Kind.ENUM_NUMBER, members=("", "long")), "VARCHAR2(1 CHAR)", OracleCatalogType("VARCHAR2", 1)),
+    (kind(Kind.SET_NUMBER, members=("", "a", "b", "c")), "VARCHAR2(2 CHAR)", OracleCatalogType("VARCHAR2", 2)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("ours", "theirs", "row"), TYPES)
-def test_a_type_and_the_way_back(ours: ColumnType, theirs: str, row: CatalogueType) -> None:
-    assert oracle_type(ours) == theirs
-    real = neutral_from_oracle(row)
-    assert takes(ours, real)
-    assert holds(ours, real)
+def test_a_type_and_the_way_back(ours: ColumnType, theirs: str, row: OracleCatalogType) -> None:
+    assert render_oracle_type(ours) == theirs
+    real = convert_oracle_type(row)
+    assert accepts_kind(ours, real)
+    assert has_room(ours, real)
 
 
 def test_every_kind_has_a_type_or_is_refused() -> None:
     assert {ours.kind for ours, _, _ in TYPES} | {Kind.GEOMETRY} == set(Kind)
     with pytest.raises(UnsupportedTypeError):
-        neutral_from_oracle(CatalogueType("SDO_GEOMETRY"))
-    assert not takes(
-        kind(Kind.DECIMAL, precision=4), neutral_from_oracle(CatalogueType("NUMBER", 22, None, 0))
+        convert_oracle_type(OracleCatalogType("SDO_GEOMETRY"))
+    assert not accepts_kind(
+        kind(Kind.DECIMAL, precision=4), convert_oracle_type(OracleCatalogType("NUMBER", 22, None, 0))
     )
-    assert not holds(kind(Kind.YEAR), neutral_from_oracle(CatalogueType("NUMBER", 22, 3, 0)))
+    assert not has_room(kind(Kind.YEAR), convert_oracle_type(OracleCatalogType("NUMBER", 22, 3, 0)))
 
 
 #: (type, wire value): each comes back as it was.
@@ -372,7 +380,7 @@ def test_a_value_and_the_way_back(type_: ColumnType, value: Value) -> None:
     numbers = (Kind.INT, Kind.BIT, Kind.YEAR, Kind.DECIMAL)
     fetched = (Decimal(1), Decimal(given[1]) if type_.kind in numbers else given[1])
     assert from_oracle(table)(fetched) == (1, value)
-    assert len(input_sizes(table)) == 2
+    assert len(list_input_sizes(table)) == 2
 
 
 def test_an_empty_value_is_null_and_comes_back_where_null_cannot_be() -> None:
@@ -393,7 +401,10 @@ def test_an_empty_value_is_null_and_comes_back_where_null_cannot_be() -> None:
 def test_an_empty_value_of_a_key_is_refused(unique: bool) -> None:
     table = table_of(column("id", text_type(9), null=False), column("v", text_type(9)))
     table = replace(table, key=index("PRIMARY", "v"), unique=(index("u", "id"),)) if unique else table
-    with pytest.raises(RefusedError, match="column id: Oracle holds an empty value as NULL"), refusals():
+    with (
+        pytest.raises(RefusedError, match="column id: Oracle holds an empty value as NULL"),
+        translate_refusals(),
+    ):
         to_oracle(table)(("", "x"))
 
 
@@ -407,19 +418,19 @@ def test_an_empty_value_of_a_key_is_refused(unique: bool) -> None:
 )
 def test_what_is_no_date_of_the_calendar_is_refused(type_: Kind, value: str) -> None:
     table = table_of(column("id"), column("v", kind(type_)))
-    with pytest.raises(RefusedError, match="not a date of the calendar"), refusals():
+    with pytest.raises(RefusedError, match="not a date of the calendar"), translate_refusals():
         to_oracle(table)((1, value))
 
 
 # -- rights
 
-ALL_BOOKS = frozenset(("ROWLOCK", name.upper()) for name in BOOKS.tables.names())
+ALL_BOOKS = frozenset(("ROWLOCK", name.upper()) for name in BOOKS.tables.list_names())
 HAS = rights.OracleRights("ROWLOCK", frozenset({"CREATE TABLE", "CREATE SEQUENCE"}), frozenset(), {})
 
 
 def lacks(has: rights.OracleRights, *tables: tuple[str, str], **more: Any) -> list[str]:
-    wanted = Wanted("rowlock", BOOKS.tables.rights(), tables, create=True, **more)
-    found = rights.lacking(has, wanted)
+    wanted = RequiredRights("rowlock", BOOKS.tables.list_rights(), tables, create=True, **more)
+    found = rights.find_lacking_rights(has, wanted)
     assert all(re.fullmatch(r"GRANT .* TO \"ROWLOCK\";", each.statement) for each in found)
     return [each.statement.removeprefix("GRANT ").removesuffix(' TO "ROWLOCK";') for each in found]
 
@@ -475,7 +486,7 @@ class OneTable:
 
 def read(types: dict[str, str], **more: str) -> Table | None:
     link: Any = OneTable(types, **more)
-    return OracleCatalogue(link).read_table("bank", "acct")
+    return OracleTargetCatalog(link).read_table("bank", "acct")
 
 
 @pytest.mark.parametrize("type_", ["CHAR", "NCHAR"])
@@ -499,7 +510,9 @@ def test_blanks_of_a_column_that_is_filled_with_them_are_taken_off_where_the_sou
 def test_check_says_which_columns_are_filled_with_blanks() -> None:
     link: Any = OneTable({"ID": "NUMBER", "CODE": "CHAR", "NOTE": "VARCHAR2"})
     [remark] = [
-        each for each in OracleCatalogue(link).facts("bank", "acct").remarks if "blanks" in each.message
+        each
+        for each in OracleTargetCatalog(link).read_table_facts("bank", "acct").remarks
+        if "blanks" in each.message
     ]
     assert (remark.level, remark.columns) == ("warning", ("code",))
     assert "VARCHAR2" in remark.remedy

@@ -38,7 +38,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     meanwhile: list[Callable[[], object]] = []
 
     def sleep(seconds: float) -> None:
-        if seconds in source_keys.LOOKS_S and meanwhile:
+        if seconds in source_keys.LOOKUP_DELAYS_S and meanwhile:
             meanwhile.pop(0)()
 
     monkeypatch.setattr(threads, "time", SimpleNamespace(sleep=sleep))
@@ -62,7 +62,7 @@ def partial(report: Report, bench: HealBench) -> None:
 
 
 def keys(bench: HealBench) -> set[object]:
-    return {values[0] for values in bench.rows()}
+    return {values[0] for values in bench.list_copies()}
 
 
 def test_a_part_of_the_table_deletes_nothing_and_a_whole_snapshot_heals() -> None:
@@ -73,10 +73,10 @@ def test_a_part_of_the_table_deletes_nothing_and_a_whole_snapshot_heals() -> Non
     partial(report, bench)
     assert "bank.acct has, 2 of 3 that were looked for, one of them with the key [0]" in report.message
     assert keys(bench) == {0, 1, 2, 3, 4}, "row 1 is gone, and its row waits, too"
-    assert (2, "2@y") in {values[:2] for values in bench.rows()}, "rows that came are written"
+    assert (2, "2@y") in {values[:2] for values in bench.list_copies()}, "rows that came are written"
     bench.connector.snapshot(*now())
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
 
 
 def test_what_is_gone_at_the_source_is_deleted() -> None:
@@ -87,12 +87,12 @@ def test_what_is_gone_at_the_source_is_deleted() -> None:
     bench.connector.insert(row(12))
     assert bench.again().state == "ok"
     assert bench.asked == [(1,)]
-    assert bench.rows() == of(*now(), row(12))
+    assert bench.list_copies() == of(*now(), row(12))
 
 
 def test_every_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample would lose the one row that it misses."""
-    monkeypatch.setattr(source_keys, "AT_ONCE", 2)
+    monkeypatch.setattr(source_keys, "MAX_KEYS_PER_LOOKUP", 2)
     bench = HealBench()
     bench.connector.insert(*(row(key) for key in range(9)))
     bench.topic.append(BAD)
@@ -116,7 +116,7 @@ class TestDeletedAndInsertedAnew:
 
     def ends(self, bench: HealBench) -> None:
         assert bench.again().state == "ok"
-        assert bench.rows() == of(*now(), row(1, "1@z"))
+        assert bench.list_copies() == of(*now(), row(1, "1@z"))
 
     def test_its_event_is_there(self, bench: HealBench) -> None:
         bench.connector.insert(row(1, "1@z"))
@@ -133,7 +133,7 @@ class TestDeletedAndInsertedAnew:
 
         paused.append(delete)
         assert bench.again().state == "ok"
-        assert bench.rows() == of(*now())
+        assert bench.list_copies() == of(*now())
 
     def test_a_stop_ends_by_itself_once_the_event_has_come(self, bench: HealBench) -> None:
         """Debezium takes longer than anybody waits: the unit stops, and is tried again now and then, as every stopped one."""
@@ -150,7 +150,7 @@ class TestDeletedAndInsertedAnew:
         bench.connector.update(row(7, "3@x"), row(1, "1@z"))
         bench.there = [*(each for each in now() if each["id"] != 7), row(1, "1@z")]
         assert bench.again().state == "ok"
-        assert bench.rows() == of(*bench.there)
+        assert bench.list_copies() == of(*bench.there)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_key_that_the_source_takes_for_the_same_is_another_one() -> None:
     bench.connector.snapshot(renamed)
     bench.there = [renamed]
     assert bench.again().state == "ok"
-    assert [values[2] for values in bench.rows()] == ["ANNA"]
+    assert [values[2] for values in bench.list_copies()] == ["ANNA"]
     assert bench.asked == [("Anna",), ("Bert",)]
 
 
@@ -218,7 +218,7 @@ def test_a_source_that_cannot_be_asked_deletes_nothing() -> None:
     assert keys(bench) == {0, 1, 2, 3, 4}, "row 7 is the last one, and waits"
     bench.there = now()
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
 
 
 def test_who_has_no_time_asks_nobody() -> None:
@@ -234,7 +234,7 @@ def test_who_has_no_time_asks_nobody() -> None:
     assert (report.state, report.long, bench.asked) == ("behind", True, [])
     bench.patient = True
     assert bench.again().state == "ok"
-    assert bench.rows() == of(*now())
+    assert bench.list_copies() == of(*now())
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_what_a_source_answers_names_it(
         }
     )
     with pytest.raises(raised, match="source b1: "):
-        source_tables.keys_there(source, "b1", TABLE, [(1,)])
+        source_tables.find_source_keys(source, "b1", TABLE, [(1,)])
     assert asked == [("id",)], "its key, and no other column"
 
 

@@ -9,7 +9,7 @@ import pytest
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import EventId, LaneProgress, RowChange
+from consumer.ordering.model import ChangeId, LaneProgress, RowChange
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.history import target_table
@@ -23,7 +23,7 @@ def dispatched(passed: tuple[int, int]) -> tuple[Dispatcher, TablePlan]:
     """A dispatcher whose lanes have passed these offsets; their rows come in another order than their numbers."""
     rows = [LaneProgress(lane, 1, 1, "id", passed[lane], ZERO, 0, "") for lane in (1, 0)]
     dispatcher = Dispatcher(LAYOUT, LockTable(2), rows)
-    return dispatcher, dispatcher.plan(target_table())
+    return dispatcher, dispatcher.plan_table(target_table())
 
 
 def row_in(plan: TablePlan, lane: int, number: int = 0) -> Row:
@@ -32,9 +32,12 @@ def row_in(plan: TablePlan, lane: int, number: int = 0) -> Row:
     return keys[number], None, None, 0
 
 
-def given(dispatcher: Dispatcher) -> list[list[tuple[EventId, list[EventId]]]]:
+def given(dispatcher: Dispatcher) -> list[list[tuple[ChangeId, list[ChangeId]]]]:
     """By lane, the id of each item and those that it waits for."""
-    return [[(item[0].id, [event for event, _ in item[3]]) for item in items] for items in dispatcher.take()]
+    return [
+        [(item[0].id, [event for event, _ in item[3]]) for item in items]
+        for items in dispatcher.take_queued()
+    ]
 
 
 @pytest.mark.parametrize("passed", list(product(PASSED, PASSED)))
@@ -45,7 +48,7 @@ def test_a_change_within_a_lane(passed: tuple[int, int], lane: int, shape: str) 
     row, other = row_in(plan, lane), row_in(plan, lane, 1)
     images = {"insert": (None, row), "update": (row, row), "delete": (row, None), "move": (row, other)}
     dispatcher.dispatch(plan, [RowChange((AT, 0), *images[shape])])
-    wanted: list[list[tuple[EventId, list[EventId]]]] = [[], []]
+    wanted: list[list[tuple[ChangeId, list[ChangeId]]]] = [[], []]
     if passed[lane] < AT:
         wanted[lane] = [((AT, 0), [])]
     assert given(dispatcher) == wanted

@@ -14,8 +14,8 @@ from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import Fold
 from rowlock.errors import CommandError
 from rowlock.inspect import placement
-from rowlock.inspect.observed.versions import ProcessVersion, version_lines
-from rowlock.inspect.placement import Answers, Placement, PlacementReader
+from rowlock.inspect.observed.versions import ProcessVersion, format_version_lines
+from rowlock.inspect.placement import LeaderAnswers, Placement, PlacementReader
 from schemas.config.model import Config, load_config
 
 CONFIG = """\
@@ -25,7 +25,7 @@ sources:
 targets: {}
 pipelines: {}
 """
-ROWS = Answers([{"unit": "capture/b1", "health": "running"}])
+ROWS = LeaderAnswers([{"unit": "capture/b1", "health": "running"}])
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place
         class Topic:
             def __init__(self, *_: object) -> None: ...
 
-            def read(self) -> Fold:
+            def read_topic(self) -> Fold:
                 if isinstance(fold, Exception):
                     raise fold
                 return fold
@@ -51,7 +51,9 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place
             def close(self) -> None: ...
 
         monkeypatch.setattr(placement, "ControlView", Topic)
-        return PlacementReader(config, ask or (lambda _: pytest.fail("nobody is to be asked"))).read()
+        return PlacementReader(
+            config, ask or (lambda _: pytest.fail("nobody is to be asked"))
+        ).read_placement()
 
     return look
 
@@ -111,7 +113,7 @@ AGENTS = [
 
 
 def test_versions_of_the_leader_and_its_agents_are_known(read: Callable[..., Placement]) -> None:
-    found = read(led(), lambda _: Answers([], {"version": "0.1.0"}, AGENTS)).versions
+    found = read(led(), lambda _: LeaderAnswers([], {"version": "0.1.0"}, AGENTS)).versions
     assert found == (
         ProcessVersion("coordinator", "c1", "0.1.0"),
         ProcessVersion("agent", "a1", "0.2.0"),
@@ -122,7 +124,7 @@ def test_versions_of_the_leader_and_its_agents_are_known(read: Callable[..., Pla
 
 def test_a_leader_that_reports_no_version_knows_none_of_its_agents(read: Callable[..., Placement]) -> None:
     agents = [{"name": "a1", "state": "synced"}]
-    found = read(led(), lambda _: Answers([], {"name": "c1"}, agents)).versions
+    found = read(led(), lambda _: LeaderAnswers([], {"name": "c1"}, agents)).versions
     assert [each.version for each in found] == ["before 0.1.0", None]
 
 
@@ -133,7 +135,7 @@ def test_processes_are_shown_by_their_version() -> None:
         ProcessVersion("agent", "a2", "0.2.0"),
         ProcessVersion("agent", "a3", None),
     )
-    assert version_lines(seen) == [
+    assert format_version_lines(seen) == [
         "rowlock 0.1.0: agent a1",
         "rowlock 0.2.0: coordinator c1, agent a2",
         "rowlock ?: agent a3",

@@ -13,17 +13,17 @@ from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.takeover import take_unit
 from consumer.targets import dialect
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.dialect import Dialect, open_progress, open_session
 from consumer.targets.progress.store import SqlProgressStore
-from rowlock.coordinator.fences import Beginning, fence
+from rowlock.coordinator.fences import FirstProgress, fence_unit
 from schemas.config.model import TargetConfig
 from tests import sqlite_target
 from tests.targets_kit import SqliteTarget, targets
 
 target = targets("sqlite")
 UNIT = ApplyUnit("p", "t")
-BEGINNING = Beginning("id", "{}", 2)
+BEGINNING = FirstProgress("id", "{}", 2)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteTarget:
     other = SqliteTarget(tmp_path / "progress.db")
 
     def progress(_target: TargetConfig, _name: str) -> SqlProgressStore:
-        books = Books(sqlite_target.SCHEMA, sqlite_target.SYNTAX)
+        books = Bookkeeping(sqlite_target.SCHEMA, sqlite_target.SYNTAX)
         return SqlProgressStore(
             sqlite_target.SqliteLink(other.database),
             books,
@@ -40,7 +40,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteTarget:
         )
 
     kept = Dialect("sqlite", sqlite_target.open_sqlite, progress=progress)
-    monkeypatch.setattr(dialect, "dialect_of", lambda _target: kept)
+    monkeypatch.setattr(dialect, "load_dialect", lambda _target: kept)
     return other
 
 
@@ -51,12 +51,12 @@ def epochs(place: SqliteTarget) -> set[int]:
 def test_a_unit_is_fenced_where_its_progress_is(target: SqliteTarget, elsewhere: SqliteTarget) -> None:
     with contextlib.closing(open_progress(target.config(), name="test")) as store:
         store.ensure_bookkeeping()
-        fence(store, UNIT, 7, BEGINNING)
+        fence_unit(store, UNIT, 7, BEGINNING)
         assert epochs(elsewhere) == {7 << 16}
         assert target.sql("SELECT name FROM sqlite_master") == []
         with pytest.raises(FencedError):
-            store.begin(UNIT, (6 << 16) + 1)
-        rows, _, _ = store.begin(UNIT, 7 << 16)
+            store.begin_attempt(UNIT, (6 << 16) + 1)
+        rows, _, _ = store.begin_attempt(UNIT, 7 << 16)
         assert [row.attempt for row in rows] == [1, 1]
 
 
@@ -68,13 +68,13 @@ def test_a_unit_is_taken_over_where_its_progress_is(target: SqliteTarget, elsewh
         taken = take_unit(store, pipeline, "t", "other", (5, 9), assigned=3)
         assert taken.epoch == 3 << 16
         assert "created again" in str(taken.refusal)
-        assert store.read(UNIT)[1] is not None
+        assert store.read_topic(UNIT)[1] is not None
     assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(taken.refusal,)]
 
 
 def test_without_another_place_it_is_the_target(target: SqliteTarget) -> None:
     with contextlib.closing(open_progress(target.config(), name="test")) as store:
         store.ensure_bookkeeping()
-        fence(store, UNIT, 7, BEGINNING)
+        fence_unit(store, UNIT, 7, BEGINNING)
     with contextlib.closing(open_session(target.config(), name="test")) as session:
-        assert {row.epoch for row in session.read(UNIT)[0]} == epochs(target) == {7 << 16}
+        assert {row.epoch for row in session.read_topic(UNIT)[0]} == epochs(target) == {7 << 16}

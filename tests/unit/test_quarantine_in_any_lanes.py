@@ -22,8 +22,8 @@ import pytest
 from msgspec.structs import replace as altered
 
 from consumer.errors import RefusedError
-from consumer.ordering.fold import key_fold
-from consumer.ordering.lanes.batches import HELD_BEHIND
+from consumer.ordering.fold import make_key_fold
+from consumer.ordering.lanes.batches import QUEUED_AFTER
 from consumer.ordering.model import TargetTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from tests.fake_target import FakeTarget
@@ -44,7 +44,7 @@ def _table() -> TargetTable:
 
 
 TABLE = _table()
-FOLD = key_fold(TABLE.table)
+FOLD = make_key_fold(TABLE.table)
 KEYS = (1.0, 1.0 + 1e-12, 2.0, 3.0, 4.0)
 """The first two are two rows to source and target, and fold alike."""
 assert FOLD((KEYS[0],)) == FOLD((KEYS[1],)), "else no key folds like another"
@@ -102,7 +102,7 @@ class Judge:
             if key != (row[0],) and any(other[at] == row[at] is not None for at in (1, 2))
         }
         if FOLD(row) in self.held:
-            why = HELD_BEHIND
+            why = QUEUED_AFTER
         elif why is None and met and not self.replaces:
             why = "unique"
         if why is not None:
@@ -192,7 +192,7 @@ def entries_of(target: FakeTarget) -> list[Entry]:
 
 def why_of(error: str) -> str:
     """The kind of an entry's error: its words name an offset, or what was in the way."""
-    return next((each for each in ("bad", "unsent", HELD_BEHIND) if error.startswith(each)), "unique")
+    return next((each for each in ("bad", "unsent", QUEUED_AFTER) if error.startswith(each)), "unique")
 
 
 def drawn(rng: random.Random, keys: Sequence[float], names: Sequence[str]) -> list[Op]:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from consumer.attempt.reports import Report
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from schemas.wire.event import Event, Undecodable
+from schemas.wire.event import EventEnvelope, Undecodable
 from tests.apply_kit import FakeSource
 from tests.unit.test_unit_apply import Bench, rows_of, started
 
@@ -34,7 +34,7 @@ def poisoned(source: FakeSource, key: int, email: str | None, version: int) -> d
     return {**source.row(key, email, version), "owner": "poison"}
 
 
-def apply(bench: Bench, *events: Event) -> Report:
+def apply(bench: Bench, *events: EventEnvelope) -> Report:
     start = len(bench.topic)
     bench.write(events)
     return bench.apply(start if start > 1 else 0)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from producer.definitions.index import EVERY_TABLE, OBJECTS, StatementIndex, Touched
-from producer.definitions.reaches import proven
-from producer.sources.source_objects import _bodies
-from producer.statements.closure import Reach
+from producer.definitions.index import EVERY_TABLE, OBJECTS, StatementIndex, TouchedTable
+from producer.definitions.reaches import require_proven_impact
+from producer.sources.source_objects import _join_bodies
+from producer.statements.closure import ImpactedTables
 
 LOG, ACCT = ("bank", "log"), ("bank", "acct")
-FOUND = Reach(frozenset([LOG]))
+FOUND = ImpactedTables(frozenset([LOG]))
 AT, UNTIL = (3, 700), (3, 900)
 
 
-def after(*statements: tuple[tuple[int, int], tuple[str, str]]) -> Reach:
+def after(*statements: tuple[tuple[int, int], tuple[str, str]]) -> ImpactedTables:
     index = StatementIndex()
     for at, name in statements:
-        index.add(at, [Touched(name)])
-    return proven(FOUND, frozenset([ACCT]), index, AT, UNTIL)
+        index.add_statement(at, [TouchedTable(name)])
+    return require_proven_impact(FOUND, frozenset([ACCT]), index, AT, UNTIL)
 
 
 def test_nothing_was_changed_since() -> None:
@@ -38,6 +38,6 @@ def test_a_captured_table_that_was_altered_since_may_have_had_a_cascading_key() 
 def test_a_name_has_all_its_bodies() -> None:
     """A procedure and a function may have one name; a body that is not shown hides them all."""
     rows = [{"db": "b", "name": "x", "body": "one"}, {"db": "b", "name": "x", "body": "two"}]
-    assert _bodies(rows) == {("b", "x"): ";\none;\ntwo"}
-    assert _bodies([*rows, {"db": "b", "name": "x", "body": None}]) == {("b", "x"): None}
-    assert _bodies([{"db": "b", "name": "x", "body": ""}, *rows]) == {("b", "x"): None}
+    assert _join_bodies(rows) == {("b", "x"): ";\none;\ntwo"}
+    assert _join_bodies([*rows, {"db": "b", "name": "x", "body": None}]) == {("b", "x"): None}
+    assert _join_bodies([{"db": "b", "name": "x", "body": ""}, *rows]) == {("b", "x"): None}

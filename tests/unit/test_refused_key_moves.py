@@ -13,13 +13,13 @@ from msgspec.structs import replace as altered
 
 from consumer.errors import RefusedError
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.fold import folded_text
-from consumer.ordering.lanes.batches import Batch
-from consumer.ordering.lanes.lane import Apply, Lane
+from consumer.ordering.fold import encode_folded
+from consumer.ordering.lanes.batches import LaneBatch
+from consumer.ordering.lanes.lane import ApplySegment, Lane
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import Held, LaneProgress, RowChange, TargetTable
+from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, TargetTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from schemas.wire.position import ZERO
 from tests.fake_target import FakeTarget
@@ -172,23 +172,27 @@ def test_both_halves_are_held_when_the_target_refuses_both(lanes: int) -> None:
     assert held == [(1, 0, "[1]", "referenced"), (1, 1, "[2]", "too long")]
 
 
-def lane_of(table: TargetTable, held: list[Held]) -> tuple[Lane, TablePlan]:
+def lane_of(table: TargetTable, held: list[QuarantineEntry]) -> tuple[Lane, TablePlan]:
     layout, locks = Layout(lanes=1), LockTable(1)
     rows = [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
-    return Lane(0, locks, LaneLimits(), held), Dispatcher(layout, locks, rows).plan(table)
+    return Lane(0, locks, LaneLimits(), held), Dispatcher(layout, locks, rows).plan_table(table)
 
 
-def entry(key: Key, plan: TablePlan, offset: int) -> Held:
-    folded = folded_text(plan.fold_key((*key, None, None, 0)))
-    return Held(offset, 0, plan.name, msgspec.json.encode(key).decode(), folded, "{}", "too long", 0)
+def entry(key: Key, plan: TablePlan, offset: int) -> QuarantineEntry:
+    folded = encode_folded(plan.fold_key((*key, None, None, 0)))
+    return QuarantineEntry(
+        offset, 0, plan.name, msgspec.json.encode(key).decode(), folded, "{}", "too long", 0
+    )
 
 
-def batch_of(lane: Lane, plan: TablePlan, *changes: RowChange) -> Batch:
+def batch_of(lane: Lane, plan: TablePlan, *changes: RowChange) -> LaneBatch:
     """Return what the lane applies of `changes`."""
-    lane.feed([(change, plan, plan.fold_key(change.before or change.after or ()), ()) for change in changes])
-    lane.drain((99, ZERO, 1, 0))
-    assert isinstance(lane.next(), Apply)
-    return lane.batch()
+    lane.queue_items(
+        [(change, plan, plan.fold_key(change.before or change.after or ()), ()) for change in changes]
+    )
+    lane.drain_to((99, ZERO, 1, 0))
+    assert isinstance(lane.choose_effect(), ApplySegment)
+    return lane.build_batch()
 
 
 def test_a_delete_closes_entries_of_the_other_zero() -> None:
@@ -197,15 +201,15 @@ def test_a_delete_closes_entries_of_the_other_zero() -> None:
     _, plan = lane_of(table, [])
     lane, _ = lane_of(table, [entry((-0.0,), plan, 3)])
     batch = batch_of(lane, plan, RowChange((5, 0), (0.0, None, None, 0), None))
-    assert (batch.closed, batch.held) == ([(3, 0)], [])
+    assert (batch.closed, batch.quarantined) == ([(3, 0)], [])
 
 
 def test_a_delete_leaves_entries_of_another_key_that_folds_alike() -> None:
     _, plan = lane_of(TABLE, [])
-    other = altered(entry((1,), plan, 3), folded=folded_text(plan.fold_key(row(2))))
+    other = altered(entry((1,), plan, 3), folded=encode_folded(plan.fold_key(row(2))))
     lane, _ = lane_of(TABLE, [other])
     batch = batch_of(lane, plan, RowChange((5, 0), row(2), None))
-    assert (batch.closed, batch.held, [net.deletes for net in batch.nets]) == ([], [], [[(2,)]])
+    assert (batch.closed, batch.quarantined, [net.deletes for net in batch.nets]) == ([], [], [[(2,)]])
 
 
 def test_an_event_target_is_sent_no_delete_of_a_row_that_it_never_had() -> None:
@@ -213,14 +217,14 @@ def test_an_event_target_is_sent_no_delete_of_a_row_that_it_never_had() -> None:
     _, plan = lane_of(table, [])
     lane, _ = lane_of(table, [entry((1,), plan, 3)])
     batch = batch_of(lane, plan, RowChange((5, 0), row(1), None))
-    assert ([each.error for each in batch.held], batch.nets) == (["held behind offset 3"], [])
+    assert ([each.error for each in batch.quarantined], batch.nets) == (["held behind offset 3"], [])
 
 
 def test_an_event_target_gets_the_delete_of_a_refused_key_move() -> None:
     lane, plan = lane_of(replace(TABLE, topic="feed"), [])
     batch_of(lane, plan, RowChange((5, 0), row(1), row(2, 7)))
-    lane.failed(RefusedError("too large"))
-    assert isinstance(lane.next(), Apply)
-    (net,) = lane.batch().nets
+    lane.handle_failure(RefusedError("too large"))
+    assert isinstance(lane.choose_effect(), ApplySegment)
+    (net,) = lane.build_batch().nets
     assert [(change.before, change.after) for change in net.changes] == [(row(1), None)]
-    assert [(each.offset, each.part, each.key) for each in lane.batch().held] == [(5, 1, "[2]")]
+    assert [(each.offset, each.part, each.key) for each in lane.build_batch().quarantined] == [(5, 1, "[2]")]

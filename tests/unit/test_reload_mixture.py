@@ -37,7 +37,7 @@ from coordinator.core.owner.state import (
 from coordinator.core.records import Record
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
-from schemas.units import Ended, Mark, Prepared, Progressed
+from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
 
 CONFIG = OwnerConfig(
     interval=0.5, lease=4.0, owner_lease=1e9, balance_every=1e9, reload_timeout=6.0, doubt=1e9
@@ -96,10 +96,10 @@ class Machine:
                     self.workers[unit] = assignment, parts(self.held)[PART[unit]]
                     self.do(agent.WorkerHappening(unit, Prepared(assignment)), now)
                 case StartWorker(unit, assignment):
-                    self.do(agent.WorkerHappening(unit, Progressed(assignment, Mark(1, 1))), now)
+                    self.do(agent.WorkerHappening(unit, UnitProgressed(assignment, UnitProgress(1, 1))), now)
                 case RemoveWorker(unit, assignment):
                     self.workers.pop(unit, None)
-                    self.do(agent.WorkerHappening(unit, Ended(assignment)), now)
+                    self.do(agent.WorkerHappening(unit, WorkerEnded(assignment)), now)
 
 
 class World:

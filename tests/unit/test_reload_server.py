@@ -32,8 +32,8 @@ from rowlock.inspect.planned.plan import (
     StoredFlow,
     StoredSource,
     StoredTopic,
+    build_run_plan,
     plan_lines,
-    planned,
 )
 from schemas.config.model import Config, KafkaConfig, load_config
 from tests.coordination_kit import catalogue, until
@@ -55,7 +55,7 @@ class ReloadWorld(World):
         self.configured.append(digest)
 
     def begin(self, *names: str) -> ReloadWorld:
-        self.say(Elected(10, dict(self.records)), CatalogueRead(10, OLD))
+        self.report_event(Elected(10, dict(self.records)), CatalogueRead(10, OLD))
         for name in names:
             self.holds[name] = ("old", ())
             self.join(name)
@@ -79,7 +79,7 @@ class ReloadWorld(World):
 
     def ask(self) -> PendingAnswer[None]:
         answer: PendingAnswer[None] = PendingAnswer()
-        self.say(CommandAsked(RELOAD, answer, "me"))
+        self.report_event(CommandAsked(RELOAD, answer, "me"))
         return answer
 
     def told(self, what: str) -> list[Mapping[str, object]]:
@@ -129,7 +129,7 @@ def test_a_term_that_ends_leaves_nobody_waiting() -> None:
     del world.agents["a"]
     answer = world.ask()
     assert not answer.filled
-    world.say(Lost(10, "fenced"))
+    world.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
         answer.wait(0.1)
     assert world.configured == []
@@ -142,12 +142,12 @@ class FakeConfiguration:
         self.refuses: tuple[str, ...] = ()
         self.caught_up: list[str] = []
 
-    def read(self) -> FoundConfiguration:
+    def read_file(self) -> FoundConfiguration:
         if self.refuses:
             raise ConfigurationRefusedError(self.refuses)
         return FoundConfiguration("new", PARTS, frozenset({"source/s"}))
 
-    def take(self, digest: str) -> None: ...
+    def adopt_config(self, digest: str) -> None: ...
 
     def catch_up(self, digest: str) -> None:
         self.caught_up.append(digest)
@@ -205,7 +205,7 @@ class FakeShell:
     def start(self) -> None:
         self.calls.append("start")
 
-    def spark_up(self, spark: object) -> None:
+    def provide_spark(self, spark: object) -> None:
         self.calls.append("spark")
 
     def close(self, *, once_without_units: bool = False) -> None:
@@ -237,25 +237,25 @@ def test_a_changed_pipeline_has_a_shell_of_its_own_beside_the_one_with_its_units
     shells = PipelineShells(config, make, 1)
     assert shells.idle
     for name in "pq":
-        shells.preparing(f"apply/{name}/t", name)
-    shells.spark_up(object())  # type: ignore[arg-type]
+        shells.assign_shell(f"apply/{name}/t", name)
+    shells.provide_spark(object())  # type: ignore[arg-type]
     old_p, q = made
     pipelines = {**config.pipelines, "p": config.pipelines["p"].model_copy(update={"lanes": 2})}
-    assert shells.configure(config.model_copy(update={"pipelines": pipelines})) == {"p"}
-    assert shells.of("apply/p/t", "p") is old_p, "its unit is there until it has ended"
-    assert shells.of("apply/q/t", "q") is q
-    assert shells.preparing("apply/p/u", "p") is made[2]
+    assert shells.apply_configuration(config.model_copy(update={"pipelines": pipelines})) == {"p"}
+    assert shells.get_shell("apply/p/t", "p") is old_p, "its unit is there until it has ended"
+    assert shells.get_shell("apply/q/t", "q") is q
+    assert shells.assign_shell("apply/p/u", "p") is made[2]
     new_p = made[2]
     assert new_p.calls == ["spark", "start"]
     assert (old_p.pipeline.config.lanes, new_p.pipeline.config.lanes) == (4, 2)
     assert old_p.pipeline.state_dir != new_p.pipeline.state_dir
-    assert shells.preparing("apply/p/t", "p") is new_p, "once it has ended"
+    assert shells.assign_shell("apply/p/t", "p") is new_p, "once it has ended"
     old_p.without_units.set()
     until(lambda: "closed" in old_p.calls and not shells._before, what="the old shell closed")
     gone = config.model_copy(update={"pipelines": {"q": config.pipelines["q"]}})
-    assert shells.configure(gone) == {"p"}
-    assert not shells.knows("apply/p/x", "p")
-    assert shells.knows("apply/p/t", "p"), "it can still be told to stop"
+    assert shells.apply_configuration(gone) == {"p"}
+    assert not shells.is_known("apply/p/x", "p")
+    assert shells.is_known("apply/p/t", "p"), "it can still be told to stop"
     new_p.without_units.set()
     shells.close()
     assert "closed" in q.calls
@@ -278,7 +278,7 @@ def flow(table: str, there: tuple[str, ...] | None, **more: Any) -> StoredFlow:
 
 
 def test_tables_that_are_new_back_again_or_no_more() -> None:
-    found = planned([SOURCE], [])
+    found = build_run_plan([SOURCE], [])
     assert {(t.table, t.what, t.creates_topic, t.rows) for t in found.tables} == {
         ("b.new", NEW, True, 1000),
         ("b.back", NEW, False, 5),
@@ -286,7 +286,7 @@ def test_tables_that_are_new_back_again_or_no_more() -> None:
         ("b.out", NO_MORE, False, None),
     }
     assert found.as_dict()["copies"] == {"tables": 2, "rows": 1005, "bytes": 2**21 + 100}
-    never = planned([replace(SOURCE, copies=False)], [])
+    never = build_run_plan([replace(SOURCE, copies=False)], [])
     assert never.copies == ()
 
 
@@ -299,7 +299,7 @@ def test_target_tables_columns_and_layouts() -> None:
         flow("lanes", ("id", "v", "w"), stored=(2, "r2")),
         flow("both", ("id", "v", "w"), stored=(2, "r1")),
     ]
-    found = planned([], flows, {"refused": ["c.yaml:3: wrong"]})
+    found = build_run_plan([], flows, {"refused": ["c.yaml:3: wrong"]})
     assert [(t.table, t.creates, t.columns) for t in found.targets] == [
         ("public.made", True, ("id", "v", "w")),
         ("public.narrow", False, ("w",)),
@@ -322,7 +322,7 @@ def test_a_topic_whose_rows_stay_as_they_were_and_one_that_would_stop() -> None:
         flow("form", (), topic=StoredTopic(names, ("where",), ("format was plain, now rowlock",))),
     ]
     flows = [replace(each, wanted=(), layout=(1, "r"), stored=(1, "r")) for each in flows]
-    found = planned([], flows)
+    found = build_run_plan([], flows)
     assert [(each.topic, each.stops, each.outdated) for each in found.topics] == [
         ("public.filter", False, ("masks", "where")),
         ("public.log", False, ("where",)),
@@ -344,7 +344,7 @@ def test_a_plan_for_people() -> None:
         "changed": ["source/s"],
         "gone": ["pipeline/q"],
     }
-    lines = plan_lines(planned([SOURCE], [flow("made", None)], asked))
+    lines = plan_lines(build_run_plan([SOURCE], [flow("made", None)], asked))
     assert lines == [
         "source s: b.again is selected again; it stays as it is until it is copied: rowlock copy b.again",
         "source s: b.back is captured newly into the topic x.s.b.back that is there; about 5 rows (100 bytes) are copied",
@@ -356,7 +356,7 @@ def test_a_plan_for_people() -> None:
         "  sources.s.tables: [b.old] → [b.*]",
         "  placed anew: source/s, pipeline/q (removed)",
     ]
-    assert plan_lines(planned([], [])) == [
+    assert plan_lines(build_run_plan([], [])) == [
         "nothing changes in what is stored",
         "no coordinator answers: a start takes the file as it is then",
     ]

@@ -15,7 +15,7 @@ from consumer.attempt.reports import (
     Report,
     ReportReceiver,
     ReportSender,
-    said_again,
+    clear_figures,
 )
 
 ONE = Report(
@@ -100,7 +100,7 @@ def test_what_is_not_of_this_run_is_not_heard(receiver: ReportReceiver) -> None:
 
 
 def test_figures_are_said_once() -> None:
-    again = said_again(ONE)
+    again = clear_figures(ONE)
     assert (again.applied, again.dropped, again.held, again.displaced) == (0, 0, 0, 0)
     assert again == Report("t", "ok", 3, 9, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m")
 

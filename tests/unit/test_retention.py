@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rowlock.commands.tables import headroom_lines
-from rowlock.views.retention import Backlog, Kept, for_people, in_bytes
+from rowlock.commands.tables import format_headroom_lines
+from rowlock.views.retention import Backlog, RetentionLimits, format_bytes, format_period
 from rowlock.views.source import log_kept
-from rowlock.views.topic_settings import topic_kept
+from rowlock.views.topic_settings import parse_topic_retention
 
 SECONDS, DAYS = "binlog_expire_logs_seconds", "expire_logs_days"
 
@@ -15,39 +15,39 @@ SECONDS, DAYS = "binlog_expire_logs_seconds", "expire_logs_days"
 @pytest.mark.parametrize(
     ("variables", "kept"),
     [
-        ({}, Kept(None, DAYS)),
-        ({SECONDS: "0", DAYS: "0"}, Kept(None, DAYS)),
-        ({SECONDS: "2592000", DAYS: "0", "binlog_expire_logs_auto_purge": "ON"}, Kept(2_592_000.0, SECONDS)),
-        ({SECONDS: "2592000", "binlog_expire_logs_auto_purge": "OFF"}, Kept(None, SECONDS)),
-        ({SECONDS: "60", DAYS: "3"}, Kept(60.0, SECONDS)),
-        ({DAYS: "0.5"}, Kept(43_200.0, DAYS)),
-        ({SECONDS: "0", "max_binlog_total_size": "5000", "binlog_space_limit": "5000"}, Kept(None, DAYS, 5000, "max_binlog_total_size")),
-        ({DAYS: "7", "binlog_space_limit": "9"}, Kept(604_800.0, DAYS, 9, "binlog_space_limit")),
-        ({"max_binlog_total_size": "0"}, Kept(None, DAYS)),
+        ({}, RetentionLimits(None, DAYS)),
+        ({SECONDS: "0", DAYS: "0"}, RetentionLimits(None, DAYS)),
+        ({SECONDS: "2592000", DAYS: "0", "binlog_expire_logs_auto_purge": "ON"}, RetentionLimits(2_592_000.0, SECONDS)),
+        ({SECONDS: "2592000", "binlog_expire_logs_auto_purge": "OFF"}, RetentionLimits(None, SECONDS)),
+        ({SECONDS: "60", DAYS: "3"}, RetentionLimits(60.0, SECONDS)),
+        ({DAYS: "0.5"}, RetentionLimits(43_200.0, DAYS)),
+        ({SECONDS: "0", "max_binlog_total_size": "5000", "binlog_space_limit": "5000"}, RetentionLimits(None, DAYS, 5000, "max_binlog_total_size")),
+        ({DAYS: "7", "binlog_space_limit": "9"}, RetentionLimits(604_800.0, DAYS, 9, "binlog_space_limit")),
+        ({"max_binlog_total_size": "0"}, RetentionLimits(None, DAYS)),
     ],
 )  # fmt: skip
-def test_of_a_log(variables: dict[str, str], kept: Kept) -> None:
+def test_of_a_log(variables: dict[str, str], kept: RetentionLimits) -> None:
     assert log_kept(variables) == kept
 
 
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
-        ({"retention.ms": "-1", "retention.bytes": "-1"}, Kept(None, "retention.ms", None, "retention.bytes")),
-        ({"retention.ms": "1500", "retention.bytes": "-1"}, Kept(1.5, "retention.ms", None, "retention.bytes")),
-        ({"retention.ms": "0", "retention.bytes": "0"}, Kept(0.0, "retention.ms", 0, "retention.bytes")),
+        ({"retention.ms": "-1", "retention.bytes": "-1"}, RetentionLimits(None, "retention.ms", None, "retention.bytes")),
+        ({"retention.ms": "1500", "retention.bytes": "-1"}, RetentionLimits(1.5, "retention.ms", None, "retention.bytes")),
+        ({"retention.ms": "0", "retention.bytes": "0"}, RetentionLimits(0.0, "retention.ms", 0, "retention.bytes")),
     ],
 )  # fmt: skip
-def test_of_a_topic(settings: dict[str, str], kept: Kept) -> None:
-    assert topic_kept(settings) == kept
+def test_of_a_topic(settings: dict[str, str], kept: RetentionLimits) -> None:
+    assert parse_topic_retention(settings) == kept
 
 
 def test_times_and_sizes_for_people() -> None:
     seconds = (0, 119, 120, 7199, 7200, 172_799, 172_800)
-    assert [for_people(each) for each in seconds] == [
+    assert [format_period(each) for each in seconds] == [
         "0 s", "119 s", "2.0 minutes", "120.0 minutes", "2.0 hours", "48.0 hours", "2.0 days",
     ]  # fmt: skip
-    assert [in_bytes(each) for each in (0, 1023, 1024, 1 << 20, 3 << 39)] == [
+    assert [format_bytes(each) for each in (0, 1023, 1024, 1 << 20, 3 << 39)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "1.0 MiB", "1.5 TiB",
     ]  # fmt: skip
 
@@ -55,10 +55,15 @@ def test_times_and_sizes_for_people() -> None:
 def test_what_is_deleted_first_is_shown_first_and_not_more_than_a_screen() -> None:
     def topic(name: str, seconds: float | None, age_s: float = 0.0) -> Backlog:
         return Backlog(
-            f"topic {name}", "it", Kept(seconds, "retention.ms"), age_s, "pipeline p has not applied", None
+            f"topic {name}",
+            "it",
+            RetentionLimits(seconds, "retention.ms"),
+            age_s,
+            "pipeline p has not applied",
+            None,
         )
 
-    lines = headroom_lines([topic("ever", None), topic("b", 90.0), topic("a", 100.0, 70.0)])
+    lines = format_headroom_lines([topic("ever", None), topic("b", 90.0), topic("a", 100.0, 70.0)])
     assert [line.split(":")[0] for line in lines] == ["topic a", "topic b", "topic ever"]
-    many = headroom_lines([topic(f"t{number}", 100.0) for number in range(25)])
+    many = format_headroom_lines([topic(f"t{number}", 100.0) for number in range(25)])
     assert many[20:] == ["… and 5 more that are kept as long or longer"]

@@ -6,7 +6,14 @@ import pytest
 
 from consumer.errors import TargetConfigError
 from consumer.tables.discovery import select_topics
-from consumer.tables.router import TableRoute, fingerprint, key_function, resolve, target_table, wanted_table
+from consumer.tables.router import (
+    TableRoute,
+    build_desired_table,
+    build_target_table,
+    compute_routes_fingerprint,
+    make_key_function,
+    resolve_route,
+)
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.apply_kit import account_table
 from tests.topic_kit import usual_tables
@@ -16,12 +23,12 @@ TO_HQ = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
 
 def test_the_first_route_that_matches_counts() -> None:
     routes = (TableRoute("bank.acct", "a.{table}"), TableRoute("bank.*", "b.{db}_{table}"))
-    first, second = resolve(routes, "s", "bank", "acct"), resolve(routes, "s", "bank", "log")
+    first, second = resolve_route(routes, "s", "bank", "acct"), resolve_route(routes, "s", "bank", "log")
     assert first is not None
     assert second is not None
     assert (first.schema, first.table) == ("a", "acct")
     assert (second.schema, second.table) == ("b", "bank_log")
-    assert resolve(routes, "s", "other", "acct") is None
+    assert resolve_route(routes, "s", "other", "acct") is None
 
 
 @pytest.mark.parametrize(
@@ -40,24 +47,24 @@ def test_names_are_filled_in_and_not_looked_at_again(
     to: str, db: str, table: str, place: tuple[str, str]
 ) -> None:
     """A dot in a name once sent the rows to another schema, without a word."""
-    routed = resolve((TableRoute("*.*", to),), "s", db, table)
+    routed = resolve_route((TableRoute("*.*", to),), "s", db, table)
     assert routed is not None
     assert (routed.schema, routed.table) == place
 
 
 def test_a_star_does_not_reach_over_the_dot() -> None:
-    assert resolve((TableRoute("bank.*", "{db}.{table}"),), "s", "bank.old", "acct") is None
+    assert resolve_route((TableRoute("bank.*", "{db}.{table}"),), "s", "bank.old", "acct") is None
 
 
 def test_added_columns_stand_last_and_join_every_key() -> None:
-    routed = resolve((TO_HQ,), "north", "bank", "acct")
+    routed = resolve_route((TO_HQ,), "north", "bank", "acct")
     assert routed is not None
     assert routed.where == {"branch": "north"}
-    table = wanted_table(account_table(), routed)
+    table = build_desired_table(account_table(), routed)
     assert table.column_names[-1] == "branch"
     assert table.key.columns == ("branch", "id")
     assert table.unique[0].columns == ("branch", "email")
-    assert not table.column("branch").nullable
+    assert not table.get_column("branch").nullable
 
 
 def test_the_real_tables_indexes_count() -> None:
@@ -72,11 +79,11 @@ def test_the_real_tables_indexes_count() -> None:
             UniqueIndex(name="owner_u", parts=(IndexPart(column="owner"), IndexPart(column="id"))),
         ),
     )
-    target = target_table(wanted, real)
+    target = build_target_table(wanted, real)
     assert target.table.column_names == wanted.column_names
     assert target.key_at == (0,)
     assert target.unique_at == ((2, 0),)
-    assert key_function(target)((5, "x", "o", "1", 1, "d", "")) == (5,)
+    assert make_key_function(target)((5, "x", "o", "1", 1, "d", "")) == (5,)
 
 
 def _with(table: Table, **changes: object) -> Table:
@@ -101,24 +108,26 @@ def _with(table: Table, **changes: object) -> Table:
 )
 def test_a_target_that_does_not_fit_is_refused(changes: dict[str, object], word: str) -> None:
     with pytest.raises(TargetConfigError, match=word):
-        target_table(account_table(), _with(account_table(), **changes))
+        build_target_table(account_table(), _with(account_table(), **changes))
 
 
 def test_a_column_of_the_route_is_to_be_written_as_the_target_spells_it() -> None:
     """MySQL takes both spellings for one column, and refuses the second one that "add them" would ask for."""
-    real = account_table().renamed({account_table().columns[-1].name: "BRANCH"})
-    wanted = real.renamed({"BRANCH": "branch"})
+    real = account_table().with_renamed_columns({account_table().columns[-1].name: "BRANCH"})
+    wanted = real.with_renamed_columns({"BRANCH": "branch"})
     with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: write BRANCH under `add`"):
-        target_table(wanted, real, ("branch",))
+        build_target_table(wanted, real, ("branch",))
     with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: add them"):
-        target_table(wanted, real)
+        build_target_table(wanted, real)
 
 
 def test_the_fingerprint_follows_the_routes() -> None:
-    assert fingerprint((TO_HQ,)) == fingerprint(
+    assert compute_routes_fingerprint((TO_HQ,)) == compute_routes_fingerprint(
         (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)
     )
-    assert fingerprint((TO_HQ,)) != fingerprint((TableRoute("bank.*", "public.{table}"),))
+    assert compute_routes_fingerprint((TO_HQ,)) != compute_routes_fingerprint(
+        (TableRoute("bank.*", "public.{table}"),)
+    )
 
 
 def test_topics_are_chosen_by_source_and_route() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from producer.errors import TableStoppedError
-from producer.kafka.settings import LARGEST
+from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.loop import rows as rows_module
 from producer.loop.rows import RowSender
 from producer.sources.changes import TransactionHeader
@@ -24,13 +24,15 @@ class Rows:
     header: Any = None
 
     def __init__(self) -> None:
-        self.kept: list[int] = []
+        self.read_retention: list[int] = []
 
-    def encode(self, *_: object) -> Records:
-        return [(b"1", b"x"), (b"2", b"x" * LARGEST), (b"3", b"x")]
+    def encode_rows(self, *_: object) -> Records:
+        return [(b"1", b"x"), (b"2", b"x" * MAX_EVENT_BYTES), (b"3", b"x")]
 
-    def forget(self, _state: object, _source: object, _context: object, records: Records, keep: int) -> None:
-        self.kept.append(keep)
+    def withdraw_rows(
+        self, _state: object, _source: object, _context: object, records: Records, keep: int
+    ) -> None:
+        self.read_retention.append(keep)
         del records[keep:]
 
 
@@ -55,14 +57,14 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     sender = RowSender(
         started, ports, log=nothing, new_tables=nothing, snapshots=nothing, on_batch=lambda: None
     )
-    monkeypatch.setattr(sender, "transaction", lambda _header: None)
+    monkeypatch.setattr(sender, "get_transaction_context", lambda _header: None)
     rows: Any = Rows()
     with pytest.raises(TableStoppedError) as stopped:
-        sender.take(rows)
+        sender.send_rows(rows)
     assert stopped.value.tables == {("bank", "acct")}
     monkeypatch.setattr(rows_module, "mark_last", lambda value: value)
-    sender.end()
-    assert (rows.kept, sent) == ([1], [(b"1", b"x")])
+    sender.end_transaction()
+    assert (rows.read_retention, sent) == ([1], [(b"1", b"x")])
 
 
 class Fed:
@@ -79,10 +81,10 @@ class Fed:
         )  # fmt: skip
         ports: Any = SimpleNamespace(writer=self, names=EXACT)
         log: Any = SimpleNamespace(
-            counted=lambda _rows: None, uncaptured=lambda rows: did(("passed over", rows))
+            counted=lambda _rows: None, skip_uncaptured=lambda rows: did(("passed over", rows))
         )
-        snapshots: Any = SimpleNamespace(tables=SimpleNamespace(under_way=lambda _name: False))
-        new_tables: Any = SimpleNamespace(first_sight=lambda _name, _at: None)
+        snapshots: Any = SimpleNamespace(tables=SimpleNamespace(is_under_way=lambda _name: False))
+        new_tables: Any = SimpleNamespace(take_up_unknown_table=lambda _name, _at: None)
         self.sender = RowSender(
             self.started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=lambda: did("batch left")
         )  # fmt: skip
@@ -100,7 +102,7 @@ class Fed:
         rows: Any = SimpleNamespace(
             table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None), encode=lambda *_: list(records)
         )  # fmt: skip
-        self.sender.take(rows)
+        self.sender.send_rows(rows)
         return rows
 
 
@@ -119,7 +121,7 @@ def test_rows_before_the_place_where_a_former_start_took_the_table_up_are_passed
     fed = Fed(begins=(0, 3, 100, 0))
     before = fed.take((b"1", b"x"), pos=99)
     fed.take((b"2", b"x"), pos=100)
-    fed.sender.release()
+    fed.sender.release_last_row()
     assert fed.did == [("passed over", before), ([], 0), b"2"]
 
 

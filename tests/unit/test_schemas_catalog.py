@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
 from schemas.io.mysql_catalog import choose_key, is_selected
-from schemas.io.mysql_columns import CatalogColumn, column, column_type, parse_members
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, same_definition
+from schemas.io.mysql_columns import CatalogColumn, build_column, build_column_type, parse_members
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, is_same_definition
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,18 @@ def _row(data_type: str, declared: str, charset: str | None = None) -> CatalogCo
 
 def test_a_label_that_the_catalogue_cannot_show_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError, match="rename the label"):
-        column_type(_row("enum", "enum('a','?')", "utf8mb4"))
-    assert column_type(_row("enum", "enum('a','?')", "latin1")).members == ("a", "?")
+        build_column_type(_row("enum", "enum('a','?')", "utf8mb4"))
+    assert build_column_type(_row("enum", "enum('a','?')", "latin1")).members == ("a", "?")
 
 
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError, match=r"column c: type vector\(3\)"):
-        column_type(_row("vector", "vector(3)"))
+        build_column_type(_row("vector", "vector(3)"))
 
 
 def test_zerofill_is_unsigned() -> None:
-    assert column_type(_row("int", "int(5) zerofill")).unsigned
-    assert not column_type(_row("int", "int(5)")).unsigned
+    assert build_column_type(_row("int", "int(5) zerofill")).unsigned
+    assert not build_column_type(_row("int", "int(5)")).unsigned
 
 
 def _index(name: str, *columns: str) -> UniqueIndex:
@@ -135,7 +135,7 @@ def test_a_default_is_a_literal_or_an_expression(
     data_type: str, shown: str | None, extra: str, quoted: bool, default: str | None, computed: str | None
 ) -> None:
     row = _row(data_type, data_type)._replace(default=shown, extra=extra)
-    found = column(row, quoted_defaults=quoted)
+    found = build_column(row, quoted_defaults=quoted)
     assert (found.default, found.default_expression) == (default, computed)
 
 
@@ -144,6 +144,6 @@ def test_a_default_that_an_older_topic_lacks_may_be_any() -> None:
         columns = (Column(name="a", type=ColumnType(kind=Kind.INT, bits=32), default_expression=computed),)
         return Table(db="d", name="t", columns=columns, key=UniqueIndex(name="u", parts=()))
 
-    assert same_definition(table(None), table("rand()"))
-    assert not same_definition(table("rand()"), table("uuid()"))
-    assert not same_definition(table("rand()"), table(None))
+    assert is_same_definition(table(None), table("rand()"))
+    assert not is_same_definition(table("rand()"), table("uuid()"))
+    assert not is_same_definition(table("rand()"), table(None))

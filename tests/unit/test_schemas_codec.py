@@ -21,14 +21,14 @@ from schemas.wire.event import (
     ENVELOPE_VERSION,
     Chunk,
     ColumnChanges,
-    Event,
+    EventEnvelope,
     LogRows,
     Source,
     Transaction,
     Undecodable,
 )
 from schemas.wire.position import FIRST_SNAPSHOT_ROW
-from schemas.wire.records import Anchor, Identity, LogProof, Shadow, StoredPosition, TableStop, Watermark
+from schemas.wire.records import Anchor, Identity, LogProof, ShadowTable, StoredPosition, TableStop, Watermark
 from tests.formats.structure import members
 from tests.schemas_strategies import TABLE, rows
 
@@ -39,7 +39,7 @@ EVENTS = (
     "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
-    **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event)),
+    **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event_value)),
     "record-position-names": (codec.decode_stored_position, codec.encode_stored_position),
     "record-position-other-names": (codec.decode_stored_position, codec.encode_stored_position),
     "record-position": (codec.decode_stored_position, codec.encode_stored_position),
@@ -100,7 +100,7 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
     "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
     "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable, "log_rows": LogRows,
     "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
-    "shadow": Shadow,
+    "shadow": ShadowTable,
 }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_the_schema_describes_every_field(name: str) -> None:
 
 
 def test_the_schema_describes_every_field_of_an_event() -> None:
-    assert [field.name for field in msgspec.structs.fields(Event)] == list(SCHEMA["properties"])
+    assert [field.name for field in msgspec.structs.fields(EventEnvelope)] == list(SCHEMA["properties"])
 
 
 @pytest.mark.parametrize(
@@ -163,30 +163,37 @@ _COMMON: dict[str, Any] = {"source": _SOURCE, "transaction": _TRANSACTION, "ts_m
 _RAW = _ROW.map(lambda row: row | {"note": {"undecodable": "/v7+"}})
 _UNDECODABLE = st.builds(Undecodable, before=st.just(()) | st.tuples(_TEXT), after=st.tuples(_TEXT, _TEXT))
 ANY_EVENT = st.one_of(
-    st.builds(Event, op=st.sampled_from(["c", "r"]), after=_ROW, **_COMMON),
-    st.builds(Event, op=st.just("u"), before=_ROW, after=_ROW, **_COMMON),
-    st.builds(Event, op=st.just("d"), before=_ROW, **_COMMON),
-    st.builds(Event, op=st.just("u"), before=_ROW, after=_RAW, undecodable=_UNDECODABLE, **_COMMON),
-    st.builds(Event, op=st.just("t"), **_COMMON),
-    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), ddl=st.none() | _TEXT, **_COMMON),
+    st.builds(EventEnvelope, op=st.sampled_from(["c", "r"]), after=_ROW, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("u"), before=_ROW, after=_ROW, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("d"), before=_ROW, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("u"), before=_ROW, after=_RAW, undecodable=_UNDECODABLE, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("t"), **_COMMON),
+    st.builds(EventEnvelope, op=st.just("m"), definition=st.just(TABLE), ddl=st.none() | _TEXT, **_COMMON),
     st.builds(
-        Event, op=st.just("m"), definition=st.just(TABLE), ddl=_TEXT, effect=st.none() | _TEXT, **_COMMON
+        EventEnvelope,
+        op=st.just("m"),
+        definition=st.just(TABLE),
+        ddl=_TEXT,
+        effect=st.none() | _TEXT,
+        **_COMMON,
     ),
-    st.builds(Event, op=st.just("m"), chunk=_CHUNK, **_COMMON),
-    st.builds(Event, op=st.just("m"), stop=_STOP, **_COMMON),
-    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), copy=_COPY, **_COMMON),
-    st.builds(Event, op=st.just("m"), chunk=_CHUNK, copy=_COPY, **_COMMON),
-    st.builds(Event, op=st.just("m"), definition=st.just(TABLE), ddl=_TEXT, columns=_COLUMNS, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("m"), chunk=_CHUNK, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("m"), stop=_STOP, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("m"), definition=st.just(TABLE), copy=_COPY, **_COMMON),
+    st.builds(EventEnvelope, op=st.just("m"), chunk=_CHUNK, copy=_COPY, **_COMMON),
+    st.builds(
+        EventEnvelope, op=st.just("m"), definition=st.just(TABLE), ddl=_TEXT, columns=_COLUMNS, **_COMMON
+    ),
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(ANY_EVENT)
-def test_whatever_is_encoded_fits_the_schema_and_comes_back(event: Event) -> None:
-    raw = codec.encode_event(event)
+def test_whatever_is_encoded_fits_the_schema_and_comes_back(event: EventEnvelope) -> None:
+    raw = codec.encode_event_value(event)
     VALIDATOR.validate(json.loads(raw))
     assert codec.decode_event(raw) == event
-    assert codec.encode_event(codec.decode_event(raw)) == raw
+    assert codec.encode_event_value(codec.decode_event(raw)) == raw
 
 
 def test_row_events_do_not_carry_the_fields_of_definitions() -> None:
@@ -199,7 +206,7 @@ def test_text_that_looks_like_the_left_out_fields_stays() -> None:
     event.ddl = event.effect = (
         ',"definition":null,"ddl":null,"chunk":null,"effect":null,"stop":null,"copy":null,"columns":null}'
     )
-    assert codec.decode_event(codec.encode_event(event)) == event
+    assert codec.decode_event(codec.encode_event_value(event)) == event
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -209,7 +216,7 @@ def test_unknown_fields_are_ignored(name: str) -> None:
     newer["source"] |= {"new": None, "version": "1.7"}
     event = codec.decode_event(json.dumps(newer).encode())
     event.source.version = json.loads(golden(name))["source"]["version"]
-    assert codec.encode_event(event) == golden(name)
+    assert codec.encode_event_value(event) == golden(name)
 
 
 @pytest.mark.parametrize(

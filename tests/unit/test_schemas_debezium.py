@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.wire import codec, debezium
-from schemas.wire.debezium import Change, Decoder, Modes, commit_ms, debezium_topic
+from schemas.wire.debezium import (
+    ConnectorModes,
+    DebeziumChange,
+    DebeziumDecoder,
+    format_debezium_topic,
+    read_debezium_commit_ms,
+)
 
 
 def b64(raw: bytes) -> str:
@@ -61,8 +67,8 @@ DEBEZIUM = {name: case[1] for name, case in CASES.items()}
 WIRE = tuple(case[2] for case in CASES.values())
 
 
-def decode(raw: bytes, table: Table = TABLE, modes: Modes = Modes()) -> Change:  # noqa: B008 - frozen
-    return Decoder(table, modes)(raw)
+def decode(raw: bytes, table: Table = TABLE, modes: ConnectorModes = ConnectorModes()) -> DebeziumChange:  # noqa: B008 - frozen
+    return DebeziumDecoder(table, modes)(raw)
 
 
 def record(
@@ -114,7 +120,7 @@ def test_an_event_of_the_log_is_one_whatever_it_says_of_snapshots(snapshot: obje
     """So 3.5.0 marks them once it was killed in a blocking snapshot: without their positions a repeated one would be applied again."""
     raw = record("c", None, DEBEZIUM, snapshot=snapshot)
     assert decode(raw).source == decode(record("c", None, DEBEZIUM)).source
-    assert commit_ms(raw) == commit_ms(record("c", None, DEBEZIUM)) is not None
+    assert read_debezium_commit_ms(raw) == read_debezium_commit_ms(record("c", None, DEBEZIUM)) is not None
 
 
 @pytest.mark.parametrize("snapshot", ["true", "last", "first_in_data_collection", "incremental", True])
@@ -122,14 +128,14 @@ def test_snapshot_rows_have_neither_position_nor_commit_time(snapshot: object) -
     raw = record("r", None, DEBEZIUM, snapshot=snapshot)
     event = decode(raw)
     assert (event.source.position, event.source.ts_ms) == (None, 0)
-    assert commit_ms(raw) is None
+    assert read_debezium_commit_ms(raw) is None
 
 
 @pytest.mark.parametrize("schemas", [True, False])
 def test_the_commit_time_is_known_without_the_table(schemas: bool) -> None:
-    assert commit_ms(record("d", DEBEZIUM, None, schemas=schemas)) == 1790000000000
-    assert commit_ms(b"{}") is None
-    assert commit_ms(b"\xff") is None
+    assert read_debezium_commit_ms(record("d", DEBEZIUM, None, schemas=schemas)) == 1790000000000
+    assert read_debezium_commit_ms(b"{}") is None
+    assert read_debezium_commit_ms(b"\xff") is None
 
 
 def test_positions_of_files_compare_by_number() -> None:
@@ -164,7 +170,9 @@ def test_floats_are_widened_exactly(value: float) -> None:
 
 def test_decimal_strings_are_an_option() -> None:
     table = one(ColumnType(kind=Kind.DECIMAL, precision=10, scale=0))
-    assert decode(record("c", None, {"v": "1234"}), table, Modes(decimal_strings=True)).after == ("1234",)
+    assert decode(record("c", None, {"v": "1234"}), table, ConnectorModes(decimal_strings=True)).after == (
+        "1234",
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,7 +228,7 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
 def test_a_schema_that_means_something_else_is_refused(case: str, fits: Any, altered: Any) -> None:
     """Bare numbers would be read with the wrong scale or unit. What was accepted once is not believed for other schemas."""
     type_, value, wire = CASES[case]
-    decode = Decoder(one(type_), Modes())
+    decode = DebeziumDecoder(one(type_), ConnectorModes())
     for _ in range(2):
         assert decode(record("c", None, {"v": value}, schema=schema_of(**fits))).after == (wire,)
     with pytest.raises(EnvelopeError, match="column v: Debezium's schema has it as"):
@@ -230,8 +238,8 @@ def test_a_schema_that_means_something_else_is_refused(case: str, fits: Any, alt
 def test_a_schema_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is several times as long as the event that it comes with."""
     looked: list[bytes] = []
-    monkeypatch.setattr(debezium, "schema_problem", lambda raw, *_, **__: looked.append(raw))
-    decode = Decoder(one(CASES["int"][0]), Modes())
+    monkeypatch.setattr(debezium, "explain_schema_problem", lambda raw, *_, **__: looked.append(raw))
+    decode = DebeziumDecoder(one(CASES["int"][0]), ConnectorModes())
     for value in range(3):
         decode(record("c", None, {"v": value}, schema=schema_of(type="int32")))
     assert len(looked) == 1
@@ -240,14 +248,14 @@ def test_a_schema_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_decimal_strings_are_seen_in_a_schema() -> None:
     table = one(ColumnType(kind=Kind.DECIMAL, precision=10, scale=0))
     raw = record("c", None, {"v": "1234"}, schema=schema_of(type="string"))
-    assert decode(raw, table, Modes(decimal_strings=True)).after == ("1234",)
+    assert decode(raw, table, ConnectorModes(decimal_strings=True)).after == ("1234",)
     with pytest.raises(EnvelopeError, match="this source's `decimals`"):
         decode(raw, table)
 
 
 def test_topics_are_named_as_debezium_names_them() -> None:
-    assert debezium_topic("rowlock", "b1", "bank", "acct") == "rowlock.b1.bank.acct"
-    assert debezium_topic("rowlock", "b1", "bänk", "a$b-c.d") == "rowlock.b1.b_nk.a_b-c.d"
+    assert format_debezium_topic("rowlock", "b1", "bank", "acct") == "rowlock.b1.bank.acct"
+    assert format_debezium_topic("rowlock", "b1", "bänk", "a$b-c.d") == "rowlock.b1.b_nk.a_b-c.d"
 
 
 def test_a_debezium_record_is_not_taken_for_a_newer_version_of_ours() -> None:
@@ -300,14 +308,18 @@ def test_a_value_that_could_be_another_in_another_mode_is_refused(
     ("mode", "value"), [("hex", "deadbeef"), ("bytes", "3q2+7w=="), ("base64-url-safe", "3q2-7w==")]
 )
 def test_how_bytes_are_written_may_be_said(mode: str, value: str) -> None:
-    assert decode(record("c", None, {"v": value}), one(BLOB), Modes(binaries=mode)).after == ("3q2+7w==",)
+    assert decode(record("c", None, {"v": value}), one(BLOB), ConnectorModes(binaries=mode)).after == (
+        "3q2+7w==",
+    )
 
 
 def test_what_is_said_leaves_no_doubt() -> None:
-    assert decode(record("c", None, {"v": "beef"}), one(BLOB), Modes(binaries="bytes")).after == ("beef",)
-    assert decode(record("c", None, {"v": 1_800_000_000}), one(TIME_0), Modes(times=True)).after == (
+    assert decode(record("c", None, {"v": "beef"}), one(BLOB), ConnectorModes(binaries="bytes")).after == (
+        "beef",
+    )
+    assert decode(record("c", None, {"v": 1_800_000_000}), one(TIME_0), ConnectorModes(times=True)).after == (
         "00:30:00",
     )
-    assert decode(record("c", None, {"v": 1}), one(WALL_6), Modes(times=True)).after == (
+    assert decode(record("c", None, {"v": 1}), one(WALL_6), ConnectorModes(times=True)).after == (
         "1970-01-01 00:00:00.000001",
     )

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import UnsupportedTypeError, ValueRefusedError
-from schemas.table.collations import chooser, key_chooser
-from schemas.table.equality import wire_digest
+from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
+from schemas.table.equality import compute_wire_digest
 from schemas.table.model import (
     Column,
     ColumnType,
@@ -23,11 +23,17 @@ from schemas.table.model import (
     Table,
     UniqueIndex,
     Value,
-    same_definition,
+    is_same_definition,
 )
-from schemas.table.typemap import mysql_type, neutral_from_postgres, postgres_type, quote_literal, wire_equal
-from schemas.values.mysql import row_from_select, select_list, to_mysql
-from schemas.values.postgres import copy_line, escape_copy, row_from_postgres, to_postgres
+from schemas.table.typemap import (
+    are_wire_equal,
+    convert_postgres_type,
+    quote_literal,
+    render_mysql_type,
+    render_postgres_type,
+)
+from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
+from schemas.values.postgres import copy_line, escape_copy, make_postgres_row_converter, to_postgres
 from tests.schemas_strategies import TABLE, TYPES
 from tools.docs.typemap import page
 
@@ -60,16 +66,16 @@ def test_every_kind_is_in_the_strategies() -> None:
     ],
 )
 def test_types(type_: ColumnType, postgres: str, mysql: str) -> None:
-    assert (postgres_type(type_), mysql_type(type_)) == (postgres, mysql)
+    assert (render_postgres_type(type_), render_mysql_type(type_)) == (postgres, mysql)
 
 
 def test_collations_are_kept_replaced_or_left_to_the_server() -> None:
     text = ColumnType(kind=Kind.VARCHAR, length=5, charset="utf8mb4", collation="utf8mb4_0900_ai_ci")
-    assert mysql_type(text) == "varchar(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
-    mariadb = chooser(["utf8mb4_bin", "utf8mb4_uca1400_nopad_ai_ci"])
-    assert mysql_type(text, mariadb).endswith("COLLATE utf8mb4_uca1400_nopad_ai_ci")
-    assert mysql_type(text, chooser(["utf8mb4_bin"])).endswith("COLLATE utf8mb4_bin")
-    assert mysql_type(text, chooser([])) == "varchar(5) CHARACTER SET utf8mb4"
+    assert render_mysql_type(text) == "varchar(5) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci"
+    mariadb = make_collation_chooser(["utf8mb4_bin", "utf8mb4_uca1400_nopad_ai_ci"])
+    assert render_mysql_type(text, mariadb).endswith("COLLATE utf8mb4_uca1400_nopad_ai_ci")
+    assert render_mysql_type(text, make_collation_chooser(["utf8mb4_bin"])).endswith("COLLATE utf8mb4_bin")
+    assert render_mysql_type(text, make_collation_chooser([])) == "varchar(5) CHARACTER SET utf8mb4"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,10 @@ def test_what_mariadb_has_for_collations_of_mysql(source: str, near: str, key: s
         "utf8mb4_bin", "utf8mb4_nopad_bin", "utf8mb4_unicode_520_ci", "utf8mb4_uca1400_nopad_ai_ci", "utf8mb3_general_ci",
         "utf8mb4_uca1400_nopad_as_cs", "utf8mb4_uca1400_turkish_nopad_as_cs",
     ]  # fmt: skip
-    assert (chooser(mariadb)(_text(source)), key_chooser(mariadb)(_text(source))) == (near, key)
+    assert (
+        make_collation_chooser(mariadb)(_text(source)),
+        make_key_collation_chooser(mariadb)(_text(source)),
+    ) == (near, key)
 
 
 @pytest.mark.parametrize(
@@ -109,11 +118,14 @@ def test_what_mysql_has_for_collations_of_mariadb(source: str, near: str, key: s
         "utf8mb4_bin", "utf8mb4_0900_bin", "utf8mb4_0900_ai_ci", "utf8mb4_tr_0900_as_cs", "utf8mb3_bin", "utf8mb3_turkish_ci",
         "gbk_chinese_ci", "gbk_bin",
     ]  # fmt: skip
-    assert (chooser(mysql)(_text(source)), key_chooser(mysql)(_text(source))) == (near, key)
+    assert (
+        make_collation_chooser(mysql)(_text(source)),
+        make_key_collation_chooser(mysql)(_text(source)),
+    ) == (near, key)
 
 
 def test_a_server_without_a_collation_that_is_fine_enough_is_refused() -> None:
-    old = key_chooser(["utf8_general_ci", "utf8_bin", "utf8mb4_bin", "utf8mb4_unicode_ci"])
+    old = make_key_collation_chooser(["utf8_general_ci", "utf8_bin", "utf8mb4_bin", "utf8mb4_unicode_ci"])
     assert old(_text("utf8mb3_general_ci")) == "utf8_general_ci"
     assert old(_text("utf8mb4_unicode_520_ci")) == "utf8mb4_bin"
     with pytest.raises(
@@ -130,9 +142,9 @@ def test_a_definition_by_the_name_that_mariadb_showed_before_is_the_same() -> No
         )
 
     now = table("utf8mb4_uca1400_nopad_ai_ci")
-    assert same_definition(table("utf8mb4_0900_ai_ci"), now)
-    assert not same_definition(now, table("utf8mb4_0900_ai_ci"))
-    assert not same_definition(table("utf8mb4_0900_as_cs"), now)
+    assert is_same_definition(table("utf8mb4_0900_ai_ci"), now)
+    assert not is_same_definition(now, table("utf8mb4_0900_ai_ci"))
+    assert not is_same_definition(table("utf8mb4_0900_as_cs"), now)
 
 
 def _text(collation: str) -> ColumnType:
@@ -151,13 +163,13 @@ def _text(collation: str) -> ColumnType:
     ],
 )
 def test_types_of_postgres(shown: str, type_: ColumnType) -> None:
-    assert neutral_from_postgres(shown) == type_
+    assert convert_postgres_type(shown) == type_
 
 
 @pytest.mark.parametrize("shown", ["integer[]", "point", "public.mood", ""])
 def test_unknown_types_of_postgres_are_refused(shown: str) -> None:
     with pytest.raises(UnsupportedTypeError):
-        neutral_from_postgres(shown)
+        convert_postgres_type(shown)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +207,9 @@ def test_unknown_types_of_postgres_are_refused(shown: str) -> None:
     ],
 )
 def test_equality(kind: Kind, a: Value, b: Value, same: bool) -> None:
-    assert wire_equal(kind, a, b) is same
-    assert wire_equal(kind, b, a) is same
-    assert (wire_digest(kind, a) == wire_digest(kind, b)) is same
+    assert are_wire_equal(kind, a, b) is same
+    assert are_wire_equal(kind, b, a) is same
+    assert (compute_wire_digest(kind, a) == compute_wire_digest(kind, b)) is same
 
 
 _SCALAR = (
@@ -215,14 +227,16 @@ _DOCUMENT = st.recursive(
 @given(_DOCUMENT)
 def test_json_spelling_does_not_count(document: object) -> None:
     spellings = (json.dumps(document), json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False))
-    assert wire_equal(Kind.JSON, *spellings)
-    assert len({wire_digest(Kind.JSON, each) for each in spellings}) == 1
+    assert are_wire_equal(Kind.JSON, *spellings)
+    assert len({compute_wire_digest(Kind.JSON, each) for each in spellings}) == 1
 
 
 @given(_DOCUMENT, _DOCUMENT)
 def test_digests_of_documents_are_the_same_where_these_are(one: object, other: object) -> None:
     texts = json.dumps(one), json.dumps(other)
-    assert (len({wire_digest(Kind.JSON, each) for each in texts}) == 1) is wire_equal(Kind.JSON, *texts)
+    assert (len({compute_wire_digest(Kind.JSON, each) for each in texts}) == 1) is are_wire_equal(
+        Kind.JSON, *texts
+    )
 
 
 def one(type_: ColumnType, default: str | None = None) -> Table:
@@ -312,15 +326,15 @@ def test_a_whole_copy_line_is_its_escaped_values(kinds: tuple[Kind, ...], data: 
     ],
 )
 def test_values_of_postgres_that_do_not_fit_stay_visible(type_: ColumnType, seen: str, wire: Value) -> None:
-    assert row_from_postgres(one(type_))((seen,)) == (wire,)
+    assert make_postgres_row_converter(one(type_))((seen,)) == (wire,)
 
 
 @given(st.integers(0, 10**10 - 1), st.integers(0, 10))
 def test_zerofill_is_removed_from_decimals(unscaled: int, scale: int) -> None:
     exact = format(Decimal(unscaled).scaleb(-scale), "f")
     table = one(ColumnType(kind=Kind.DECIMAL, unsigned=True, precision=20, scale=scale))
-    assert row_from_select(table)(("000" + exact,)) == (exact,)
-    assert row_from_select(table)((exact,)) == (exact,)
+    assert make_select_row_converter(table)(("000" + exact,)) == (exact,)
+    assert make_select_row_converter(table)((exact,)) == (exact,)
 
 
 def test_names_are_quoted_in_select_lists() -> None:
@@ -332,7 +346,12 @@ def test_names_are_quoted_in_select_lists() -> None:
 
 def test_null_is_null_in_every_kind() -> None:
     nothing = (None,) * len(TABLE.columns)
-    for convert in (to_mysql(TABLE), row_from_select(TABLE), to_postgres(TABLE), row_from_postgres(TABLE)):
+    for convert in (
+        to_mysql(TABLE),
+        make_select_row_converter(TABLE),
+        to_postgres(TABLE),
+        make_postgres_row_converter(TABLE),
+    ):
         assert convert(nothing) == nothing
 
 
@@ -358,4 +377,4 @@ def test_a_text_has_room_for_all_in_another_character_set(
 ) -> None:
     """Its limit is one of bytes: a TEXT of gb18030 did not go into the TEXT of utf8mb4 that MariaDB was given for it."""
     text = ColumnType(kind=Kind.TEXT, length=length, charset=charset, collation=charset and f"{charset}_bin")
-    assert mysql_type(text, lambda _: there).partition(" ")[0] == made
+    assert render_mysql_type(text, lambda _: there).partition(" ")[0] == made

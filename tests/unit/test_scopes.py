@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from rowlock.inspect.scopes import Scope, ScopedFinding, consequences, not_started, of_source, refusal
+from rowlock.inspect.scopes import (
+    FindingScope,
+    ScopedFinding,
+    attach_source_scopes,
+    explain_refused_start,
+    list_consequences,
+    list_not_started,
+)
 from schemas.findings import Finding
 
 SOURCES = ("b1", "b2")
@@ -17,33 +24,40 @@ PIPELINES: dict[str, Any] = {
 }
 
 
-def error(scope: Scope, name: str = "", place: str = "somewhere") -> ScopedFinding:
+def error(scope: FindingScope, name: str = "", place: str = "somewhere") -> ScopedFinding:
     return ScopedFinding(Finding("error", place, "is wrong", "mend it"), scope, name)
 
 
-def warning(scope: Scope, name: str = "") -> ScopedFinding:
+def warning(scope: FindingScope, name: str = "") -> ScopedFinding:
     return ScopedFinding(Finding("warning", "somewhere", "is odd", ""), scope, name)
 
 
 def refused(*found: ScopedFinding, all_needed: bool = False) -> bool:
-    return refusal(found, SOURCES, PIPELINES, all_needed=all_needed) is not None
+    return explain_refused_start(found, SOURCES, PIPELINES, all_needed=all_needed) is not None
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
         ((), False),
-        ((error(Scope.EVERYTHING),), True),
-        ((warning(Scope.EVERYTHING), warning(Scope.SOURCE, "b2")), False),
-        ((error(Scope.TABLE, "hq"), error(Scope.TABLE, "b1"), error(Scope.TABLE, "lake")), False),
-        ((error(Scope.SOURCE, "b1"),), False),
-        ((error(Scope.SOURCE, "b2"),), False),
-        ((error(Scope.SOURCE, "b1"), error(Scope.SOURCE, "b2")), True),
-        ((error(Scope.TARGET, "hq"),), False),
-        ((error(Scope.TARGET, "hq"), error(Scope.TARGET, "lake")), True),
-        ((error(Scope.TARGET, "hq"), error(Scope.SOURCE, "b2")), True),
-        ((error(Scope.PIPELINE, "p"), error(Scope.TARGET, "lake")), True),
-        ((error(Scope.PIPELINE, "p"),), False),
+        ((error(FindingScope.EVERYTHING),), True),
+        ((warning(FindingScope.EVERYTHING), warning(FindingScope.SOURCE, "b2")), False),
+        (
+            (
+                error(FindingScope.TABLE, "hq"),
+                error(FindingScope.TABLE, "b1"),
+                error(FindingScope.TABLE, "lake"),
+            ),
+            False,
+        ),
+        ((error(FindingScope.SOURCE, "b1"),), False),
+        ((error(FindingScope.SOURCE, "b2"),), False),
+        ((error(FindingScope.SOURCE, "b1"), error(FindingScope.SOURCE, "b2")), True),
+        ((error(FindingScope.TARGET, "hq"),), False),
+        ((error(FindingScope.TARGET, "hq"), error(FindingScope.TARGET, "lake")), True),
+        ((error(FindingScope.TARGET, "hq"), error(FindingScope.SOURCE, "b2")), True),
+        ((error(FindingScope.PIPELINE, "p"), error(FindingScope.TARGET, "lake")), True),
+        ((error(FindingScope.PIPELINE, "p"),), False),
     ],
 )
 def test_a_start_is_refused_only_where_nothing_would_be_left(
@@ -53,15 +67,20 @@ def test_a_start_is_refused_only_where_nothing_would_be_left(
 
 
 def test_without_pipelines_the_sources_decide() -> None:
-    assert refusal([error(Scope.SOURCE, "b1")], SOURCES, {}) is None
-    assert refusal([error(Scope.SOURCE, "b1"), error(Scope.SOURCE, "b2")], SOURCES, {}) is not None
+    assert explain_refused_start([error(FindingScope.SOURCE, "b1")], SOURCES, {}) is None
+    assert (
+        explain_refused_start(
+            [error(FindingScope.SOURCE, "b1"), error(FindingScope.SOURCE, "b2")], SOURCES, {}
+        )
+        is not None
+    )
 
 
 def test_what_shall_catch_up_needs_all_sources_and_targets_but_not_all_tables() -> None:
-    assert not refused(error(Scope.TABLE, "hq"), all_needed=True)
-    for scope in (Scope.SOURCE, Scope.TARGET, Scope.PIPELINE):
+    assert not refused(error(FindingScope.TABLE, "hq"), all_needed=True)
+    for scope in (FindingScope.SOURCE, FindingScope.TARGET, FindingScope.PIPELINE):
         assert refused(error(scope, "b1"), all_needed=True)
-    assert not refused(warning(Scope.SOURCE, "b1"), all_needed=True)
+    assert not refused(warning(FindingScope.SOURCE, "b1"), all_needed=True)
 
 
 def test_findings_of_a_source_s_tables_are_told_from_its_own_by_their_place() -> None:
@@ -70,28 +89,32 @@ def test_findings_of_a_source_s_tables_are_told_from_its_own_by_their_place() ->
         Finding("error", "source b1, table bank.acct", "has no key", ""),
         Finding("error", "c.yaml:7: sources.b1", "does not answer", ""),
     ]
-    assert [each.scope for each in of_source("b1", findings)] == [Scope.SOURCE, Scope.TABLE, Scope.SOURCE]
+    assert [each.scope for each in attach_source_scopes("b1", findings)] == [
+        FindingScope.SOURCE,
+        FindingScope.TABLE,
+        FindingScope.SOURCE,
+    ]
 
 
 def test_what_nobody_looks_at_again_is_kept_from_starting() -> None:
     found = [
-        error(Scope.SOURCE, "b1"),
-        error(Scope.SOURCE, "b2"),
-        error(Scope.PIPELINE, "p"),
-        error(Scope.TARGET, "hq"),
-        error(Scope.TABLE, "b2"),
-        warning(Scope.SOURCE, "b2"),
-        error(Scope.SOURCE, "b2"),
+        error(FindingScope.SOURCE, "b1"),
+        error(FindingScope.SOURCE, "b2"),
+        error(FindingScope.PIPELINE, "p"),
+        error(FindingScope.TARGET, "hq"),
+        error(FindingScope.TABLE, "b2"),
+        warning(FindingScope.SOURCE, "b2"),
+        error(FindingScope.SOURCE, "b2"),
     ]
-    assert not_started(found, debezium=["b2"]) == ["source/b2", "pipeline/p"]
+    assert list_not_started(found, debezium=["b2"]) == ["source/b2", "pipeline/p"]
 
 
 def test_each_consequence_is_said_once() -> None:
     found = [
-        error(Scope.SOURCE, "b1"),
-        error(Scope.SOURCE, "b1"),
-        error(Scope.TABLE, "hq", "target table public.a"),
+        error(FindingScope.SOURCE, "b1"),
+        error(FindingScope.SOURCE, "b1"),
+        error(FindingScope.TABLE, "hq", "target table public.a"),
     ]
-    one, two = consequences([*found, warning(Scope.SOURCE, "b2"), error(Scope.EVERYTHING)])
+    one, two = list_consequences([*found, warning(FindingScope.SOURCE, "b2"), error(FindingScope.EVERYTHING)])
     assert one.startswith("source b1 does not run")
     assert two.startswith("target table public.a is left out or stops")

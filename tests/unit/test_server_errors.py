@@ -19,23 +19,27 @@ from sqlalchemy.exc import NoSuchTableError
 
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
 from consumer.targets.mysql import connection as mysql_target
-from consumer.targets.mysql.errors import consumer_error as mysql_error
-from consumer.targets.oracle.errors import consumer_error as oracle_error
+from consumer.targets.mysql.errors import build_consumer_error as mysql_error
+from consumer.targets.oracle.errors import build_consumer_error as oracle_error
 from consumer.targets.postgres.connection import PostgresLink
-from consumer.targets.postgres.errors import consumer_error as postgres_error
-from consumer.targets.shared.inspection import inspecting
+from consumer.targets.postgres.errors import build_consumer_error as postgres_error
+from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.flavours.known import FLAVOURS
+from producer.flavours.known import BINLOG_FLAVOURS
 from producer.sources.source_errors import source_errors
-from rowlock.commands.options import reported
-from rowlock.views.target import known_topics, known_units
+from rowlock.commands.options import report_command_errors
+from rowlock.views.target import read_known_topics, read_known_units
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.findings import Finding
 from schemas.io import mysql_connection
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
-from schemas.io.server_errors.mysql import error_text, note_read, remedy_of
-from schemas.io.server_errors.versions import POSTGRES, mysql_family_refusal, version_refusal
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
+from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error, note_read
+from schemas.io.server_errors.versions import (
+    OLDEST_POSTGRES,
+    explain_mysql_version_refusal,
+    explain_version_refusal,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,7 +52,7 @@ ROOT = Path(__file__).resolve().parents[2]
     ],
 )  # fmt: skip
 def test_old_version_is_refused(version: str) -> None:
-    refused = mysql_family_refusal(version)
+    refused = explain_mysql_version_refusal(version)
     assert refused is not None
     assert version.removeprefix("5.5.5-") in refused
     needed = "MariaDB 10.10" if "MariaDB" in version else "MySQL 8.0.13"
@@ -64,7 +68,7 @@ def test_old_version_is_refused(version: str) -> None:
     ],
 )  # fmt: skip
 def test_supported_or_unknown_version_is_accepted(version: str) -> None:
-    assert mysql_family_refusal(version) is None
+    assert explain_mysql_version_refusal(version) is None
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_supported_or_unknown_version_is_accepted(version: str) -> None:
     [("11.22", True), ("9.6.24", True), ("12.0", False), ("18.0 (Debian 18.0-1)", False)],
 )
 def test_postgres_before_12_is_refused(version: str, refused: bool) -> None:
-    assert (version_refusal(version, POSTGRES) is not None) is refused
+    assert (explain_version_refusal(version, OLDEST_POSTGRES) is not None) is refused
 
 
 class Opened:
@@ -97,7 +101,7 @@ class Opened:
 
 
 def open_with(monkeypatch: pytest.MonkeyPatch, made: Opened) -> Any:
-    monkeypatch.setattr(mysql_connection, "_connection_class", lambda: lambda **_: made)
+    monkeypatch.setattr(mysql_connection, "_make_connection_class", lambda: lambda **_: made)
     return mysql_connection.open_connection(host="h")
 
 
@@ -139,7 +143,7 @@ def test_supported_server_is_not_asked_for_its_version(monkeypatch: pytest.Monke
     ],
 )
 def test_only_questions_about_the_server_are_named(statement: str, read: str | None) -> None:
-    assert catalog_read(statement) == read
+    assert name_catalog_read(statement) == read
 
 
 def noted(
@@ -155,13 +159,13 @@ COLUMNS = "SELECT x FROM information_schema.columns"
 
 def test_error_of_a_catalog_read_names_what_was_read() -> None:
     error = noted(1054, COLUMNS)
-    assert error_text(error) == "reading information_schema.columns: the server's words (1054)"
-    assert remedy_of(error) == UNKNOWN_THERE
-    assert "GRANT" in remedy_of(noted(1142, COLUMNS))
+    assert format_mysql_error(error) == "reading information_schema.columns: the server's words (1054)"
+    assert choose_mysql_remedy(error) == UNKNOWN_THERE
+    assert "GRANT" in choose_mysql_remedy(noted(1142, COLUMNS))
 
 
 def test_error_of_a_statement_on_rows_names_nothing() -> None:
-    assert error_text(noted(1054, "SELECT 'secret' FROM t")) == "the server's words (1054)"
+    assert format_mysql_error(noted(1054, "SELECT 'secret' FROM t")) == "the server's words (1054)"
 
 
 def test_capture_translates_every_error_of_the_driver() -> None:
@@ -227,7 +231,7 @@ def test_old_postgres_that_refuses_the_session_s_settings_is_named() -> None:
 )
 def test_no_error_of_a_server_ends_a_command_with_a_traceback(error: Exception) -> None:
     @click.command()
-    @reported
+    @report_command_errors
     def command() -> None:
         raise error
 
@@ -240,7 +244,7 @@ def test_no_error_of_a_server_ends_a_command_with_a_traceback(error: Exception) 
 
 def test_fault_of_rowlock_keeps_its_traceback() -> None:
     @click.command()
-    @reported
+    @report_command_errors
     def command() -> None:
         raise KeyError("a bug")
 
@@ -278,16 +282,16 @@ class Store:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def units(self, _pipeline: str) -> Any:
+    def read_unit_states(self, _pipeline: str) -> Any:
         raise self._error
 
-    topics = units
+    list_unit_topics = read_unit_states
 
 
 def test_target_without_bookkeeping_has_no_units() -> None:
     session: Any = Store(TargetConfigError("hq: Table 'hq.rowlock_unit' doesn't exist (1146)"))
-    assert known_units(session, "p") == {}
-    assert known_topics(session, "p") == set()
+    assert read_known_units(session, "p") == {}
+    assert read_known_topics(session, "p") == set()
 
 
 @pytest.mark.parametrize(
@@ -304,9 +308,9 @@ def test_target_without_bookkeeping_has_no_units() -> None:
 def test_units_that_cannot_be_read_are_not_taken_for_none(error: Exception) -> None:
     session: Any = Store(error)
     with pytest.raises(type(error)):
-        known_units(session, "p")
+        read_known_units(session, "p")
     with pytest.raises(type(error)):
-        known_topics(session, "p")
+        read_known_topics(session, "p")
 
 
 def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +323,7 @@ def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest
     monkeypatch.setattr(binlog_server, "open_catalog", lambda *_: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(binlog_server, "_on_server", on_server)
     source: Any = SimpleNamespace(host="h", port=3306, user="u")
-    findings, tables = binlog_server.check_server(source, "source s")
+    findings, tables = binlog_server.check_binlog_server(source, "source s")
     assert (findings[0], tables) == (before, None)
     assert (
         findings[1].message
@@ -330,10 +334,10 @@ def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest
 
 def test_server_behind_a_proxy_is_judged_by_its_own_version() -> None:
     """The proxy greeted with a supported version: `check` asks the server."""
-    session = SimpleNamespace(query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=FLAVOURS["mariadb"])
+    session = SimpleNamespace(query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=BINLOG_FLAVOURS["mariadb"])
     source: Any = SimpleNamespace(host="h", port=3306, type="mariadb")
     catalog: Any = SimpleNamespace(session=session)
-    (found,) = binlog_server._flavour(catalog, source, "source s")
+    (found,) = binlog_server._check_flavour(catalog, source, "source s")
     assert "h:3306 is MariaDB 10.2.11-MariaDB, which is too old" in found.message
     assert found.remedy.startswith("upgrade it")
 
@@ -358,7 +362,7 @@ def test_inspection_gives_the_driver_s_error_to_the_dialect() -> None:
 
     with (
         pytest.raises(TargetConfigError, match="translated"),
-        inspecting(target, "postgresql+psycopg", {}, translated) as inspector,
+        open_inspector(target, "postgresql+psycopg", {}, translated) as inspector,
     ):
         inspector.has_table("t")
     assert seen == [""]
@@ -415,7 +419,7 @@ def test_mysql_connection_is_closed_if_its_session_cannot_be_set(monkeypatch: py
     def refuse() -> None:
         raise TargetConfigError("Unknown system variable")
 
-    monkeypatch.setattr(link, "_prepare", refuse)
+    monkeypatch.setattr(link, "_prepare_session", refuse)
     with pytest.raises(TargetConfigError, match="Unknown system variable"):
         link.connect()
     assert not opened.open

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from producer.statements import ddl
-from producer.statements.shadows import Executed, ShadowTables, Swapped, joined
-from schemas.config.online_ddl import all_tools
+from producer.statements.shadows import ExecutedStatement, ShadowTables, SwapResult, judge_shadow_statements
+from schemas.config.online_ddl import enable_all_tools
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import LogPoint
 from tests.unit.test_statement_columns import KEY, TYPES, table
@@ -24,32 +24,32 @@ TRASH = "_t_del"
 class Log:
     """Statements of a log that knows the table `t`, told to ShadowTables one behind the other, 10 bytes each."""
 
-    def __init__(self, names: Names | None = None) -> None:
-        self.shadows = ShadowTables(all_tools().names, names or Names())
-        self.told: list[Executed] = []
+    def __init__(self, names: NameRules | None = None) -> None:
+        self.shadows = ShadowTables(enable_all_tools().names, names or NameRules())
+        self.told: list[ExecutedStatement] = []
 
     def tell(self, *statements: str) -> LogPoint:
         for sql in statements:
-            statement = ddl.classify(sql, "db")
-            self.told.append(Executed(statement, sql, "db", (3, 100 + 10 * len(self.told))))
-            self.shadows.note(self.told[-1], {T})
+            statement = ddl.classify_statement(sql, "db")
+            self.told.append(ExecutedStatement(statement, sql, "db", (3, 100 + 10 * len(self.told))))
+            self.shadows.note_statement(self.told[-1], {T})
         return self.told[-1].at
 
     def move(self, sql: str) -> tuple[str, Any]:
         at = self.tell(sql)
         statement = self.told[-1].statement
         assert isinstance(statement, ddl.TableDdl)
-        return self.shadows.move(T, statement, at)
+        return self.shadows.classify_move(T, statement, at)
 
-    def swap(self, sql: str, after: Table = FORM) -> Swapped:
+    def swap(self, sql: str, after: Table = FORM) -> SwapResult:
         move, shadow = self.move(sql)
         assert move == "swap"
-        return self.shadows.swapped(shadow, self.told[-1].at, FORM, after)
+        return self.shadows.judge_swap(shadow, self.told[-1].at, FORM, after)
 
     def restart(self) -> None:
         """Go on from the record that stands behind the last statement."""
-        stored = self.shadows.stored((3, self.told[-1].at[1] + 5))
-        self.shadows = ShadowTables(all_tools().names, stored=stored)
+        stored = self.shadows.list_stored_shadows((3, self.told[-1].at[1] + 5))
+        self.shadows = ShadowTables(enable_all_tools().names, stored=stored)
 
 
 GHOST = (
@@ -79,7 +79,7 @@ def test_a_swap_is_what_the_shadows_statements_say(
         log.tell(sql)
         if at < restarts:
             log.restart()
-    assert log.swap(swap, WITH_C) == Swapped("", ColumnChanges(added=("c",)), None)
+    assert log.swap(swap, WITH_C) == SwapResult("", ColumnChanges(added=("c",)), None)
 
 
 def test_two_statements_swap_as_well() -> None:
@@ -102,17 +102,21 @@ def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
     log.move("ALTER TABLE t RENAME _t_del")
     log.move("ALTER TABLE _t_gho RENAME t")
     told, last = log.told, log.told[-1]
-    before = log.shadows.stored((0, 0))
+    before = log.shadows.list_stored_shadows((0, 0))
     for first in range(len(told)):
-        again = ShadowTables(all_tools().names, stored=before)
+        again = ShadowTables(enable_all_tools().names, stored=before)
         for each in told[first:]:
-            again.note(each, {T})
+            again.note_statement(each, {T})
             assert isinstance(each.statement, ddl.TableDdl)
-            move = again.move(T, each.statement, each.at) if each.statement.action == "rename" else None
+            move = (
+                again.classify_move(T, each.statement, each.at) if each.statement.action == "rename" else None
+            )
         assert move == ("swap", ("db", "_t_gho"))
-        assert again.swapped(("db", "_t_gho"), last.at, FORM, WITH_C).columns == ColumnChanges(added=("c",))
-        assert again.stored((0, 0)) == before
-    assert log.shadows.stored((3, last.at[1] + 1)) == ()
+        assert again.judge_swap(("db", "_t_gho"), last.at, FORM, WITH_C).columns == ColumnChanges(
+            added=("c",)
+        )
+        assert again.list_stored_shadows((0, 0)) == before
+    assert log.shadows.list_stored_shadows((3, last.at[1] + 1)) == ()
 
 
 @pytest.mark.parametrize(
@@ -220,17 +224,17 @@ def test_only_shadows_of_captured_tables_are_kept() -> None:
         "CREATE TABLE x._t_gho LIKE x.t",
         "ALTER TABLE t ADD c INT",
     )
-    assert log.shadows.stored((0, 0)) == ()
+    assert log.shadows.list_stored_shadows((0, 0)) == ()
 
 
 def test_names_compare_as_the_server_compares_them() -> None:
-    log = Log(Names(folds=True))
+    log = Log(NameRules(folds=True))
     log.tell("CREATE TABLE DB._T_gho LIKE DB.T", "ALTER TABLE _t_GHO ADD COLUMN c INT")
     assert log.swap("RENAME TABLE T TO _T_del, _T_gho TO T", WITH_C).columns == ColumnChanges(added=("c",))
 
 
-def by(alter: str, after: Table, before: Table = FORM) -> Swapped:
-    return joined([f"ALTER TABLE _t_gho {alter}"], "db", before, after)
+def by(alter: str, after: Table, before: Table = FORM) -> SwapResult:
+    return judge_shadow_statements([f"ALTER TABLE _t_gho {alter}"], "db", before, after)
 
 
 def with_unique(form: Table, *columns: str) -> Table:
@@ -252,7 +256,7 @@ def with_unique(form: Table, *columns: str) -> Table:
 def test_what_keeps_rows_and_values(
     alter: str, after: Table, columns: ColumnChanges, effect: str | None
 ) -> None:
-    assert by(alter, after) == Swapped("", columns, effect)
+    assert by(alter, after) == SwapResult("", columns, effect)
 
 
 @pytest.mark.parametrize(
@@ -281,8 +285,10 @@ def test_text_in_a_unique_index_may_grow_and_not_be_compared_otherwise() -> None
         return with_unique(table("id", column), "a")
 
     assert form(1).key == KEY
-    assert by("MODIFY a VARCHAR(20)", form(20), form(10)) == Swapped("", ColumnChanges(modified=("a",)))
+    assert by("MODIFY a VARCHAR(20)", form(20), form(10)) == SwapResult("", ColumnChanges(modified=("a",)))
     assert by("MODIFY a VARCHAR(5)", form(5), form(10)).refused
     assert by("MODIFY a VARCHAR(10) COLLATE latin1_bin", form(10, "latin1_bin"), form(10)).refused
     assert by("MODIFY a VARCHAR(10) NOT NULL", form(10, nullable=False), form(10)).refused
-    assert by("DROP INDEX u, MODIFY a VARCHAR(5)", table("id", form(5).column("a")), form(10)).refused == ""
+    assert (
+        by("DROP INDEX u, MODIFY a VARCHAR(5)", table("id", form(5).get_column("a")), form(10)).refused == ""
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
-from consumer.targets.kafka.shaping import Shaping
+from consumer.targets.kafka.shaping import RowShaper
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 
 
@@ -45,11 +45,11 @@ OPEN_ONLY = (("status", ("open", "held")),)
 
 
 def test_without_settings_everything_stays() -> None:
-    shaping = Shaping(TABLE, Options())
+    shaping = RowShaper(TABLE, Options())
     assert shaping.table == TABLE
-    assert shaping.change(OPEN, SHUT) == (OPEN, SHUT)
-    assert shaping.change(None, SHUT) == (None, SHUT)
-    assert shaping.row(OPEN) == OPEN
+    assert shaping.reshape_change(OPEN, SHUT) == (OPEN, SHUT)
+    assert shaping.reshape_change(None, SHUT) == (None, SHUT)
+    assert shaping.reshape_row(OPEN) == OPEN
 
 
 @pytest.mark.parametrize(
@@ -68,44 +68,46 @@ def test_without_settings_everything_stays() -> None:
 def test_a_row_that_leaves_is_deleted_and_one_that_enters_is_created(
     before: Any, after: Any, written: Any
 ) -> None:
-    assert Shaping(TABLE, Options(where=OPEN_ONLY)).change(before, after) == written
+    assert RowShaper(TABLE, Options(where=OPEN_ONLY)).reshape_change(before, after) == written
 
 
 def test_a_filter_compares_texts_and_every_column_of_it_counts() -> None:
-    shaping = Shaping(TABLE, Options(where=(*OPEN_ONLY, ("pan", ("42", None)))))
-    assert shaping.row(OPEN) == OPEN
-    assert shaping.row((1, "open", None, "x")) == (1, "open", None, "x")
-    assert shaping.row((1, "open", 4, "x")) is None
-    assert shaping.row((1, None, 42, "x")) is None
-    assert shaping.row((1, "Open", 42, "x")) is None
+    shaping = RowShaper(TABLE, Options(where=(*OPEN_ONLY, ("pan", ("42", None)))))
+    assert shaping.reshape_row(OPEN) == OPEN
+    assert shaping.reshape_row((1, "open", None, "x")) == (1, "open", None, "x")
+    assert shaping.reshape_row((1, "open", 4, "x")) is None
+    assert shaping.reshape_row((1, None, 42, "x")) is None
+    assert shaping.reshape_row((1, "Open", 42, "x")) is None
 
 
 def test_columns_are_chosen_in_the_tables_order_and_the_filter_sees_all() -> None:
-    shaping = Shaping(TABLE, Options(columns=("name", "id"), where=OPEN_ONLY))
+    shaping = RowShaper(TABLE, Options(columns=("name", "id"), where=OPEN_ONLY))
     assert shaping.table.column_names == ("id", "name")
     assert [index.name for index in shaping.table.unique] == ["n"]
-    assert shaping.change(SHUT, OPEN) == (None, (1, "lucy"))
+    assert shaping.reshape_change(SHUT, OPEN) == (None, (1, "lucy"))
 
 
 def test_masks() -> None:
-    shaping = Shaping(TABLE, Options(masks=(("pan", "sha256"), ("name", "***"))), "salt")
+    shaping = RowShaper(TABLE, Options(masks=(("pan", "sha256"), ("name", "***"))), "salt")
     hidden = hashlib.sha256(b"salt42").hexdigest()
-    assert shaping.row(OPEN) == (1, "open", hidden, "***")
-    assert shaping.row((1, None, "9007199254740993", None)) == (
+    assert shaping.reshape_row(OPEN) == (1, "open", hidden, "***")
+    assert shaping.reshape_row((1, None, "9007199254740993", None)) == (
         1, None, hashlib.sha256(b"salt9007199254740993").hexdigest(), None,
     )  # fmt: skip
-    assert shaping.row((1, None, None, "")) == (1, None, None, "***")
+    assert shaping.reshape_row((1, None, None, "")) == (1, None, None, "***")
     pan, name = shaping.table.columns[2:]
     assert [(each.type.kind, each.type.length, each.default) for each in (pan, name)] == [
         (Kind.VARCHAR, 64, None), (Kind.VARCHAR, 3, None),
     ]  # fmt: skip
     assert shaping.table.unique == ()
-    assert Shaping(TABLE, Options(masks=(("pan", "sha256"),)), "other").row(OPEN) != shaping.row(OPEN)
+    assert RowShaper(TABLE, Options(masks=(("pan", "sha256"),)), "other").reshape_row(
+        OPEN
+    ) != shaping.reshape_row(OPEN)
 
 
 def test_a_key_may_be_hashed() -> None:
-    shaping = Shaping(TABLE, Options(key=("name",), masks=(("id", "sha256"), ("name", "sha256"))))
-    written = shaping.row(OPEN)
+    shaping = RowShaper(TABLE, Options(key=("name",), masks=(("id", "sha256"), ("name", "sha256"))))
+    written = shaping.reshape_row(OPEN)
     assert written is not None
     assert written[0] == hashlib.sha256(b"1").hexdigest()
 
@@ -125,7 +127,7 @@ def test_a_key_may_be_hashed() -> None:
 )
 def test_what_cannot_work_is_refused(options: Options, said: str) -> None:
     with pytest.raises(TargetConfigError, match=rf"^head\.acct.*{said}"):
-        Shaping(TABLE, options)
+        RowShaper(TABLE, options)
 
 
 _STATUS = st.sampled_from(["open", "held", "shut", None])
@@ -134,7 +136,7 @@ _STATUS = st.sampled_from(["open", "held", "shut", None])
 @given(st.lists(st.tuples(st.integers(1, 3), st.none() | _STATUS, st.booleans()), max_size=30))
 def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str | None, bool]]) -> None:
     """Whatever happens to rows, what was written adds up to the source's rows behind the same shaping."""
-    shaping = Shaping(TABLE, Options(columns=("id", "name"), where=OPEN_ONLY, masks=(("name", "sha256"),)))
+    shaping = RowShaper(TABLE, Options(columns=("id", "name"), where=OPEN_ONLY, masks=(("name", "sha256"),)))
     source: dict[int, Row] = {}
     topic: dict[object, Row] = {}
     for at, (key, status, gone) in enumerate(steps):
@@ -142,7 +144,7 @@ def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str
         after: Row | None = None if gone else (key, status, at, f"n{at}")
         if after is not None:
             source[key] = after
-        written = shaping.change(before, after) if before or after else None
+        written = shaping.reshape_change(before, after) if before or after else None
         if written is None:
             continue
         old, new = written
@@ -150,7 +152,7 @@ def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str
             assert topic.pop(old[0]) == old
         if new is not None:
             topic[new[0]] = new
-    assert topic == {key: shaped for key, row in source.items() if (shaped := shaping.row(row))}
+    assert topic == {key: shaped for key, row in source.items() if (shaped := shaping.reshape_row(row))}
 
 
 @pytest.mark.parametrize(("values", "known"), [(("3", None), True), (("a,b",), False), (("3", ""), False)])
@@ -160,7 +162,7 @@ def test_a_filter_of_a_column_of_numbers_names_numbers(values: tuple[str | None,
     table = structs.replace(TABLE, columns=(*TABLE.columns, Column(name="s", type=labels)))
     options = Options(where=(("s", values),))
     if known:
-        assert Shaping(table, options).row((*OPEN, 3)) == (*OPEN, 3)
+        assert RowShaper(table, options).reshape_row((*OPEN, 3)) == (*OPEN, 3)
         return
     with pytest.raises(TargetConfigError, match=r"labels of column s.*write the numbers \(SELECT s\+0\)"):
-        Shaping(table, options)
+        RowShaper(table, options)

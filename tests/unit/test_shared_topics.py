@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from consumer.attempt import spec as spec_module
-from consumer.attempt.spec import UnitSpec, prepared
+from consumer.attempt.spec import UnitSpec, resolve_definition
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress, TopicOptions, UnitState
-from consumer.tables.router import Routed, TableRoute
-from consumer.tables.shared_topics import mixed, shared_with
-from consumer.tables.stored import Stored
-from consumer.targets.kafka.store.state import ProgressRecord, Units, Written
-from rowlock.inspect.checks.flows import Flow, not_kept_apart
+from consumer.tables.router import ResolvedRoute, TableRoute
+from consumer.tables.shared_topics import explain_key_clash, find_sharing_problem
+from consumer.tables.stored import StoredDefinition
+from consumer.targets.kafka.store.state import ProgressRecord, RecordScheme, TopicUnits
+from rowlock.inspect.checks.flows import TableFlow, yield_mixed_row_findings
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.topic_kit import usual_tables
 
@@ -31,8 +31,10 @@ B1, B2 = {"branch": "b1"}, {"branch": "b2"}
 KINDS = (("b1", "mysql"), ("b2", "mysql"))
 
 
-def to(word: str, add: dict[str, str], *key: str) -> Routed:
-    return Routed("head", "acct", tuple(add.items()), topic=TopicOptions(format=word, key=key, kinds=KINDS))
+def to(word: str, add: dict[str, str], *key: str) -> ResolvedRoute:
+    return ResolvedRoute(
+        "head", "acct", tuple(add.items()), topic=TopicOptions(format=word, key=key, kinds=KINDS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def to(word: str, add: dict[str, str], *key: str) -> Routed:
 def test_what_keeps_two_tables_apart(
     word: str, key: tuple[str, ...], one: dict[str, str], two: dict[str, str], said: str
 ) -> None:
-    found = mixed(ACCT, to(word, one, *key), to(word, two, *key))
+    found = explain_key_clash(ACCT, to(word, one, *key), to(word, two, *key))
     assert (said in found) if said else not found
 
 
@@ -87,30 +89,32 @@ def test_both_keys_count(
     said: str,
 ) -> None:
     for (mine, by), (theirs, their_key) in ((one, two), (two, one)):
-        found = mixed(keyed(*mine), to(word, {}, *by), to(word, {}, *their_key), keyed(*theirs))
+        found = explain_key_clash(keyed(*mine), to(word, {}, *by), to(word, {}, *their_key), keyed(*theirs))
         assert (said in found) if said else not found
 
 
 def test_formats_of_both_count() -> None:
     for one, two in (("plain", "rowlock"), ("rowlock", "plain")):
-        assert "format plain do not say" in mixed(ACCT, to(one, {}, "town"), to(two, {}, "town"), ACCT)
-        assert ONE_KEY in mixed(ACCT, to(one, B1, "town"), to(two, B2, "town"), ACCT)
+        assert "format plain do not say" in explain_key_clash(
+            ACCT, to(one, {}, "town"), to(two, {}, "town"), ACCT
+        )
+        assert ONE_KEY in explain_key_clash(ACCT, to(one, B1, "town"), to(two, B2, "town"), ACCT)
 
 
 def test_a_unit_judges_by_the_definition_of_the_other() -> None:
     routes = [TableRoute("bank.*", "head.acct", topic=TopicOptions(kinds=KINDS))]
     for columns, said in ((("b_id",), ""), (("id",), ONE_KEY)):
         writers = {"a.b.b2.bank.other": (state(keyed(*columns)), 7)}
-        found = shared_with(ACCT, to("rowlock", {}), "a.b.b1.bank.acct", writers, routes)
+        found = find_sharing_problem(ACCT, to("rowlock", {}), "a.b.b1.bank.acct", writers, routes)
         assert (said in found) if said else not found
 
 
 def test_tables_of_a_database_are_none_of_it() -> None:
-    assert mixed(ACCT, Routed("head", "acct"), Routed("head", "acct")) == ""
+    assert explain_key_clash(ACCT, ResolvedRoute("head", "acct"), ResolvedRoute("head", "acct")) == ""
 
 
 def state(table: Table = ACCT, emptied: int | None = None) -> UnitState:
-    return UnitState(Stored(table, emptied=emptied).encode(), None, None)
+    return UnitState(StoredDefinition(table, emptied_at=emptied).encode(), None, None)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +140,12 @@ def test_a_unit_knows_the_others_of_its_pipeline(
     mine = to("plain", dict.fromkeys(add, "b1"))
     writers = {topic: (each, 7) for topic, each in units.items()}
     tables = usual_tables(units)
-    found = shared_with(
+    found = find_sharing_problem(
         ACCT, mine, "a.b.b1.bank.acct", writers, routes, table_of=lambda _, topic: tables[topic]
     )
     assert (said in found and "add: " in found and "is no more" in found) if said else not found
     elsewhere = [TableRoute("bank.*", "head.{source}_{table}", **route)]
-    assert shared_with(ACCT, mine, "a.b.b1.bank.acct", writers, elsewhere) == ""
+    assert find_sharing_problem(ACCT, mine, "a.b.b1.bank.acct", writers, elsewhere) == ""
 
 
 MINE, OTHER = ApplyUnit("p", "a.b1.bank.acct"), ApplyUnit("p", "a.b2.bank.acct")
@@ -150,7 +154,7 @@ MINE, OTHER = ApplyUnit("p", "a.b1.bank.acct"), ApplyUnit("p", "a.b2.bank.acct")
 def record(topic: str | None, stopped: str | None = None) -> bytes:
     """The record of a unit that has written to `topic`."""
     lane = LaneProgress(0, 1, 1, "id", 7, (0, 1, 1, 0), 1, "{}")
-    written = None if topic is None else Written(topic, "plain", ("id",), 1, "murmur2")
+    written = None if topic is None else RecordScheme(topic, "plain", ("id",), 1, "murmur2")
     return msgspec.json.encode(ProgressRecord((lane,), UnitState(None, None, stopped), written))
 
 
@@ -170,17 +174,17 @@ def record(topic: str | None, stopped: str | None = None) -> bytes:
     ],
 )
 def test_who_has_written_or_may_yet_counts(mine: bytes, theirs: bytes | None, counts: bool) -> None:
-    units = Units()
+    units = TopicUnits()
     for unit, value in ((MINE, mine), (OTHER, theirs), (ApplyUnit("q", OTHER.topic), record("head.acct"))):
-        units.take(msgspec.json.encode((unit.pipeline, unit.topic)), value)
-    found = {topic: offset for topic, (_, offset) in units.writers(MINE, "head.acct").items()}
+        units.take_record(msgspec.json.encode((unit.pipeline, unit.topic)), value)
+    found = {topic: offset for topic, (_, offset) in units.find_topic_writers(MINE, "head.acct").items()}
     assert found == ({OTHER.topic: 7} if counts else {})
 
 
 class Target:
     """A target of events that another unit was taken over at."""
 
-    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+    def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
         assert (unit, topic) == (MINE, "head.acct")
         return {OTHER.topic: (UnitState(None, None, None), -1)}
 
@@ -189,21 +193,23 @@ def test_a_worker_refuses_to_open_a_topic_of_mixed_rows() -> None:
     routes = (TableRoute("bank.*", "head.{table}", topic=TopicOptions(format="plain", kinds=KINDS)),)
     spec = UnitSpec(MINE, "b1", 1, "", routes, 1, table_of=lambda _source, _topic: ("bank", "acct"))
     with pytest.raises(UnitStoppedError, match=r"^topic head\.acct: b2:bank\.acct writes it, too"):
-        prepared(spec, cast(Any, Target()), Stored(ACCT), first=True)
+        resolve_definition(spec, cast(Any, Target()), StoredDefinition(ACCT), first=True)
 
 
 def test_check_says_it_of_topics_too() -> None:
     config = cast(Any, SimpleNamespace(where=lambda *path: ".".join(path)))
 
-    def flow(source: str, routed: Routed) -> Flow:
-        return Flow("p", source, ACCT, "feed", routed)
+    def flow(source: str, routed: ResolvedRoute) -> TableFlow:
+        return TableFlow("p", source, ACCT, "feed", routed)
 
-    (found,) = not_kept_apart(config, [flow("b1", to("plain", {})), flow("b2", to("plain", {}))])
+    (found,) = yield_mixed_row_findings(config, [flow("b1", to("plain", {})), flow("b2", to("plain", {}))])
     assert found.place == "pipelines.p.routes: topic head.acct"
     assert "b1:bank.acct and b2:bank.acct write it" in found.message
     assert "add: " in found.remedy
-    assert not list(not_kept_apart(config, [flow("b1", to("plain", B1)), flow("b2", to("plain", B2))]))
-    assert not list(not_kept_apart(config, [flow("b1", to("plain", {}))]))
+    assert not list(
+        yield_mixed_row_findings(config, [flow("b1", to("plain", B1)), flow("b2", to("plain", B2))])
+    )
+    assert not list(yield_mixed_row_findings(config, [flow("b1", to("plain", {}))]))
 
 
 @pytest.mark.parametrize("lost", [None, "topic public.acct was made anew"])
@@ -216,11 +222,11 @@ def test_a_topic_whose_records_are_lost_stops_the_unit_that_wrote_them(
     spec: Any = SimpleNamespace(
         source="b1", routes=(), create_tables=True, debezium=None, unit=None, batches=False
     )
-    monkeypatch.setattr(spec_module, "prepare", lambda *_, **__: found)
+    monkeypatch.setattr(spec_module, "prepare_definition", lambda *_, **__: found)
     monkeypatch.setattr(spec_module, "_keep_apart", lambda *_: None)
-    monkeypatch.setattr(spec_module, "_known", lambda *_: None)
+    monkeypatch.setattr(spec_module, "_decode_known_table", lambda *_: None)
     if lost is None or first:
-        assert prepared(spec, session, Stored(ACCT), first=first) is found
+        assert resolve_definition(spec, session, StoredDefinition(ACCT), first=first) is found
     else:
         with pytest.raises(UnitStoppedError, match=lost):
-            prepared(spec, session, Stored(ACCT), first=first)
+            resolve_definition(spec, session, StoredDefinition(ACCT), first=first)

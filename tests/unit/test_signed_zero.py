@@ -10,26 +10,26 @@ import pytest
 from msgspec import structs
 
 from consumer.attempt.copies.sweep import Sweep
-from consumer.attempt.copies.window import Window, note_changes
+from consumer.attempt.copies.window import KeyWindow, note_changes
 from consumer.attempt.effects import Machine
-from consumer.attempt.readers.reader import Rows
+from consumer.attempt.readers.reader import RowBatch
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import HeldKeys, Segment, build, moves_key
+from consumer.ordering.lanes.batches import QuarantinedKeys, Segment, build_batch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
-from consumer.ordering.model import Held, LaneProgress, NetChange, RowChange, TargetTable
-from consumer.ordering.netchange import net_change
-from consumer.tables.definition import InForce
-from consumer.tables.event_decoder import event_decoder, image_row, row_decoder
-from consumer.tables.router import TableRoute, resolve, target_table, wanted_table
-from consumer.tables.stored import Stored
+from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
+from consumer.ordering.netchange import compute_net_change
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
+from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.alterations import AddColumn
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.mysql.sql import mysql_plan
-from consumer.targets.postgres.sql import postgres_plan
-from rowlock.inspect.compare import Shape, Suspects, compare_page
-from rowlock.inspect.quarantine import final_change
-from schemas.table.equality import same_values
+from consumer.targets.mysql.sql import build_mysql_plan
+from consumer.targets.postgres.sql import build_postgres_plan
+from rowlock.inspect.compare import Suspects, TableShape, compare_page
+from rowlock.inspect.quarantine import build_final_change
+from schemas.table.equality import are_same_values
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex, Value
 from schemas.values.mysql import to_mysql
 from schemas.values.postgres import copy_line, to_postgres
@@ -50,13 +50,13 @@ SOURCE = Table(
 )
 
 
-def in_force() -> InForce:
-    routed = resolve([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
+def in_force() -> ActiveDefinition:
+    routed = resolve_route([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
     assert routed is not None
-    wanted = wanted_table(SOURCE, routed)
-    return InForce(
-        text="", stored=Stored(SOURCE), written=SOURCE, routed=routed, wanted=wanted, real=wanted, target=target_table(wanted, wanted),
-        decode=event_decoder(SOURCE), decode_row=row_decoder(SOURCE, {"f"}), row=image_row(SOURCE, ()),
+    wanted = build_desired_table(SOURCE, routed)
+    return ActiveDefinition(
+        text="", stored=StoredDefinition(SOURCE), written=SOURCE, routed=routed, expected=wanted, real=wanted, target=build_target_table(wanted, wanted),
+        decode=make_event_decoder(SOURCE), decode_row=make_row_decoder(SOURCE, {"f"}), row=make_image_converter(SOURCE, ()),
     )  # fmt: skip
 
 
@@ -82,25 +82,25 @@ def same(rows: Sequence[Row], wanted: Sequence[Row]) -> bool:
 @pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW, OLD)])
 def test_an_update_between_zeros_is_written_in_place_with_its_new_values(before: Row, after: Row) -> None:
     for changes in ([change(before, after)], [change(before, before), change(before, after)]):
-        net = net_change(TARGET, changes)
+        net = compute_net_change(TARGET, changes)
         assert same(net.updates, [after])
         assert net.size == 1
-    read = net_change(TARGET, [change(None, before, snapshot=True), change(before, after)])
+    read = compute_net_change(TARGET, [change(None, before, snapshot=True), change(before, after)])
     assert same(read.snapshot, [after])
-    anew = net_change(TARGET, [change(before, None), change(None, after)])
+    anew = compute_net_change(TARGET, [change(before, None), change(None, after)])
     assert same(anew.replaces, [after])
 
 
 def test_the_key_is_written_where_a_row_is_updated_in_place() -> None:
-    assert "`f` = IF(`f` = VALUES(`f`), VALUES(`f`), `f`)" in mysql_plan(TARGET).on_duplicate
-    assert 'SET "f" = EXCLUDED."f"' in postgres_plan(TARGET, 0).on_conflict
-    assert 'SET "f" = EXCLUDED."f"' in postgres_plan(TARGET, 0).upsert_copied
+    assert "`f` = IF(`f` = VALUES(`f`), VALUES(`f`), `f`)" in build_mysql_plan(TARGET).on_duplicate
+    assert 'SET "f" = EXCLUDED."f"' in build_postgres_plan(TARGET, 0).on_conflict
+    assert 'SET "f" = EXCLUDED."f"' in build_postgres_plan(TARGET, 0).upsert_copied
 
 
 def test_every_form_in_which_a_value_is_sent_keeps_the_sign() -> None:
-    from consumer.targets.mysql.values import literal
+    from consumer.targets.mysql.values import render_literal
 
-    assert [literal(value) for value in to_mysql(SOURCE)(OLD)][:2] == [
+    assert [render_literal(value) for value in to_mysql(SOURCE)(OLD)][:2] == [
         "-0.0e0",
         "-0.0e0",
     ]  # "-0.0" is a DECIMAL
@@ -111,20 +111,22 @@ def test_every_form_in_which_a_value_is_sent_keeps_the_sign() -> None:
 # --- the quarantine
 
 
-def applied(*changes: RowChange) -> tuple[list[Held], list[NetChange]]:
+def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]]:
     """Apply `changes` one by one, the first of which the target refuses. Returns the entries that are left, and what was applied."""
     dispatcher = Dispatcher(
         Layout(lanes=1), LockTable(1), [LaneProgress(0, 1, 1, "", -1, (0, 0, 0, 0), 0, "")]
     )
-    plan = dispatcher.plan(TARGET)
+    plan = dispatcher.plan_table(TARGET)
     dispatcher.dispatch(plan, changes)
-    [items] = dispatcher.take()
-    keys, entries, nets = HeldKeys([]), list[Held](), list[NetChange]()
+    [items] = dispatcher.take_queued()
+    keys, entries, nets = QuarantinedKeys([]), list[QuarantineEntry](), list[NetChange]()
     for at, item in enumerate(items):
         refused = {} if at else {int(moves_key(item[0], plan)): "too long"}
-        batch = build(Segment([item], refused=refused), 0, keys)
-        keys.committed(batch)
-        entries = [each for each in [*entries, *batch.held] if (each.offset, each.part) not in batch.closed]
+        batch = build_batch(Segment([item], refused=refused), 0, keys)
+        keys.record_commit(batch)
+        entries = [
+            each for each in [*entries, *batch.quarantined] if (each.offset, each.part) not in batch.closed
+        ]
         nets += [net for net in batch.nets if isinstance(net, NetChange)]
     return entries, nets
 
@@ -137,7 +139,7 @@ def test_a_retry_of_a_refused_change_between_zeros_leaves_the_new_row(*, later: 
     entries, nets = applied(*changes)
     assert {entry.key for entry in entries} == {"[0.0]"}
     assert not [row for net in nets for row in net.rows]
-    retried = final_change(in_force(), entries)
+    retried = build_final_change(in_force(), entries)
     assert same(list(retried.rows), [last if later else NEW])
     assert retried.deletes == []
 
@@ -156,9 +158,9 @@ def test_a_zero_that_was_given_up_does_not_live() -> None:
     note_changes([change(OLD, NEW)], lambda row: row[:1], lambda *each: noted.append(each))
     living = {msgspec.json.encode(key): lives for key, lives in noted}
     assert living == {b"[-0.0]": False, b"[0.0]": True}
-    window = Window(TARGET, 1)
-    window.take(Rows([change(None, OLD, 2), change(OLD, NEW, 3)], (3, (0, 1, 2, 3), 1, 1)))
-    assert same(window.living(1), [(0.0,)])
+    window = KeyWindow(TARGET, 1)
+    window.note_taken(RowBatch([change(None, OLD, 2), change(OLD, NEW, 3)], (3, (0, 1, 2, 3), 1, 1)))
+    assert same(window.list_living_keys(1), [(0.0,)])
 
 
 @pytest.mark.parametrize(("shown", "goes"), [(-0.0, True), (0.0, False)])
@@ -170,7 +172,7 @@ def test_only_the_row_of_the_very_zero_is_deleted(shown: float, *, goes: bool) -
         deleted.extend(keys)
         yield from ()
 
-    machine = Sweep("t", in_force(), delete, patient=True).without_row([(-0.0,)])
+    machine = Sweep("t", in_force(), delete, patient=True).delete_rows_of_keys([(-0.0,)])
     next(machine)
     with pytest.raises(StopIteration) as ended:
         machine.send([(shown,)])
@@ -181,18 +183,18 @@ def test_only_the_row_of_the_very_zero_is_deleted(shown: float, *, goes: bool) -
 
 
 def test_a_source_that_changed_its_zero_meanwhile_settles() -> None:
-    shape = Shape.of(TARGET)
+    shape = TableShape.from_table(TARGET)
     suspects = Suspects(shape, 9)
     source, target = {(0.0,): (1.0, -0.0, "x")}, {(0.0,): (1.0, 5.0, "x")}
-    suspects.add(compare_page(shape, source, target), source, target)
+    suspects.add_findings(compare_page(shape, source, target), source, target)
     now = {(0.0,): (1.0, 0.0, "x")}
-    suspects.observe([(0.0,)], now, now)
+    suspects.observe_keys([(0.0,)], now, now)
     assert suspects.findings == []
 
 
 def test_a_zero_of_the_other_sign_is_a_difference() -> None:
     source, target = {(-0.0,): OLD}, {(0.0,): NEW}
-    [finding] = compare_page(Shape.of(TARGET), source, target)
+    [finding] = compare_page(TableShape.from_table(TARGET), source, target)
     assert (finding.kind, finding.columns) == (Difference.DIFFERENT, ("f", "d"))
 
 
@@ -242,12 +244,12 @@ def test_a_net_change_deletes_the_row_of_the_other_zero(word: str) -> None:
 
     class Contents:
         def rows(self, keys: Sequence[Key]) -> list[dict[str, Value]]:
-            return [row for row in there if any(same_values((row["f"],), key) for key in keys)]
+            return [row for row in there if any(are_same_values((row["f"],), key) for key in keys)]
 
     world.rows = {0.0: (0.0, "Ulm")}
     net = NetChange(world.written, deletes=[(-0.0,)], replaces=[(0.0, "Ulm")])
     contents: Any = Contents()
-    world.emit(world.records().of(net, Place((0, 1, 9, 0), 1, 1), lambda: contents))
+    world.emit(world.records().yield_records(net, Place((0, 1, 9, 0), 1, 1), lambda: contents))
     assert world.verify().equal
 
 

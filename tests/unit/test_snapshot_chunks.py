@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.resume.topic_recovery import Marker, Tail
+from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot import chunks
-from producer.snapshot.chunk_sender import first_row
+from producer.snapshot.chunk_sender import compute_first_row
 from producer.snapshot.chunks import (
     FROM_START,
     ChunkState,
-    RowsSeen,
+    RowsPassed,
     SnapshotDone,
     SnapshotMachine,
-    StreamAt,
+    StreamReached,
     TableChanged,
 )
 from producer.snapshot.resume import resume_after
 from producer.sources.binlog.mysql_gtids import GtidSet
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, Low, ReadChunk
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.event import Chunk
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
@@ -93,15 +93,15 @@ class Source:
                 self.rows[key] = 10 * transaction.number
         return True
 
-    def low(self) -> Low:
+    def low(self) -> LowWatermark:
         if self.mysql:
             gtids = GtidSet()
             for transaction in self.log:
                 if transaction.visible:
                     gtids.add(f"{UUID}:{transaction.number}")
-            return Low(None, gtids)
+            return LowWatermark(None, gtids)
         hidden = [t.start for t in self.log if not t.visible]
-        return Low((1, min(hidden, default=self.end)), None)
+        return LowWatermark((1, min(hidden, default=self.end)), None)
 
     def final(self) -> dict[int, int]:
         for transaction in self.log:
@@ -140,14 +140,16 @@ class Capture:
             if self.source.mysql:
                 self.source.show(transaction)
         self.machine = SnapshotMachine(self.limit)
-        markers = [Marker(what, position, 1) for position, _, what in self.topic if isinstance(what, Chunk)]
-        resume = resume_after(Tail(markers=markers), TABLE)
+        markers = [
+            ChunkMarker(what, position, 1) for position, _, what in self.topic if isinstance(what, Chunk)
+        ]
+        resume = resume_after(TableTail(markers=markers), TABLE)
         delivered = self.delivered if self.source.mysql else None
-        self.state, effects = self.machine.start(TABLE, (1, self.point), delivered, resume, 0.0)
+        self.state, effects = self.machine.start_snapshot(TABLE, (1, self.point), delivered, resume, 0.0)
         self._carry_out(effects)
 
-    def feed(self, event: chunks.Event) -> None:
-        self.state, effects = self.machine.step(self.state, event, 0.0)
+    def feed(self, event: chunks.SnapshotEvent) -> None:
+        self.state, effects = self.machine.apply_event(self.state, event, 0.0)
         self._carry_out(effects)
 
     def stream(self) -> None:
@@ -160,7 +162,7 @@ class Capture:
         if self.answer is not None:
             answer, self.answer = self.answer, None
             self.feed(answer)
-        self.feed(StreamAt((1, self.point), self.delivered if self.source.mysql else None))
+        self.feed(StreamReached((1, self.point), self.delivered if self.source.mysql else None))
 
     def _deliver(self, transaction: Transaction) -> None:
         if transaction.truncate:
@@ -169,14 +171,14 @@ class Capture:
         for row, (key, value) in enumerate(transaction.changes.items()):
             kind = "u" if value is not None else "d"
             self.topic.append(((0, 1, transaction.start, row), kind, (key, 10 * transaction.number)))
-        self.feed(RowsSeen(transaction.mark, [(key,) for key in transaction.changes]))
+        self.feed(RowsPassed(transaction.mark, [(key,) for key in transaction.changes]))
 
     def read(self) -> None:
         """The reader's SELECT."""
         request, self.request = self.request, None
         if request is None:
             return
-        low = Low((1, self.source.end), None) if self.naive else self.source.low()
+        low = LowWatermark((1, self.source.end), None) if self.naive else self.source.low()
         behind = -1 if request.after is None else int(str(request.after[0]))
         rows = [(k, v) for k, v in sorted(self.source.rows.items()) if k > behind][: request.limit]
         self.answer = ChunkRead(request.request, rows, low, (1, self.source.end))
@@ -188,7 +190,7 @@ class Capture:
     def store(self) -> None:
         self.stored = self.at
 
-    def _carry_out(self, effects: list[chunks.Effect]) -> None:
+    def _carry_out(self, effects: list[chunks.SnapshotEffect]) -> None:
         for effect in effects:
             match effect:
                 case ReadChunk():
@@ -203,7 +205,7 @@ class Capture:
         for row in emit.rows:
             self.topic.append(((0, *emit.at, self.next_row), "r", row))
             self.next_row += 1
-        self.topic.append(((0, *emit.at, self.next_row), "m", emit.marker(first)))
+        self.topic.append(((0, *emit.at, self.next_row), "m", emit.build_end_marker(first)))
         self.next_row += 1
 
 
@@ -350,16 +352,18 @@ def test_a_chunk_waits_for_high() -> None:
 
 def test_a_chunk_whose_low_is_behind_the_stream_is_read_again_later() -> None:
     machine = SnapshotMachine(10)
-    state, [read] = machine.start(TABLE, (1, 500), None, FROM_START, 7.0)
+    state, [read] = machine.start_snapshot(TABLE, (1, 500), None, FROM_START, 7.0)
     assert isinstance(read, ReadChunk)
     assert read.not_before == 7.0
-    state, [again] = machine.step(
-        state, ChunkRead(read.request, [(1, 1)], Low((1, 400), None), (1, 500)), 8.0
+    state, [again] = machine.apply_event(
+        state, ChunkRead(read.request, [(1, 1)], LowWatermark((1, 400), None), (1, 500)), 8.0
     )
     assert isinstance(again, ReadChunk)
     assert again.request != read.request
     assert again.not_before > 8.0
-    assert machine.step(state, ChunkRead(read.request, [], Low((1, 900), None), (1, 900)), 8.0) == (state, [])
+    assert machine.apply_event(
+        state, ChunkRead(read.request, [], LowWatermark((1, 900), None), (1, 900)), 8.0
+    ) == (state, [])
 
 
 @given(st.integers(1, 2**21), st.integers(1, 2**21), st.integers(0, 2**20))
@@ -367,10 +371,10 @@ def test_snapshot_rows_of_a_later_run_stand_above_those_of_an_earlier_one(
     gen: int, more: int, rows: int
 ) -> None:
     """Generations 2^20 apart got the same numbers: on an idle source the snapshot then waited for ever."""
-    last = first_row(gen, None) + rows
-    assert first_row(gen + more, (0, 3, 4711, last)) > last
-    assert first_row(gen + more, (0, 3, 4711, last)) < 0
-    assert first_row(gen, (0, 3, 4711, 7)) == first_row(gen, None), (
+    last = compute_first_row(gen, None) + rows
+    assert compute_first_row(gen + more, (0, 3, 4711, last)) > last
+    assert compute_first_row(gen + more, (0, 3, 4711, last)) < 0
+    assert compute_first_row(gen, (0, 3, 4711, 7)) == compute_first_row(gen, None), (
         "rows of the log at the same place have to pass first"
     )
 
@@ -378,12 +382,14 @@ def test_snapshot_rows_of_a_later_run_stand_above_those_of_an_earlier_one(
 def test_chunks_are_numbered_one_by_one_and_each_goes_on_where_the_last_one_ended() -> None:
     """By that a restart finds the last of a chain: with a gap it would read the whole table again."""
     machine, at = SnapshotMachine(1), 100
-    state, effects = machine.start(TABLE, (1, at), None, FROM_START, 0.0)
+    state, effects = machine.start_snapshot(TABLE, (1, at), None, FROM_START, 0.0)
     found = []
     for row in (1, 2, 3):
         [read] = [each for each in effects if isinstance(each, ReadChunk)]
-        state, _ = machine.step(state, ChunkRead(read.request, [(row, 1)], Low((1, at), None), (1, at)), 0.0)
-        state, effects = machine.step(state, StreamAt((1, at)), 0.0)
+        state, _ = machine.apply_event(
+            state, ChunkRead(read.request, [(row, 1)], LowWatermark((1, at), None), (1, at)), 0.0
+        )
+        state, effects = machine.apply_event(state, StreamReached((1, at)), 0.0)
         found += [(each.number, each.after, each.upto) for each in effects if isinstance(each, EmitChunk)]
     assert found == [(1, None, (1,)), (2, (1,), (2,)), (3, (2,), (3,))]
 
@@ -391,40 +397,40 @@ def test_chunks_are_numbered_one_by_one_and_each_goes_on_where_the_last_one_ende
 def planned() -> tuple[SnapshotMachine, ChunkState, ReadChunk]:
     """Return a machine of chunks of 10 rows whose stream stands at 500 of the log, and what it asks for."""
     machine = SnapshotMachine(10)
-    state, [read] = machine.start(TABLE, (1, 500), None, FROM_START, 7.0)
+    state, [read] = machine.start_snapshot(TABLE, (1, 500), None, FROM_START, 7.0)
     assert isinstance(read, ReadChunk)
     return machine, state, read
 
 
 def chunk(request: int, low: int = 500, high: int = 500) -> ChunkRead:
-    return ChunkRead(request, [(1, 1)], Low((1, low), None), (1, high))
+    return ChunkRead(request, [(1, 1)], LowWatermark((1, low), None), (1, high))
 
 
 def test_a_chunk_that_does_not_see_a_statement_yet_is_read_again_a_little_later() -> None:
     """At once the server would be asked again and again: it shows the statement when it has done it."""
     machine, state, _ = planned()
-    state, [read] = machine.step(state, TableChanged(LogMark((1, 510), None), TABLE), 8.0)
+    state, [read] = machine.apply_event(state, TableChanged(LogMark((1, 510), None), TABLE), 8.0)
     assert isinstance(read, ReadChunk)
     assert read.not_before == 8.0, "nothing is wrong yet"
-    state, [again] = machine.step(state, chunk(read.request, low=505), 9.0)
+    state, [again] = machine.apply_event(state, chunk(read.request, low=505), 9.0)
     assert isinstance(again, ReadChunk)
     assert (again.request != read.request, again.not_before > 9.0) == (True, True)
-    state, effects = machine.step(state, chunk(again.request, low=515, high=515), 10.0)
+    state, effects = machine.apply_event(state, chunk(again.request, low=515, high=515), 10.0)
     assert effects == []
-    _, [emit, _done] = machine.step(state, StreamAt((1, 515)), 10.0)
+    _, [emit, _done] = machine.apply_event(state, StreamReached((1, 515)), 10.0)
     assert isinstance(emit, EmitChunk)
 
 
 def test_a_chunk_whose_reading_failed_is_read_again_later_and_once() -> None:
     machine, state, read = planned()
-    state, [again] = machine.step(state, ChunkFailed(read.request, "lost"), 8.0)
+    state, [again] = machine.apply_event(state, ChunkFailed(read.request, "lost"), 8.0)
     assert isinstance(again, ReadChunk)
     assert (again.request != read.request, again.not_before > 8.0) == (True, True)
-    state, effects = machine.step(state, ChunkFailed(read.request, "lost"), 9.0)
+    state, effects = machine.apply_event(state, ChunkFailed(read.request, "lost"), 9.0)
     assert effects == [], "that was said of another request"
-    state, effects = machine.step(state, chunk(again.request, high=600), 9.0)
+    state, effects = machine.apply_event(state, chunk(again.request, high=600), 9.0)
     assert effects == []
-    _, effects = machine.step(state, ChunkFailed(again.request, "lost"), 9.0)
+    _, effects = machine.apply_event(state, ChunkFailed(again.request, "lost"), 9.0)
     assert effects == [], "it was read, and waits for HIGH"
 
 
@@ -432,12 +438,12 @@ def test_a_chunk_whose_reading_failed_is_read_again_later_and_once() -> None:
 def test_a_table_that_is_done_is_not_read_again(resumed: bool) -> None:
     machine = SnapshotMachine(10)
     resume = FROM_START._replace(done=resumed)
-    state, effects = machine.start(TABLE, (1, 500), None, resume, 0.0)
+    state, effects = machine.start_snapshot(TABLE, (1, 500), None, resume, 0.0)
     if isinstance(effects[0], ReadChunk):
-        state, _ = machine.step(state, chunk(effects[0].request), 0.0)
-        state, effects = machine.step(state, StreamAt((1, 500)), 0.0)
+        state, _ = machine.apply_event(state, chunk(effects[0].request), 0.0)
+        state, effects = machine.apply_event(state, StreamReached((1, 500)), 0.0)
     assert isinstance(effects[-1], SnapshotDone)
     mark = LogMark((1, 510), None)
-    for event in TableChanged(mark, TABLE), RowsSeen(mark, [(1,)]), ChunkFailed(1, "late"), StreamAt((1, 520)):  # fmt: skip
-        state, effects = machine.step(state, event, 1.0)
+    for event in TableChanged(mark, TABLE), RowsPassed(mark, [(1,)]), ChunkFailed(1, "late"), StreamReached((1, 520)):  # fmt: skip
+        state, effects = machine.apply_event(state, event, 1.0)
         assert effects == []

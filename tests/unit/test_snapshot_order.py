@@ -16,7 +16,7 @@ from producer.flavours.mysql import MySQLVisibility
 from producer.snapshot import reader
 from producer.snapshot.reader import ChunkReader
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, ReadChunk
-from schemas.io.mysql_connection import SESSION_SQL
+from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint
 
@@ -120,7 +120,7 @@ def asking(where: str | None = None, table: Table = TABLE) -> ReadChunk:
 
 
 def read(server: Server, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
-    return server.reader().read(asking(where))
+    return server.reader().read_topic(asking(where))
 
 
 def mark(number: int) -> LogMark:
@@ -132,7 +132,7 @@ def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_doe
     assert isinstance(found, ChunkRead)
     ((_, newest),) = found.rows
     assert isinstance(newest, int)
-    seen = [number for number in range(1, server.committed + 1) if found.low.saw(mark(number))]
+    seen = [number for number in range(1, server.committed + 1) if found.low.has_seen(mark(number))]
     assert seen, "LOW says something"
     assert max(seen) <= newest
     assert found.high >= (1, (newest + 1) * SIZE), "HIGH is read behind the SELECT"
@@ -149,7 +149,7 @@ def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Serv
 
 def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
     server = Server(mysql=True)
-    low = MySQLVisibility(lambda _executed: None).begin(server)  # type: ignore[arg-type]
+    low = MySQLVisibility(lambda _executed: None).begin_snapshot(server)  # type: ignore[arg-type]
     assert [sql.split()[0] for sql in server.said] == ["START", "SELECT"]
     assert low.gtids is not None
     assert f"{UUID}:{server.committed}" in low.gtids
@@ -157,7 +157,7 @@ def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transactio
 
 def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
     server = Server(mysql=False)
-    low = MariaDBVisibility().begin(server)  # type: ignore[arg-type]
+    low = MariaDBVisibility().begin_snapshot(server)  # type: ignore[arg-type]
     assert server.view is not None
     assert low.point == (1, (server.view + 1) * SIZE)
 
@@ -174,7 +174,7 @@ def test_once_all_of_before_is_visible_that_is_not_asked_again() -> None:
     reading = server.reader()
     for first, asked in ((1, 3), 1), ((1, 4), 2), ((1, 4), 2):
         server.first_outside = first
-        reading.read(asking())
+        reading.read_topic(asking())
         assert server.first_asked == asked, "a dump of the log is read for it"
 
 
@@ -183,13 +183,13 @@ def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_anothe
     reading.close()
     assert (server.opened, server.closed) == (0, 0)
     server.fails = pymysql.err.OperationalError(2013, "why")
-    assert isinstance(reading.read(asking()), ChunkFailed)
+    assert isinstance(reading.read_topic(asking()), ChunkFailed)
     assert (server.opened, server.closed) == (1, 1)
     server.fails = None
     server.said.clear()
-    assert isinstance(reading.read(asking()), ChunkRead)
+    assert isinstance(reading.read_topic(asking()), ChunkRead)
     assert "REPEATABLE READ" in server.said[0]
-    assert isinstance(reading.read(asking()), ChunkRead)
+    assert isinstance(reading.read_topic(asking()), ChunkRead)
     assert (server.opened, server.closed) == (2, 1)
     reading.close()
     reading.close()
@@ -200,8 +200,8 @@ def test_chunks_are_read_in_utc_and_utf8_whatever_the_settings_say(monkeypatch: 
     """And what is asked between two chunks is in no transaction: that would keep old versions of rows alive at the source."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(reader, "open_connection", lambda **settings: given.update(settings))
-    reader.chunk_connections({"host": "h", "charset": "latin1", "autocommit": False})()
-    assert given == {"host": "h", "charset": "utf8mb4", "autocommit": True, "init_command": SESSION_SQL}
+    reader.make_connection_opener({"host": "h", "charset": "latin1", "autocommit": False})()
+    assert given == {"host": "h", "charset": "utf8mb4", "autocommit": True, "init_command": MYSQL_SESSION_SQL}
 
 
 def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -> None:
@@ -210,7 +210,7 @@ def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -
     table = replace(TABLE, columns=(Column(name="id", type=text, nullable=False), TABLE.columns[1]))
     server.key = b"a\xff"
     with pytest.raises(TableStoppedError, match="of its key"):
-        server.reader().read(asking(table=table))
+        server.reader().read_topic(asking(table=table))
     assert not server.in_transaction
 
 

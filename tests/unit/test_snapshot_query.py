@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from producer.snapshot.reader import BackgroundReader, chunk_query
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, Low, ReadChunk
+from producer.snapshot.reader import BackgroundChunkReader, build_chunk_query
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex, Value
 
 LABELS = ("small", "medium", "large")
@@ -47,14 +47,14 @@ INT = ColumnType(kind=Kind.INT, bits=32)
 def test_a_chunk_goes_on_behind_a_key_as_the_server_sorts_it(
     kind: ColumnType, value: Value, compared: str, parameter: Any
 ) -> None:
-    sql, parameters = chunk_query(table(kind), (value,), 100)
+    sql, parameters = build_chunk_query(table(kind), (value,), 100)
     assert f"WHERE {compared} > %s ORDER BY {compared} LIMIT 100" in sql
     assert parameters == (parameter,)
     assert type(parameters[0]) is type(parameter), "a decimal as a text would be compared as a double"
 
 
 def test_the_first_chunk_has_no_condition() -> None:
-    sql, parameters = chunk_query(table(INT), None, 5)
+    sql, parameters = build_chunk_query(table(INT), None, 5)
     assert (sql.partition("FROM ")[2], parameters) == ("`d`.`t` ORDER BY `k0` LIMIT 5", ())
 
 
@@ -71,7 +71,7 @@ def test_a_condition_holds_for_every_chunk_and_nothing_of_it_is_taken_for_a_para
     percent = replace(
         table(INT), columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="100%"),))
     )
-    sql, found = chunk_query(percent, after, 5, "`100%` % 2 = 0 -- even")
+    sql, found = build_chunk_query(percent, after, 5, "`100%` % 2 = 0 -- even")
     assert found == parameters
     assert (sql % found if found else sql) == (
         f"SELECT `100%` FROM `d`.`t` WHERE (`100%` % 2 = 0 -- even\n){behind} ORDER BY `100%` LIMIT 5"
@@ -83,7 +83,7 @@ def test_what_stands_behind_a_key_of_several_columns(width: int) -> None:
     """The condition holds for exactly the keys above, in the order of all columns."""
     keys = list(product(range(3), repeat=width))
     for after in keys:
-        sql, parameters = chunk_query(table(*[INT] * width), after, 100)
+        sql, parameters = build_chunk_query(table(*[INT] * width), after, 100)
         condition = sql.partition(" WHERE ")[2].partition(" ORDER BY ")[0]
         assert [key for key in keys if _holds(condition, parameters, key)] == [k for k in keys if k > after]
 
@@ -103,7 +103,7 @@ class Slow:
         self.thread: threading.Thread | None = None
         self._answer = answer
 
-    def read(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
+    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
         self.thread = threading.current_thread()
         self.reading.set()
         self.go_on.wait(30)
@@ -118,55 +118,55 @@ class Slow:
 
 def test_the_end_waits_for_a_select_in_flight_and_closes_the_connection_behind_it() -> None:
     slow = Slow()
-    reader = BackgroundReader(slow)
+    reader = BackgroundChunkReader(slow)
     reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
     assert slow.reading.wait(30)
     threading.Timer(0.05, slow.go_on.set).start()
     reader.close()
     assert slow.closed
-    assert isinstance(reader.poll(), ChunkFailed)
+    assert isinstance(reader.poll_answer(), ChunkFailed)
 
 
 def test_what_is_not_due_yet_is_not_read_and_does_not_hold_up_the_end() -> None:
     slow = Slow()
-    reader = BackgroundReader(slow, clock=lambda: 10.0)
+    reader = BackgroundChunkReader(slow, clock=lambda: 10.0)
     slow.go_on.set()
     reader.submit(ReadChunk(1, table(INT), None, 10, 10_000.0))
     assert not slow.reading.wait(0.2)
     reader.close()
-    assert reader.poll() is None
+    assert reader.poll_answer() is None
 
 
-def answered(answer: Exception | ChunkRead) -> BackgroundReader:
+def answered(answer: Exception | ChunkRead) -> BackgroundChunkReader:
     """Return a reader that has come to its end behind this answer."""
     slow = Slow(answer)
-    reader = BackgroundReader(slow)
-    assert reader.poll() is None, "nobody waits for an answer"
+    reader = BackgroundChunkReader(slow)
+    assert reader.poll_answer() is None, "nobody waits for an answer"
     reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
     assert slow.reading.wait(30)
-    assert reader.poll() is None
+    assert reader.poll_answer() is None
     slow.go_on.set()
     reader.close()
     return reader
 
 
 def test_what_was_read_is_handed_over_once() -> None:
-    read = ChunkRead(1, [(1,)], Low((1, 4), None), (1, 4))
+    read = ChunkRead(1, [(1,)], LowWatermark((1, 4), None), (1, 4))
     reader = answered(read)
-    assert [reader.poll(), reader.poll()] == [read, None]
+    assert [reader.poll_answer(), reader.poll_answer()] == [read, None]
 
 
 def test_what_the_reading_raised_is_raised_to_who_asks_for_the_answer() -> None:
     reader = answered(LookupError("no grant"))
     with pytest.raises(LookupError, match="no grant"):
-        reader.poll()
-    assert reader.poll() is None
+        reader.poll_answer()
+    assert reader.poll_answer() is None
 
 
 def test_a_select_in_flight_does_not_keep_a_process_from_its_end() -> None:
     """A process that dies closes nothing; a source may take an hour over a SELECT, or never answer."""
     slow = Slow()
-    reader = BackgroundReader(slow)
+    reader = BackgroundChunkReader(slow)
     reader.submit(ReadChunk(1, table(INT), None, 10, 0.0))
     assert slow.reading.wait(30)
     assert slow.thread is not None

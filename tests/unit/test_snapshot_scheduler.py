@@ -13,14 +13,14 @@ from producer.copies.book import CopyBook
 from producer.decoders.context import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.ports import Clock
-from producer.resume.started import Started
-from producer.snapshot.scheduler import AT_ONCE, Snapshots
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, Low, ReadChunk
-from producer.tables import Begun, Captured, TableState, TopicState, dotted
+from producer.resume.started import StartedCapture
+from producer.snapshot.scheduler import MAX_CONCURRENT_SNAPSHOTS, SnapshotScheduler
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, LowWatermark, ReadChunk
+from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyState
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import Identity, StoredPosition
 
@@ -56,7 +56,7 @@ class Reader:
     def submit(self, request: ReadChunk) -> None:
         self.asked.append(request)
 
-    def poll(self) -> Answer | None:
+    def poll_answer(self) -> Answer | None:
         answer = self.answers.popleft() if self.answers else None
         if isinstance(answer, Exception):
             raise answer
@@ -92,18 +92,18 @@ class Run:
             topic = TopicState(f"p.s.d.{each}", TopicTail())
             state = self.states[each] = TableState(("d", each), topic, table(each), BEGUN)
             if each in copies:
-                state.begun = Begun(CopyMark(id=each), BEGUN, 0)
+                state.begun = BegunCopy(CopyMark(id=each), BEGUN, 0)
                 asked[f"d.{each}"] = CopyState(
                     id=each, db="d", table=each, by="operator", phase="running", requested_ms=1, begin=BEGUN, offset=0,
                 )  # fmt: skip
-        captured = Captured("p", "s", tables={state.name: state for state in self.states.values()})
+        captured = CapturedTables("p", "s", tables={state.name: state for state in self.states.values()})
         self.book = CopyBook(asked)
         record = StoredPosition(source="s", gen=1, epoch=0, file=FILE, pos=START, identity=IDENTITY, ts_ms=1)
         context = SourceContext(connector="mariadb", name="s", epoch=0, gen=1)
-        started = Started(record, context, captured, {}, {}, fresh=True, copies=self.book)
+        started = StartedCapture(record, context, captured, {}, {}, fresh=True, copies=self.book)
         self.writer = Writer()
         writer: Any = self.writer
-        self.snapshots = Snapshots(
+        self.snapshots = SnapshotScheduler(
             started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, wanted=wanted, delivered=None,
         )  # fmt: skip
 
@@ -112,7 +112,7 @@ class Run:
         return self.readers[-1]
 
     def advance(self, pos: int = START) -> None:
-        self.snapshots.advance(FILE, pos)
+        self.snapshots.advance_snapshots(FILE, pos)
 
     def reader(self, name: str) -> Reader:
         """Return who was asked last for rows of a table."""
@@ -120,16 +120,16 @@ class Run:
 
     def answer(self, name: str, *rows: Row, high: int = START) -> None:
         """The oldest request to the reader of a table is answered with `rows`, which are all, of all that was before `START`."""
-        low = Low((3, START), None)
+        low = LowWatermark((3, START), None)
         self.reader(name).answer(lambda request: ChunkRead(request, rows, low, (3, high)))
 
     def changed(self, name: str, now: Table | None = None, pos: int = START) -> None:
         """A statement made `now` of a table (None: the same), and may have moved its rows."""
         state = self.states[name]
         state.table = now or state.table
-        self.snapshots.table_changed(state, LogMark((3, pos), None))
+        self.snapshots.handle_table_change(state, LogMark((3, pos), None))
 
-    def events(self, name: str) -> list[Event]:
+    def events(self, name: str) -> list[EventEnvelope]:
         return [decode_event(value) for value in self.writer.values.get(f"p.s.d.{name}", [])]
 
     @property
@@ -149,17 +149,20 @@ class Run:
 
 
 def test_a_few_tables_are_read_at_once_each_by_a_reader_of_its_own_and_the_next_one_follows_the_first_that_ends() -> None:  # fmt: skip
-    names = [f"t{n}" for n in range(AT_ONCE + 2)]
+    names = [f"t{n}" for n in range(MAX_CONCURRENT_SNAPSHOTS + 2)]
     run = Run(*names)
     run.advance()
-    assert run.asked == names[:AT_ONCE]
-    assert len(run.readers) == AT_ONCE
+    assert run.asked == names[:MAX_CONCURRENT_SNAPSHOTS]
+    assert len(run.readers) == MAX_CONCURRENT_SNAPSHOTS
     run.answer("t1", (1, 1))
     run.advance()
     assert [each.op for each in run.events("t1")] == ["r", "m"]
-    assert (len(run.readers), run.readers[1].asked[-1].table.name) == (AT_ONCE, names[AT_ONCE])
+    assert (len(run.readers), run.readers[1].asked[-1].table.name) == (
+        MAX_CONCURRENT_SNAPSHOTS,
+        names[MAX_CONCURRENT_SNAPSHOTS],
+    )
     assert run.snapshots.tables.done == {"d.t1"}
-    assert run.snapshots.tables.pending == {dotted(("d", name)) for name in names if name != "t1"}
+    assert run.snapshots.tables.pending == {format_table_name(("d", name)) for name in names if name != "t1"}
 
 
 def test_capture_goes_on_at_once_only_while_answers_come() -> None:
@@ -184,8 +187,8 @@ def test_a_copy_that_begins_takes_the_place_of_what_was_read_before() -> None:
     run.advance()
     run.answer("t", (1, 1), high=START + 50)
     run.advance()
-    run.states["t"].begun = Begun(CopyMark(id="r1"), BEGUN, 0)
-    run.snapshots.copy(run.states["t"])
+    run.states["t"].begun = BegunCopy(CopyMark(id="r1"), BEGUN, 0)
+    run.snapshots.add_copy(run.states["t"])
     assert run.whereabouts("t") == ["waiting"]
     run.advance(START + 50)
     assert run.events("t") == [], "the marker would say that it is of the copy"
@@ -204,7 +207,7 @@ def test_of_a_table_that_is_stopped_nothing_goes_on(moment: str, how: str) -> No
         assert run.whereabouts("t") == ["unbegun"]
     assert run.snapshots.tables.goes_on(("d", "t"))
     if how == "forgotten":
-        run.snapshots.tables.forget(("d", "t"))
+        run.snapshots.tables.forget_table(("d", "t"))
     else:
         run.states["t"].ignored = "dropped"
         run.changed("t")
@@ -219,8 +222,8 @@ def test_an_answer_for_a_table_that_is_read_anew_is_nobodys() -> None:
     """Its reader may have been given to another table meanwhile."""
     run = Run("t", "u")
     run.advance()
-    run.snapshots.tables.forget(("d", "t"))
-    run.snapshots.add(run.states["t"])
+    run.snapshots.tables.forget_table(("d", "t"))
+    run.snapshots.add_table(run.states["t"])
     first = run.readers[0]
     run.advance()
     assert [each.table.name for each in first.asked] == ["t", "t"]
@@ -241,9 +244,9 @@ def test_what_stops_a_table_while_it_is_read_is_raised_and_the_readers_next_answ
     reader.answer(lambda _: error)
     with pytest.raises(TableStoppedError, match="a row of d"):
         run.advance()
-    run.snapshots.tables.forget(("d", "t"))
+    run.snapshots.tables.forget_table(("d", "t"))
     run.states["v"] = state = TableState(("d", "v"), TopicState("p.s.d.v", TopicTail()), table("v"), BEGUN)
-    run.snapshots.add(state)
+    run.snapshots.add_table(state)
     run.advance()
     assert run.reader("v") is reader
     run.answer("v", (1, 1))
@@ -267,7 +270,7 @@ def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
     columns = (*table("t").columns, Column(name="more", type=ColumnType(kind=Kind.INT, bits=32)))
     run.changed("t", replace(table("t"), columns=columns))
     assert (run.whereabouts("t"), run.book.pending) == ([], True)
-    run.book.settle(1000)
+    run.book.settle_changes(1000)
     state = run.book.states.all["d.t"]
     assert (state.phase, state.restarts) == ("waiting", 1)
     run.advance()
@@ -283,8 +286,8 @@ def test_a_table_is_taken_up_by_a_statement_once(wanted: bool) -> None:
         run.changed("t", table("t", "nr"))
         run.changed("t")
         assert run.whereabouts("t") == ["unbegun"]
-        run.states["t"].begun = Begun(CopyMark(id="snapshot"), BEGUN, 0)
-        run.snapshots.copy(run.states["t"])
+        run.states["t"].begun = BegunCopy(CopyMark(id="snapshot"), BEGUN, 0)
+        run.snapshots.add_copy(run.states["t"])
         run.advance()
         run.answer("t", (1, 1))  # what was read of it by its key of before
         run.answer("t", (1, 1))

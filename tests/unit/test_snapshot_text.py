@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from producer.errors import TableStoppedError
-from producer.snapshot.text import expressions, row_of
+from producer.snapshot.text import build_select_expressions, make_snapshot_row_decoder
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.apply_kit import TEXT
 
@@ -23,12 +23,15 @@ ODD = b"a\xff"
 
 
 def test_bytes_that_are_no_text_are_raw_and_marked() -> None:
-    assert row_of(TABLE)((b"k", ODD)) == ("k", {"undecodable": base64.b64encode(ODD).decode()})
+    assert make_snapshot_row_decoder(TABLE)((b"k", ODD)) == (
+        "k",
+        {"undecodable": base64.b64encode(ODD).decode()},
+    )
 
 
 def test_in_the_key_they_stop_the_table() -> None:
     with pytest.raises(TableStoppedError, match=r"d\.t has bytes in column id of its key") as stopped:
-        row_of(TABLE)((ODD, b"x"))
+        make_snapshot_row_decoder(TABLE)((ODD, b"x"))
     assert stopped.value.cause == "value"
 
 
@@ -36,4 +39,4 @@ def test_texts_are_read_as_the_bytes_that_the_source_stores() -> None:
     """The server would make question marks of what the connection's character set lacks; what is no text is read as it is."""
     number = Column(name="n", type=ColumnType(kind=Kind.INT, bits=32))
     table = replace(TABLE, columns=(*COLUMNS, number))
-    assert expressions(table) == ["CAST(`id` AS BINARY)", "CAST(`note` AS BINARY)", "`n`"]
+    assert build_select_expressions(table) == ["CAST(`id` AS BINARY)", "CAST(`note` AS BINARY)", "`n`"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from producer.flavours.mariadb import MARIADB
-from producer.flavours.mysql import MYSQL
-from producer.sources.grants import Grants, Sight, hidden, missing_grants
+from producer.flavours.mariadb import MARIADB_FLAVOUR
+from producer.flavours.mysql import MYSQL_FLAVOUR
+from producer.sources.grants import CatalogVisibility, Grants, list_hidden_objects, list_missing_grants
 from schemas.config.model import SourceConfig
-from schemas.io.mysql_foreign_keys import parse_foreign_keys, told
+from schemas.io.mysql_foreign_keys import describe_foreign_keys, parse_foreign_keys
 
 SOURCE = SourceConfig.model_validate(
     {"type": "mariadb", "host": "h", "user": "u", "password": "p", "tables": ["bank.*"]}
@@ -30,26 +30,28 @@ ENOUGH = ["GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO `u`@`%` IDENTIFIED 
     ],
 )
 def test_triggers_are_seen_only_where_the_right_is(line: str, seen: bool) -> None:
-    assert Sight.of([line], MARIADB.rights).triggers("bank") is seen
+    assert CatalogVisibility.from_grants([line], MARIADB_FLAVOUR.rights).can_see_triggers("bank") is seen
 
 
 def test_what_is_taken_back_is_not_seen() -> None:
     lines = ["GRANT TRIGGER, SELECT ON *.* TO `u`@`%`", "REVOKE TRIGGER ON `bank`.* FROM `u`@`%`"]
-    sight = Sight.of(lines, MYSQL.rights)
-    assert not sight.triggers("bank")
-    assert sight.triggers("other")
-    assert not sight.everything(), "the tables of one database may be hidden"
-    system = Sight.of([lines[0], "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"], MYSQL.rights)
-    assert system.everything()
+    sight = CatalogVisibility.from_grants(lines, MYSQL_FLAVOUR.rights)
+    assert not sight.can_see_triggers("bank")
+    assert sight.can_see_triggers("other")
+    assert not sight.can_see_all_tables(), "the tables of one database may be hidden"
+    system = CatalogVisibility.from_grants(
+        [lines[0], "REVOKE SELECT ON `mysql`.* FROM `u`@`%`"], MYSQL_FLAVOUR.rights
+    )
+    assert system.can_see_all_tables()
 
 
 def test_a_column_right_is_no_table_right() -> None:
     lines = [*ENOUGH, "GRANT SELECT (`id`, `odd)name`), INSERT ON `bank`.`acct` TO `u`@`%`"]
-    grants = Grants.parse(lines)
+    grants = Grants.parse_grants(lines)
     assert grants.columns == {("bank", "acct")}
-    assert not grants.on_table("bank", "acct", "SELECT")
-    assert grants.on_table("bank", "acct", "INSERT")
-    assert [statement for _, statement in missing_grants(lines, MARIADB.rights, SOURCE)] == [
+    assert not grants.has_on_table("bank", "acct", "SELECT")
+    assert grants.has_on_table("bank", "acct", "INSERT")
+    assert [statement for _, statement in list_missing_grants(lines, MARIADB_FLAVOUR.rights, SOURCE)] == [
         "GRANT SELECT ON `bank`.* TO `u`@`%`;",
         "GRANT SELECT ON `bank`.`acct` TO `u`@`%`;",
     ]
@@ -71,7 +73,7 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
         ("four", ("a",), ("bank", "p"), ""),
     ]
     assert parse_foreign_keys(keys.replace("`of a `parent``", "`of a ``parent```"), "bank") == found
-    assert told(found) == [
+    assert describe_foreign_keys(found) == [
         "of a `parent`: ON DELETE CASCADE (references b`k.pa`r.x)",
         "two: ON DELETE SET NULL ON UPDATE CASCADE (references bank.p)",
     ]
@@ -89,7 +91,9 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
 def test_what_is_hidden_is_said_with_the_right_that_shows_it(
     line: str, mariadb: bool, wanted: list[str]
 ) -> None:
-    found = hidden(Sight.of([line], (MARIADB if mariadb else MYSQL).rights), SOURCE)
+    found = list_hidden_objects(
+        CatalogVisibility.from_grants([line], (MARIADB_FLAVOUR if mariadb else MYSQL_FLAVOUR).rights), SOURCE
+    )
     assert [
         statement.partition(" ")[2].partition(" ON ")[0].partition(",")[0] for _, statement in found
     ] == wanted

@@ -18,14 +18,14 @@ from consumer.errors import TransientError, UnitStoppedError
 from consumer.process import instructions as process_module
 from consumer.process import shells as shells_module
 from consumer.process import spark_beside as module
-from consumer.process.instructions import NO_SPARK, AssignedProcess
+from consumer.process.instructions import NO_SPARK, ApplyProcess
 from consumer.process.pipeline_queries import PipelineQueries
-from consumer.process.spark_beside import SparkBeside
+from consumer.process.spark_beside import SparkStarter
 from consumer.process.unit_operations import UnitOperations
-from consumer.reporting.protocol import Lines
-from consumer.units.looks import SMALL
-from consumer.units.messages import Failed, Follow, Followed, StartQuery
-from consumer.units.unit import About, QueryKind
+from consumer.reporting.protocol import LineWriter
+from consumer.units.looks import MAX_LIVE_BACKLOG
+from consumer.units.messages import ApplyRange, OperationFailed, RangeApplied, StartQuery
+from consumer.units.unit import QueryKind, UnitRef
 from tests.apply_kit import ROOT
 from tests.hands_kit import operations
 
@@ -77,11 +77,11 @@ class Session:
 @contextmanager
 def starting(
     monkeypatch: pytest.MonkeyPatch, start: Callable[[Any], Any]
-) -> Iterator[tuple[SparkBeside, list[str]]]:
+) -> Iterator[tuple[SparkStarter, list[str]]]:
     said: list[str] = []
     fake = SimpleNamespace(start_spark=start)
     monkeypatch.setitem(sys.modules, "consumer.process.spark_session", cast(Any, fake))
-    beside = SparkBeside(
+    beside = SparkStarter(
         cast(Any, None),
         on_up=lambda _spark, seconds: said.append("up" if seconds >= 0 else "?"),
         on_slow=lambda _seconds: said.append("slow"),
@@ -114,8 +114,8 @@ def test_a_spark_that_cannot_be_started_is_a_failure(monkeypatch: pytest.MonkeyP
 def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SLOW_S", 0.01)
-    monkeypatch.setattr(module, "END_S", 0.01)
+    monkeypatch.setattr(module, "SPARK_SLOW_S", 0.01)
+    monkeypatch.setattr(module, "SPARK_END_S", 0.01)
     go, slow, spark = threading.Event(), threading.Event(), Session()
 
     def start(_config: Any) -> Any:
@@ -134,17 +134,17 @@ def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
 @pytest.mark.parametrize("spark_first", [True, False])
 def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatch, spark_first: bool) -> None:
     given: list[Any] = []
-    shell = SimpleNamespace(spark_up=given.append, start=lambda: None)
+    shell = SimpleNamespace(provide_spark=given.append, start=lambda: None)
     monkeypatch.setattr(process_module, "PipelineShell", lambda *_: shell)
-    monkeypatch.setattr(shells_module, "PipelineSettings", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(shells_module, "PipelineSettings", SimpleNamespace(from_config=lambda *_: None))
     monkeypatch.setattr(process_module, "end_with_java", lambda *_: None)
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
     out = io.StringIO()
-    process = AssignedProcess(cast(Any, config), 2, Lines(out))
+    process = ApplyProcess(cast(Any, config), 2, LineWriter(out))
     spark = SimpleNamespace(java=None, warm_up=lambda *_, **__: True)
     steps: list[Callable[[], Any]] = [
-        lambda: process._spark_is_up(cast(Any, spark), 1.25, threading.Event()),
-        lambda: process._shells.preparing("apply/p/t", "p"),
+        lambda: process._provide_spark(cast(Any, spark), 1.25, threading.Event()),
+        lambda: process._shells.assign_shell("apply/p/t", "p"),
     ]
     for step in steps if spark_first else reversed(steps):
         step()
@@ -154,8 +154,8 @@ def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatc
 
 def test_a_process_whose_spark_cannot_be_started_ends_with_a_code_of_its_own() -> None:
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
-    process, stop = AssignedProcess(cast(Any, config), 2, Lines(io.StringIO())), threading.Event()
-    process._end(stop, NO_SPARK)
+    process, stop = ApplyProcess(cast(Any, config), 2, LineWriter(io.StringIO())), threading.Event()
+    process._request_end(stop, NO_SPARK)
     assert stop.is_set()
     assert process._code == NO_SPARK != 0
 
@@ -170,13 +170,15 @@ def hand(monkeypatch: pytest.MonkeyPatch, end: int, apply: Callable[..., Report]
     def free() -> Iterator[Any]:
         yield SimpleNamespace(drop=lambda _: None)
 
-    made = operations(pipeline, free, SimpleNamespace(bounds=lambda _: {"a": (0, end)}))
-    monkeypatch.setattr(made._stretches, "spec", lambda _unit, epoch, _was=None: SimpleNamespace(epoch=epoch))
-    monkeypatch.setattr(made._stretches, "_apply", apply)
+    made = operations(pipeline, free, SimpleNamespace(fetch_bounds=lambda _: {"a": (0, end)}))
+    monkeypatch.setattr(
+        made._stretches, "build_spec", lambda _unit, epoch, _was=None: SimpleNamespace(epoch=epoch)
+    )
+    monkeypatch.setattr(made._stretches, "_apply_records", apply)
     return made
 
 
-ABOUT = About("a", "s", 1)
+ABOUT = UnitRef("a", "s", 1)
 
 
 def test_a_hand_applies_one_stretch_of_what_came_and_says_what_is_left(
@@ -188,15 +190,15 @@ def test_a_hand_applies_one_stretch_of_what_came_and_says_what_is_left(
         asked.append((spec.epoch, start, end))
         return Report("a", "ok", spec.epoch, end - 1, applied=end - start)
 
-    follow = Follow(ABOUT, 7, 9)
-    done = hand(monkeypatch, 10 + SMALL + 3, apply).follow(follow)
-    assert isinstance(done, Followed)
-    assert asked == [(7, 10, 10 + SMALL)]
-    assert (done.report and done.report.applied, done.left) == (SMALL, 3)
-    assert hand(monkeypatch, 10, apply).follow(follow) == Followed("a", 1), "nothing has come"
+    follow = ApplyRange(ABOUT, 7, 9)
+    done = hand(monkeypatch, 10 + MAX_LIVE_BACKLOG + 3, apply).apply_range(follow)
+    assert isinstance(done, RangeApplied)
+    assert asked == [(7, 10, 10 + MAX_LIVE_BACKLOG)]
+    assert (done.report and done.report.applied, done.left) == (MAX_LIVE_BACKLOG, 3)
+    assert hand(monkeypatch, 10, apply).apply_range(follow) == RangeApplied("a", 1), "nothing has come"
     aborted = hand(monkeypatch, 12, apply)
-    aborted.abort("a", 1)
-    assert aborted.follow(follow) == Followed("a", 1), "of no use any more"
+    aborted.abort_operation("a", 1)
+    assert aborted.apply_range(follow) == RangeApplied("a", 1), "of no use any more"
     assert len(asked) == 1
 
 
@@ -213,8 +215,8 @@ def test_a_hand_that_meets_trouble_says_so_with_the_epoch(
     monkeypatch: pytest.MonkeyPatch, report: Report, again: bool, waits: bool
 ) -> None:
     """ "ok" without a step forward as well: else it would be asked for ever, and nobody would know."""
-    failed = hand(monkeypatch, 12, lambda *_: report).follow(Follow(ABOUT, 7, 9))
-    assert isinstance(failed, Failed)
+    failed = hand(monkeypatch, 12, lambda *_: report).apply_range(ApplyRange(ABOUT, 7, 9))
+    assert isinstance(failed, OperationFailed)
     assert (failed.again, failed.waits, failed.epoch) == (again, waits, 7)
 
 
@@ -230,11 +232,15 @@ def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: 
 
         return apply
 
-    failed = hand(monkeypatch, 12, raising(UnitStoppedError("retention"))).follow(Follow(ABOUT, 7, 9))
-    assert isinstance(failed, Failed)
+    failed = hand(monkeypatch, 12, raising(UnitStoppedError("retention"))).apply_range(
+        ApplyRange(ABOUT, 7, 9)
+    )
+    assert isinstance(failed, OperationFailed)
     assert (failed.waits, failed.epoch, recorded) == (True, 7, ["retention"])
-    failed = hand(monkeypatch, 12, raising(TransientError("target down"))).follow(Follow(ABOUT, 7, 9))
-    assert isinstance(failed, Failed)
+    failed = hand(monkeypatch, 12, raising(TransientError("target down"))).apply_range(
+        ApplyRange(ABOUT, 7, 9)
+    )
+    assert isinstance(failed, OperationFailed)
     assert (failed.again, failed.epoch, recorded) == (True, 7, ["retention"])
 
 
@@ -244,7 +250,7 @@ def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: 
 def resolved(starting: dict[str, int], bounds: dict[str, tuple[int, int]]) -> dict[str, int]:
     queries = object.__new__(PipelineQueries)
     queries._bounds = lambda _topics: bounds
-    return queries._resolved(StartQuery(1, QueryKind.LIVE, starting, []))
+    return queries._resolve_offsets(StartQuery(1, QueryKind.LIVE, starting, []))
 
 
 def test_a_query_has_something_to_read_first_else_its_slow_first_batch_meets_a_row() -> None:

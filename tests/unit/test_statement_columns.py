@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.statements.columns import changes, said
+from producer.statements.columns import compute_column_changes, parse_column_actions
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.event import ColumnChanges
 
@@ -33,8 +33,8 @@ def _column(name: str, type_: str = "int") -> Column:
 
 def of(sql: str, before: Table, after: Table) -> ColumnChanges | None:
     whole = " TABLE " in sql or " ON t" in sql
-    actions = said(sql if whole else f"ALTER TABLE t {sql}", "db")
-    return None if actions is None else changes([actions], before, after)
+    actions = parse_column_actions(sql if whole else f"ALTER TABLE t {sql}", "db")
+    return None if actions is None else compute_column_changes([actions], before, after)
 
 
 def changed(**parts: object) -> ColumnChanges:
@@ -169,12 +169,16 @@ def test_statements_one_behind_the_other() -> None:
         "DROP b, RENAME COLUMN c TO b",
         "ADD INDEX (b)",
     ]
-    steps = [actions for text in texts if (actions := said(f"ALTER TABLE t {text}", "db")) is not None]
-    assert changes(steps, T, table("id", "y big", "b big")) == changed(
+    steps = [
+        actions
+        for text in texts
+        if (actions := parse_column_actions(f"ALTER TABLE t {text}", "db")) is not None
+    ]
+    assert compute_column_changes(steps, T, table("id", "y big", "b big")) == changed(
         renamed={"a": "y"}, added=("b",), dropped=("b",), modified=("y",)
     )
-    assert changes(steps[1:], T, table("id", "y big", "b big")) is None
-    assert changes([], T, T) == changed()
+    assert compute_column_changes(steps[1:], T, table("id", "y big", "b big")) is None
+    assert compute_column_changes([], T, T) == changed()
 
 
 def test_columns_of_older_topics_have_collations_by_other_names() -> None:

@@ -9,20 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent, Query, query_of, status_variables
-from producer.binlog_format.statement_text import UNDECODED, statement_text
-from producer.statements.ddl import TableDdl, Unknown, classify
-from producer.statements.tokens import tokenize
+from producer.binlog_format.log_event import (
+    BinlogEvent,
+    LoggedStatement,
+    parse_statement_event,
+    parse_status_variables,
+)
+from producer.binlog_format.statement_text import UNDECODED, decode_statement_text
+from producer.statements.ddl import TableDdl, UnknownStatement, classify_statement
+from producer.statements.tokens import tokenize_sql
 
 #: Collation id of a client, its codec, and a character of it whose second byte is a backslash, or a backtick.
 CLIENTS = [(28, "gbk", "昞昤"), (87, "gbk", "昞"), (1052, "gbk", "昞"), (248, "gb18030", "昞昤"), (1, "big5", "功"),
            (13, "shift_jis", "表"), (95, "cp932", "表")]  # fmt: skip
 
 
-def _query(sql: bytes, variables: bytes, flags: int = 0, db: bytes = b"bank") -> Query:
+def _query(sql: bytes, variables: bytes, flags: int = 0, db: bytes = b"bank") -> LoggedStatement:
     head = struct.pack("<IIBHH", 1, 0, len(db), 0, len(variables))
     body = head + variables + db + b"\0" + sql
-    return query_of(LogEvent(log.QUERY, 1_700_000_000, 1, flags, "binlog.000009", 4, 99, body))
+    return parse_statement_event(
+        BinlogEvent(log.QUERY, 1_700_000_000, 1, flags, "binlog.000009", 4, 99, body)
+    )
 
 
 def _variables(client: int, sql_mode: int = 0) -> bytes:
@@ -45,7 +52,7 @@ def test_a_string_ends_where_the_server_ends_it(client: int, codec: str, charact
         ):
             query = _query(sql.encode(codec), _variables(client))
             assert query.sql == sql
-            found = classify(query.sql, query.db)
+            found = classify_statement(query.sql, query.db)
             assert isinstance(found, TableDdl)
             assert found.action == "rename"
             assert ("bank", "t") in found.tables
@@ -58,13 +65,13 @@ def test_a_string_ends_where_the_server_ends_it(client: int, codec: str, charact
 )  # fmt: skip
 def test_a_name_is_the_one_that_the_client_wrote(client: int, codec: str, name: str) -> None:
     query = _query(f"DROP TABLE {name}".encode(codec), _variables(client))
-    assert classify(query.sql, query.db) == TableDdl("drop", (("bank", name),))
+    assert classify_statement(query.sql, query.db) == TableDdl("drop", (("bank", name),))
 
 
 def test_a_name_that_cannot_be_decoded_is_none_that_is_known() -> None:
     for client, data in ((28, b"\xff"), (3, b"\xc4"), (63, b"\xc4"), (28, b"\xfe\x7c")):
         query = _query(b"DROP TABLE `" + data + b"`", _variables(client))
-        assert classify(query.sql, query.db) == Unknown("bank")
+        assert classify_statement(query.sql, query.db) == UnknownStatement("bank")
 
 
 @given(
@@ -72,24 +79,24 @@ def test_a_name_that_cannot_be_decoded_is_none_that_is_known() -> None:
     st.sampled_from([client for client, _, _ in CLIENTS] + [None, 8, 3, 12, 33, 97, 63]),
 )
 def test_any_bytes_give_a_text_without_new_quotes(data: bytes, client: int | None) -> None:
-    text = statement_text(b"'" + data, client)
+    text = decode_statement_text(b"'" + data, client)
     assert all(text.count(chr(mark)) <= data.count(mark) + 1 for mark in b"'\"`\\")
-    tokenize(text)
+    tokenize_sql(text)
 
 
 @given(st.text(st.characters(codec="gbk"), max_size=30))
 def test_what_python_encodes_comes_back(text: str) -> None:
-    assert statement_text(text.encode("gbk"), 28) == text
+    assert decode_statement_text(text.encode("gbk"), 28) == text
     assert UNDECODED not in text
 
 
 def test_status_variables_end_where_they_are_not_known() -> None:
     known = _variables(28) + b"\5\3UTC" + b"\x0b\1a\1b" + b"\x0c\2one\0two\0"
-    found, whole = status_variables(known)
+    found, whole = parse_status_variables(known)
     assert whole
     assert (found[4][:2], found[12]) == (b"\x1c\0", b"\2one\0two\0")
     for rest in (b"\xf0\1", b"\x0c", b"\x0c\2one\0", b"\4\1", b"\5\x09U", b"\x0b\1a", b"\x0b\1a\4b"):
-        found, whole = status_variables(known[:14] + rest)
+        found, whole = parse_status_variables(known[:14] + rest)
         assert not whole
 
 

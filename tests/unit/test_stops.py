@@ -14,22 +14,34 @@ from producer.decoders.context import SourceContext
 from producer.errors import TableStoppedError
 from producer.loop.table_stops import TableStops
 from producer.resume.repeats import send_stop
-from producer.resume.started import Started
-from producer.resume.topic_recovery import Marker, TopicTails
+from producer.resume.started import StartedCapture
+from producer.resume.topic_recovery import ChunkMarker, TopicFindings
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.sources.changes import LogMoment
-from producer.stops import CAUSES, Cause, Stopped, event_position, lost_at_start, merged
-from producer.tables import Begun, Captured, TableState, TopicState, dotted
+from producer.stops import (
+    CAUSES,
+    StopCause,
+    StoppedTable,
+    find_stop_at_start,
+    find_stop_position,
+    merge_table_stops,
+)
+from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
 from schemas.table.model import Table
-from schemas.table.names import EXACT, meant
-from schemas.wire.codec import decode_event, decode_stored_position, encode_event, encode_stored_position
+from schemas.table.names import EXACT, find_meant_tables
+from schemas.wire.codec import (
+    decode_event,
+    decode_stored_position,
+    encode_event_value,
+    encode_stored_position,
+)
 from schemas.wire.copies import CopyMark, CopyState
-from schemas.wire.event import Chunk, Event, Source
+from schemas.wire.event import Chunk, EventEnvelope, Source
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import Anchor, Identity, StoredPosition, TableStop
 from tests.apply_kit import account_table
 
-CAUSE = Cause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
+CAUSE = StopCause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
 ACCT = ("bank", "acct")
 
 
@@ -56,39 +68,43 @@ def an_event(
         version="1.0", connector="mysql", name="b1", ts_ms=7, snapshot="false", db="bank", table="acct", server_id=1, gtid=None,
         file="binlog.000003", pos=position[2], row=position[3], position=position, prev=None, gen=gen,
     )  # fmt: skip
-    return encode_event(Event(op="m", source=source, ts_ms=7, stop=stop, definition=definition, copy=copy))
+    return encode_event_value(
+        EventEnvelope(op="m", source=source, ts_ms=7, stop=stop, definition=definition, copy=copy)
+    )
 
 
 def test_a_stop_stands_behind_its_cause_and_before_what_follows() -> None:
-    place = CAUSE.place()
+    place = CAUSE.build_stop_position()
     assert (0, 3, 700, STOP_ROW - 1) < place < (0, 3, 701, -(2**53) - 1)
-    assert event_position(place, (0, 3, 650, 3), (0, 3, 900, 0)) == place
-    assert event_position(place, None, (0, 3, 900, 0)) == place
+    assert find_stop_position(place, (0, 3, 650, 3), (0, 3, 900, 0)) == place
+    assert find_stop_position(place, None, (0, 3, 900, 0)) == place
 
 
 def test_a_stop_that_is_said_late_stands_above_all_that_the_topic_has() -> None:
     ceiling = (0, 3, 800, 0)
-    assert event_position(CAUSE.place(), ceiling, (0, 3, 750, 0)) is None, "the stream is not there yet"
-    assert event_position(CAUSE.place(), ceiling, (0, 3, 900, 0)) == (0, 3, 900, 0)
-    assert event_position(None, None, (0, 3, 900, 0)) == (0, 3, 900, 0)
+    assert find_stop_position(CAUSE.build_stop_position(), ceiling, (0, 3, 750, 0)) is None, (
+        "the stream is not there yet"
+    )
+    assert find_stop_position(CAUSE.build_stop_position(), ceiling, (0, 3, 900, 0)) == (0, 3, 900, 0)
+    assert find_stop_position(None, None, (0, 3, 900, 0)) == (0, 3, 900, 0)
 
 
 @given(st.integers(0, 9), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 9))
 def test_a_stop_never_stands_where_readers_drop_it(cause: int, ceiling: int | None, here: int) -> None:
     top = None if ceiling is None else (0, 3, ceiling, 0)
-    at = event_position((0, 3, cause, STOP_ROW), top, (0, 3, here, 0))
+    at = find_stop_position((0, 3, cause, STOP_ROW), top, (0, 3, here, 0))
     assert at is None or top is None or at > top
 
 
 def test_tables_of_one_topic_stop_at_places_of_their_own() -> None:
-    assert len({CAUSE.place(number) for number in range(5)}) == 5
+    assert len({CAUSE.build_stop_position(number) for number in range(5)}) == 5
 
 
 def test_the_reason_names_the_table() -> None:
     error = TableStoppedError(None, "log", "the log ends", "do something")
-    assert CAUSE.stop(ACCT, error).reason == "bank.acct: the log ends"
+    assert CAUSE.build_table_stop(ACCT, error).reason == "bank.acct: the log ends"
     error = TableStoppedError(None, "log", "rows of bank.acct end", "do something")
-    assert CAUSE.stop(ACCT, error).reason == "rows of bank.acct end"
+    assert CAUSE.build_table_stop(ACCT, error).reason == "rows of bank.acct end"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +118,7 @@ def test_the_reason_names_the_table() -> None:
     ],
 )
 def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cause: str | None) -> None:
-    found = lost_at_start(ACCT, selected=selected, exists=exists, unfit=unfit)
+    found = find_stop_at_start(ACCT, selected=selected, exists=exists, unfit=unfit)
     assert (None if found is None else found.cause) == cause
     assert cause is None or cause in CAUSES
     if found is not None:
@@ -111,43 +127,45 @@ def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cau
 
 
 def test_a_topic_s_tail_says_that_its_table_is_stopped() -> None:
-    tails = TopicTails()
-    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
-    tails.add(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
-    tails.add(2, an_event((0, 3, 100, 0), definition=account_table()))  # repeated under its own position
+    tails = TopicFindings()
+    tails.add_event(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tails.add_event(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
+    tails.add_event(
+        2, an_event((0, 3, 100, 0), definition=account_table())
+    )  # repeated under its own position
     tail = tails.tables[ACCT]
     assert (tail.stop, tail.stop_position, tail.stop_offset) == (a_stop(), (0, 3, 700, STOP_ROW), 1)
-    tails.add(3, an_event((1, 1, 4, 0), gen=2, definition=account_table()))
+    tails.add_event(3, an_event((1, 1, 4, 0), gen=2, definition=account_table()))
     assert tails.tables[ACCT].stop is None, "another life of the log: everything began anew"
 
 
 def test_a_zombie_s_stop_does_not_count() -> None:
-    tails = TopicTails()
-    tails.add(0, an_event((0, 3, 100, 0), gen=2, definition=account_table()))
-    tails.add(1, an_event((0, 3, 700, STOP_ROW), gen=1, stop=a_stop()))
+    tails = TopicFindings()
+    tails.add_event(0, an_event((0, 3, 100, 0), gen=2, definition=account_table()))
+    tails.add_event(1, an_event((0, 3, 700, STOP_ROW), gen=1, stop=a_stop()))
     assert tails.tables[ACCT].stop is None
 
 
 def test_of_a_table_that_is_stopped_twice_the_first_cause_counts() -> None:
     early, late = a_stop(100, "statement"), a_stop(900)
-    assert merged({"bank.acct": early}, {"bank.acct": late}) == {"bank.acct": early}
-    assert merged({"bank.acct": late}, {"bank.acct": early}) == {"bank.acct": early}
-    assert merged({"a.b": late}, {"c.d": early}) == {"a.b": late, "c.d": early}
+    assert merge_table_stops({"bank.acct": early}, {"bank.acct": late}) == {"bank.acct": early}
+    assert merge_table_stops({"bank.acct": late}, {"bank.acct": early}) == {"bank.acct": early}
+    assert merge_table_stops({"a.b": late}, {"c.d": early}) == {"a.b": late, "c.d": early}
 
 
 def test_a_stopped_table_keeps_its_anchor_and_captures_nothing() -> None:
-    captured = Captured("rowlock", "b1")
-    topic = captured.topic(ACCT)
+    captured = CapturedTables("rowlock", "b1")
+    topic = captured.get_topic(ACCT)
     topic.tail.last = (0, 3, 650, 0)
     captured.tables[ACCT] = TableState(ACCT, topic, account_table(), (0, 3, 100, 0))
-    captured.stop(ACCT, Stopped(a_stop()))
+    captured.stop_table(ACCT, StoppedTable(a_stop()))
     assert captured.tables[ACCT].ignored
     assert captured.unsaid == {ACCT}
     captured.stopped[ACCT].offset = 8
-    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
+    assert captured.build_anchors({topic.name: 9})["bank.acct"].stop == 8
     del captured.tables[ACCT]
-    assert captured.anchors({topic.name: 9})["bank.acct"].stop == 8
-    assert captured.stops() == {"bank.acct": a_stop()}
+    assert captured.build_anchors({topic.name: 9})["bank.acct"].stop == 8
+    assert captured.list_stops() == {"bank.acct": a_stop()}
 
 
 ODD = st.text("ab.`", min_size=1, max_size=4)
@@ -155,28 +173,28 @@ ODD = st.text("ab.`", min_size=1, max_size=4)
 
 @given(ODD, ODD)
 def test_the_text_of_a_table_means_that_table_alone(db: str, table: str) -> None:
-    assert meant(dotted((db, table))) == [(db, table)]
+    assert find_meant_tables(format_table_name((db, table))) == [(db, table)]
 
 
 @given(ODD.filter(lambda name: "`" not in name), ODD.filter(lambda name: "`" not in name))
 def test_what_an_older_version_wrote_may_mean_several_tables(db: str, table: str) -> None:
-    assert (db, table) in meant(f"{db}.{table}")
+    assert (db, table) in find_meant_tables(f"{db}.{table}")
 
 
 def test_two_tables_that_a_dot_made_alike_have_their_own_stops_and_anchors() -> None:
     one, two = ("a.b", "c"), ("a", "b.c")
-    captured = Captured("rowlock", "b1")
+    captured = CapturedTables("rowlock", "b1")
     ends = {}
     for offset, name in enumerate((one, two)):
-        topic = captured.topic(name)
+        topic = captured.get_topic(name)
         topic.tail.last = (0, 3, 650, offset)
         captured.tables[name] = TableState(
             name, topic, account_table(), (0, 3, 100, 0), definition_offset=offset
         )
         ends[topic.name] = offset + 7
-    captured.stop(two, Stopped(a_stop()))
-    assert captured.stops() == {"a.`b.c`": a_stop()}
-    assert {name: anchor.definition for name, anchor in captured.anchors(ends).items()} == {
+    captured.stop_table(two, StoppedTable(a_stop()))
+    assert captured.list_stops() == {"a.`b.c`": a_stop()}
+    assert {name: anchor.definition for name, anchor in captured.build_anchors(ends).items()} == {
         "`a.b`.c": 0,
         "a.`b.c`": 1,
     }
@@ -199,10 +217,10 @@ def test_a_record_of_an_older_version_speaks_of_every_table_that_it_may_mean() -
 def test_several_causes_of_one_statement_are_told_apart() -> None:
     first = TableStoppedError(frozenset([ACCT]), "dropped", "one", "x")
     second = TableStoppedError(None, "statement", "two", "y")
-    joined = TableStoppedError.of([first, second])
+    joined = TableStoppedError.merge_errors([first, second])
     assert joined is not None
     assert [part.cause for part in joined.parts] == ["dropped", "statement"]
-    assert TableStoppedError.of([]) is None
+    assert TableStoppedError.merge_errors([]) is None
 
 
 def test_a_record_of_an_older_version_has_no_stops() -> None:
@@ -213,8 +231,8 @@ def test_a_record_of_an_older_version_has_no_stops() -> None:
 
 
 def test_a_stop_without_a_place_is_not_sent() -> None:
-    captured, nothing = Captured("rowlock", "b1"), Any
-    captured.stop(ACCT, Stopped(a_stop()))
+    captured, nothing = CapturedTables("rowlock", "b1"), Any
+    captured.stop_table(ACCT, StoppedTable(a_stop()))
     with pytest.raises(ValueError, match=r"the stop of bank\.acct has no place yet"):
         send_stop(nothing, nothing, captured, ACCT, nothing)
 
@@ -222,33 +240,35 @@ def test_a_stop_without_a_place_is_not_sent() -> None:
 def test_a_stop_that_is_said_late_leaves_room_for_what_follows_at_its_place() -> None:
     """Else a copy that is to begin on an idle source would wait for the log to go on."""
     before, like_a_row = (0, 3, 899, STOP_ROW), (0, 3, 900, -7)
-    assert event_position(None, (0, 3, 850, 2), before, like_a_row) == before
-    assert event_position(None, (0, 3, 900, -8), before, like_a_row) == like_a_row
-    assert event_position(None, (0, 3, 900, 0), before, like_a_row) is None
+    assert find_stop_position(None, (0, 3, 850, 2), before, like_a_row) == before
+    assert find_stop_position(None, (0, 3, 900, -8), before, like_a_row) == like_a_row
+    assert find_stop_position(None, (0, 3, 900, 0), before, like_a_row) is None
 
 
 # --- copies
 
 
-def a_begin(offset: int, position: Position, tails: TopicTails, gen: int = 1) -> None:
-    tails.add(offset, an_event(position, gen, definition=account_table(), copy=CopyMark(id="r1")))
+def a_begin(offset: int, position: Position, tails: TopicFindings, gen: int = 1) -> None:
+    tails.add_event(offset, an_event(position, gen, definition=account_table(), copy=CopyMark(id="r1")))
 
 
 def test_a_copy_that_begins_ends_the_stop_and_old_markers() -> None:
-    tails = TopicTails()
-    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
-    tails.add(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
+    tails = TopicFindings()
+    tails.add_event(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tails.add_event(1, an_event((0, 3, 700, STOP_ROW), stop=a_stop()))
     tail = tails.tables[ACCT]
     tail.markers.append(
-        Marker(Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True), (0, 3, 200, -5), 1)
+        ChunkMarker(
+            Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True), (0, 3, 200, -5), 1
+        )
     )
     tail.marker_offset = 0
     a_begin(2, (0, 3, 900, -5), tails)
     assert (tail.stop, tail.stop_position, tail.markers, tail.marker_offset) == (None, None, [], None)
-    assert tail.begun == Begun(CopyMark(id="r1"), (0, 3, 900, -5), 2, "dropped")
+    assert tail.begun == BegunCopy(CopyMark(id="r1"), (0, 3, 900, -5), 2, "dropped")
     a_begin(3, (0, 3, 950, -5), tails, gen=0)
     assert tail.begun.offset == 2, "a zombie's"
-    tails.add(4, an_event((0, 3, 990, STOP_ROW), stop=a_stop(990)))
+    tails.add_event(4, an_event((0, 3, 990, STOP_ROW), stop=a_stop(990)))
     assert tail.stop is not None
 
 
@@ -263,9 +283,9 @@ def test_a_copy_that_begins_ends_the_stop_and_old_markers() -> None:
     ],
 )
 def test_a_record_holds_a_stop_unless_a_copy_has_begun_since(pos: int, known: int, holds: bool) -> None:
-    tails = TopicTails()
+    tails = TopicFindings()
     a_begin(2, (0, 3, 900, -5), tails)
-    found = tails.tables[ACCT].ended(a_stop(), (0, 3, pos), known)
+    found = tails.tables[ACCT].find_open_stop(a_stop(), (0, 3, pos), known)
     assert (found is not None) == holds
     begun = tails.tables[ACCT].begun
     assert begun is not None
@@ -273,17 +293,17 @@ def test_a_record_holds_a_stop_unless_a_copy_has_begun_since(pos: int, known: in
 
 
 def test_a_definition_of_another_era_is_not_in_force() -> None:
-    tails = TopicTails()
-    tails.add(0, an_event((0, 3, 100, 0), definition=account_table()))
+    tails = TopicFindings()
+    tails.add_event(0, an_event((0, 3, 100, 0), definition=account_table()))
     tail = tails.tables[ACCT]
-    assert tail.at(3, 101, 0) is not None
-    assert tail.at(1, 4, 1) is None
+    assert tail.find_definition(3, 101, 0) is not None
+    assert tail.find_definition(1, 4, 1) is None
 
 
 @pytest.mark.parametrize(("pos", "stopped"), [(99, False), (100, True), (101, True)])
 def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: int, stopped: bool) -> None:
     """A start that was further has taken the table up as it is behind that."""
-    name, captured = ("bank", "acct"), Captured("rowlock", "b1")
+    name, captured = ("bank", "acct"), CapturedTables("rowlock", "b1")
     captured.known = {name}
     parts: Any = SimpleNamespace(
         captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={}, late={},
@@ -291,7 +311,7 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
         tables=SimpleNamespace(forget=lambda _name: None),
     )  # fmt: skip
     error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
-    TableStops(parts, parts, parts, parts).stop(error, LogMoment("binlog.000009", pos, 7))
+    TableStops(parts, parts, parts, parts).stop_tables(error, LogMoment("binlog.000009", pos, 7))
     assert (name in captured.stopped) == stopped
 
 
@@ -300,14 +320,14 @@ class Stopping:
 
     def __init__(self, *names: tuple[str, str]) -> None:
         self.sent: list[tuple[str, Position]] = []
-        self.captured = Captured("rowlock", "b1")
+        self.captured = CapturedTables("rowlock", "b1")
         self.captured.known = set(names)
         record = StoredPosition(
             source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=1,
             identity=Identity(server_uuid="u", server_id=1, version="9", gtid_set=None),
         )  # fmt: skip
         context = SourceContext(connector="mysql", name="b1", epoch=0, gen=1)
-        self.started = Started(record, context, self.captured, {}, {}, fresh=False)
+        self.started = StartedCapture(record, context, self.captured, {}, {}, fresh=False)
         ports: Any = SimpleNamespace(names=EXACT, writer=self, clock=SimpleNamespace(now_ms=lambda: 9))
         self.rows: Any = ChunkSender(self.started, ports.writer, ports.clock)
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(forget=lambda _name: None), sender=self.rows)
@@ -321,8 +341,8 @@ class Stopping:
         self, name: tuple[str, str], ceiling: Position | None, place: Position | None = None
     ) -> TopicState:
         """Let a table be stopped whose topic ends at `ceiling`; its cause has a `place` in what is read, or none."""
-        self.captured.stop(name, Stopped(a_stop(), place=place))
-        topic = self.captured.topic(name)
+        self.captured.stop_table(name, StoppedTable(a_stop(), place=place))
+        topic = self.captured.get_topic(name)
         topic.ceiling = ceiling
         return topic
 
@@ -332,22 +352,22 @@ def test_a_stop_is_said_just_before_the_next_event_or_like_a_snapshot_row_there_
 ):
     stopping = Stopping(ACCT)
     topic = stopping.stopped(ACCT, (0, 3, 899, 5))
-    assert stopping.stops.say("binlog.000003", 900)
+    assert stopping.stops.send_pending_stops("binlog.000003", 900)
     assert not stopping.stops.unsaid
-    assert not stopping.stops.say("binlog.000003", 900), "it is said"
-    free = stopping.rows.next_row(topic)
+    assert not stopping.stops.send_pending_stops("binlog.000003", 900), "it is said"
+    free = stopping.rows.reserve_row(topic)
     stopping.stopped(ACCT, (0, 3, 899, STOP_ROW))
-    assert stopping.stops.say("binlog.000003", 900)
+    assert stopping.stops.send_pending_stops("binlog.000003", 900)
     assert [position for _, position in stopping.sent] == [(0, 3, 899, STOP_ROW), (0, 3, 900, free)]
-    assert stopping.rows.next_row(topic) == free + 1, "a copy that begins here stands above the stop"
+    assert stopping.rows.reserve_row(topic) == free + 1, "a copy that begins here stands above the stop"
 
 
 def test_a_stop_waits_until_the_stream_is_above_what_its_topic_has_and_others_do_not_wait_for_it() -> None:
     stopping = Stopping(ACCT, ("bank", "b"))
     stopping.stopped(ACCT, (0, 3, 900, 0))
-    assert not stopping.stops.say("binlog.000003", 900)
+    assert not stopping.stops.send_pending_stops("binlog.000003", 900)
     stopping.stopped(("bank", "b"), (0, 3, 1, 0))
-    assert stopping.stops.say("binlog.000003", 900)
+    assert stopping.stops.send_pending_stops("binlog.000003", 900)
     assert (stopping.sent, stopping.captured.unsaid) == (
         [("rowlock.b1.bank.b", (0, 3, 899, STOP_ROW))],
         {ACCT},
@@ -359,17 +379,17 @@ def test_a_stop_stands_above_rows_that_were_just_sent() -> None:
     stopping = Stopping(ACCT)
     topic = stopping.stopped(ACCT, (0, 3, 100, 0), place=(0, 3, 700, STOP_ROW))
     topic.tail.last = (0, 3, 800, 3)
-    assert stopping.stops.say("binlog.000003", 900)
+    assert stopping.stops.send_pending_stops("binlog.000003", 900)
     assert stopping.sent == [(topic.name, (0, 3, 899, STOP_ROW))]
 
 
 def test_a_table_that_stops_is_not_taken_up_later_and_its_copy_begins_anew() -> None:
     stopping = Stopping(ACCT)
     stopping.started.late[ACCT] = (3, 4)
-    stopping.started.copies.states.put(
+    stopping.started.copies.states.put_state(
         CopyState(id="r1", db="bank", table="acct", by="operator", phase="running", requested_ms=1)
     )
     error = TableStoppedError(frozenset([ACCT]), "definition", "another layout", "copy it")
-    stopping.stops.stop(error, LogMoment("binlog.000003", 700, 7))
+    stopping.stops.stop_tables(error, LogMoment("binlog.000003", 700, 7))
     copy = stopping.started.copies.states.all["bank.acct"]
     assert (stopping.started.late, copy.phase, copy.restarts) == ({}, "waiting", 1)

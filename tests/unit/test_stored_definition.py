@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.stored import StoredDefinition, decode_stored
 from tests.apply_kit import account_table
 
-BEFORE = Stored(
-    account_table(), {"owner": "holder"}, ("old",), lost=True, since=4, emptied=7, unwritten=("note",), snapshot=(3, 9)
+BEFORE = StoredDefinition(
+    account_table(), {"owner": "holder"}, ("old",), rows_missing=True, columns_stable_since=4, emptied_at=7, unmapped_columns=("note",), snapshot=(3, 9)
 )  # fmt: skip
 ANEW = {"table", "names", "left", "lost", "emptied", "unwritten"}
 """Fields that another definition says anew; each of the others stays."""
 
 
 def test_each_field_is_what_the_next_definition_says_or_stays() -> None:
-    bare = Stored(other := account_table(name="other"))
-    after = BEFORE.followed_by(other)
-    for field in fields(Stored):
+    bare = StoredDefinition(other := account_table(name="other"))
+    after = BEFORE.build_successor(other)
+    for field in fields(StoredDefinition):
         was = bare if field.name in ANEW else BEFORE
         assert getattr(after, field.name) == getattr(was, field.name), field.name
         assert getattr(BEFORE, field.name) != getattr(bare, field.name), "the field is set in this test"
 
 
 def test_names_are_those_that_are_given() -> None:
-    after = BEFORE.followed_by(BEFORE.table, {"note": "remark"}, ("gone",), ("version",))
-    assert (after.names, after.left, after.unwritten) == ({"note": "remark"}, ("gone",), ("version",))
+    after = BEFORE.build_successor(BEFORE.table, {"note": "remark"}, ("gone",), ("version",))
+    assert (after.names, after.retained_columns, after.unmapped_columns) == (
+        {"note": "remark"},
+        ("gone",),
+        ("version",),
+    )
 
 
 def test_the_text_says_every_field() -> None:

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from producer.errors import KafkaRefusedError, TableStoppedError, TransientSourceError
-from producer.kafka.opened import Opened
-from producer.kafka.topics import POSITIONS, WATERMARKS, refuse_own, unfit
+from producer.kafka.opened import TopicOpenings
+from producer.kafka.topics import POSITIONS, WATERMARKS, find_unfit_topics, refuse_own
 from producer.resume.table_topics import TableTopics
-from producer.tables import Captured, TableName
+from producer.tables import CapturedTables, TableName
 from schemas.wire.records import Anchor
-from schemas.wire.topic_names import OWN_TOPICS, normalised
+from schemas.wire.topic_names import OWN_TOPICS, normalize_topic
 from tests.sim.kafka import Broker
 from tests.start_kit import Start, Topics, a_stop, event, table
 
@@ -30,9 +30,9 @@ class Unfit(Topics):
         super().__init__()
         self.refused: dict[str, str] = {}
 
-    def open(self, names: Iterable[str]) -> Opened:
+    def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         good = [name for name in names if name not in self.refused]
-        opened = super().open(good)
+        opened = super().open_topics(good)
         return opened._replace(refused={name: why for name, why in self.refused.items() if name in names})
 
 
@@ -64,7 +64,7 @@ def test_two_tables_that_kafka_takes_for_one_have_a_topic_each() -> None:
     start.tables["bank_eu", "acct"] = msgspec.structs.replace(table("acct"), db="bank_eu")
     start.begin()
     one, two = names_of(start).values()
-    assert normalised(one) != normalised(two)
+    assert normalize_topic(one) != normalize_topic(two)
     assert {one, two} <= start.topics.topics.keys()
 
 
@@ -77,7 +77,7 @@ def test_a_table_keeps_its_topic_whatever_comes_later() -> None:
     again.tables = {("bank", "eu_acct"): table("eu_acct"), **start.tables}
     again.begin()
     assert names_of(again).items() >= before.items()
-    assert len(set(map(normalised, names_of(again).values()))) == 2
+    assert len(set(map(normalize_topic, names_of(again).values()))) == 2
 
 
 def test_a_new_snapshot_keeps_the_names() -> None:
@@ -140,7 +140,7 @@ def test_two_tables_of_one_topic_get_topics_of_their_own_and_wait_for_a_copy() -
     (claim,) = start.claimed()
     topics = claim.topics or {}
     assert "rowlock.b1.bank.a_x2e_b" not in topics.values()
-    assert len(set(map(normalised, topics.values()))) == 3
+    assert len(set(map(normalize_topic, topics.values()))) == 3
     assert {name: (stop.cause, stop.remedy) for name, stop in claim.stops.items()} == {
         "bank.`a.b`": ("topic", "rowlock copy 'bank.`a.b`'"),
         "bank.a_x2e_b": ("topic", "rowlock copy bank.a_x2e_b"),
@@ -204,7 +204,7 @@ def test_an_earlier_stop_of_a_table_without_a_topic_is_kept() -> None:
     start.stored(stops={"bank.acct": a_stop()})
     topics.refused = {"rowlock.b1.bank.acct": "it cannot be made: allow it"}
     started = start.begin()
-    assert started.captured.stops() == {"bank.acct": a_stop()}
+    assert started.captured.list_stops() == {"bank.acct": a_stop()}
 
 
 # --- while capture runs
@@ -221,17 +221,17 @@ class Maker(Broker):
     def save(self) -> None:
         self.did.append("stored")
 
-    def open(self, names: Iterable[str]) -> Opened:
+    def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         if self._others:
             self.ensure([self._others.pop(0)], {})
-        opened = super().open(names)
+        opened = super().open_topics(names)
         self.did += [f"made {name}" for name in opened.created] + [f"refused {name}" for name in opened.taken]
         return opened
 
 
 def open_in(maker: Maker, name: TableName) -> str:
-    topics = TableTopics(Captured("rowlock", "b1"), maker, maker, maker.save)
-    return topics.open(name).name
+    topics = TableTopics(CapturedTables("rowlock", "b1"), maker, maker, maker.save)
+    return topics.open_topic(name).name
 
 
 def test_a_name_is_stored_before_its_topic_is_made() -> None:
@@ -250,16 +250,16 @@ def test_a_name_that_another_process_takes_first_is_replaced_and_stored_again() 
 def test_a_name_is_replaced_also_where_the_other_topic_cannot_be_seen() -> None:
     maker = Maker("rowlock.b1_bank.acct")
     hidden: Any = SimpleNamespace(
-        partitions=dict, open=maker.open, bounds=maker.bounds, read_all=maker.read_all
+        count_partitions=dict, open=maker.open_topics, bounds=maker.get_bounds, read_all=maker.read_all
     )
-    topics = TableTopics(Captured("rowlock", "b1"), hidden, hidden, maker.save)
-    assert topics.open(ACCT).name.startswith("rowlock.b1.bank.acct-")
+    topics = TableTopics(CapturedTables("rowlock", "b1"), hidden, hidden, maker.save)
+    assert topics.open_topic(ACCT).name.startswith("rowlock.b1.bank.acct-")
 
 
 def test_a_topic_that_can_never_be_made_stops_its_table() -> None:
     class Refusing(Maker):
-        def open(self, names: Iterable[str]) -> Opened:
-            return Opened(set(), {name: f"Kafka refuses {name}: allow it" for name in names}, set())
+        def open_topics(self, names: Iterable[str]) -> TopicOpenings:
+            return TopicOpenings(set(), {name: f"Kafka refuses {name}: allow it" for name in names}, set())
 
     with pytest.raises(TableStoppedError, match=r"Kafka refuses rowlock\.b1\.bank\.acct: allow it") as stop:
         open_in(Refusing(), ACCT)
@@ -268,32 +268,32 @@ def test_a_topic_that_can_never_be_made_stops_its_table() -> None:
 
 def test_a_topic_is_looked_at_once() -> None:
     maker = Maker()
-    topics = TableTopics(Captured("rowlock", "b1"), maker, maker, maker.save)
-    assert topics.open(ACCT) is topics.open(ACCT)
+    topics = TableTopics(CapturedTables("rowlock", "b1"), maker, maker, maker.save)
+    assert topics.open_topic(ACCT) is topics.open_topic(ACCT)
     assert len(maker.did) == 2
 
 
 def test_what_a_predecessor_wrote_to_a_topic_since_the_start_is_read_by_another_start() -> None:
     """Else a definition of this process would stand behind events that it knows nothing of."""
     maker = Maker()
-    captured = Captured("rowlock", "b1")
+    captured = CapturedTables("rowlock", "b1")
     topics = TableTopics(captured, maker, maker, maker.save)
-    topics.look()
+    topics.find_unowned_topics()
     maker.append("rowlock.b1.bank.acct", b"{}", event((0, 3, 400, -1), definition=table()))
     with pytest.raises(TransientSourceError, match="capture starts again with what it wrote"):
-        topics.open(ACCT)
-    captured.topic(ACCT).end = 1
-    assert topics.open(ACCT).name == "rowlock.b1.bank.acct"
+        topics.open_topic(ACCT)
+    captured.get_topic(ACCT).end = 1
+    assert topics.open_topic(ACCT).name == "rowlock.b1.bank.acct"
 
 
 def test_a_topic_that_somebody_else_writes_to_stops_its_table() -> None:
     maker = Maker()
-    topics = TableTopics(Captured("rowlock", "b1"), maker, maker, maker.save)
-    topics.look()
-    topics.captured.topic(ACCT)
+    topics = TableTopics(CapturedTables("rowlock", "b1"), maker, maker, maker.save)
+    topics.find_unowned_topics()
+    topics.captured.get_topic(ACCT)
     maker.append("rowlock.b1.bank.acct", b"", b"hello")
     with pytest.raises(TableStoppedError, match="holds records of something else"):
-        topics.open(ACCT)
+        topics.open_topic(ACCT)
 
 
 # --- settings
@@ -313,12 +313,12 @@ def test_a_topic_that_somebody_else_writes_to_stops_its_table() -> None:
 def test_a_table_s_topic_has_one_partition_and_is_never_compacted(
     partitions: int, policy: str, seen: str | None
 ) -> None:
-    found = unfit({"t": partitions}, {"t": policy})
+    found = find_unfit_topics({"t": partitions}, {"t": policy})
     assert (seen in found["t"] and ": " in found["t"]) if seen else found == {}
 
 
 def test_a_policy_that_may_not_be_read_is_no_trouble_of_the_table() -> None:
-    assert unfit({"t": 1}, {}) == {}
+    assert find_unfit_topics({"t": 1}, {}) == {}
 
 
 @pytest.mark.parametrize(

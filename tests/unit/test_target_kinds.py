@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer.errors import TargetConfigError
-from consumer.targets.dialect import dialect_of, open_progress, open_session, open_target
+from consumer.targets.dialect import load_dialect, open_progress, open_session, open_target
 from schemas.config.kinds import targets as target_kinds
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, TargetConfig, load_config
@@ -52,7 +52,7 @@ def test_without_the_package_the_word_is_not_known(tmp_path: Path) -> None:
 def test_the_configuration_takes_the_word_of_an_installed_package(tmp_path: Path) -> None:
     target = load(tmp_path, JSON.replace("database: hq", f"database: {tmp_path / 'folder'}")).targets["hq"]
     assert target.type == "json"
-    assert dialect_of(target) is json_folder.JSON_FOLDER
+    assert load_dialect(target) is json_folder.JSON_FOLDER
     assert isinstance(open_target(target, name="t"), JsonFolder)
     assert isinstance(open_progress(target, name="t"), JsonFolder)
     with pytest.raises(TargetConfigError, match="takes whole batches"):
@@ -99,4 +99,4 @@ def test_a_kind_that_is_known_is_not_looked_for(monkeypatch: pytest.MonkeyPatch)
     """Every process asks, some of them before their first row."""
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: pytest.fail("looked for"))
     target = TargetConfig(type="postgres", host="h", port=1, user="u", password="x", database="d")  # type: ignore[arg-type]
-    assert dialect_of(target).name
+    assert load_dialect(target).name

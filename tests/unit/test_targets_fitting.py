@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.targets.checks.column_fit import fits, holds, takes
+from consumer.targets.checks.column_fit import accepts_kind, can_hold_all_values, has_room
 from schemas.errors import UnsupportedTypeError
-from schemas.table.collations import not_coarser
+from schemas.table.collations import is_not_coarser
 from schemas.table.model import ColumnType, Kind
-from schemas.table.typemap import neutral_from_postgres, postgres_type
+from schemas.table.typemap import convert_postgres_type, render_postgres_type
 
 
 def col(kind: str, **more: object) -> ColumnType:
@@ -39,11 +39,11 @@ def as_the_server_says(ddl: str) -> str:
 
 @pytest.mark.parametrize("type_", SAMPLES, ids=str)
 def test_what_the_type_map_makes_takes_and_holds_every_value(type_: ColumnType) -> None:
-    real = neutral_from_postgres(as_the_server_says(postgres_type(type_)))
-    assert takes(type_, real)
-    assert holds(type_, real)
-    assert takes(type_, type_)
-    assert holds(type_, type_)
+    real = convert_postgres_type(as_the_server_says(render_postgres_type(type_)))
+    assert accepts_kind(type_, real)
+    assert has_room(type_, real)
+    assert accepts_kind(type_, type_)
+    assert has_room(type_, type_)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_what_the_type_map_makes_takes_and_holds_every_value(type_: ColumnType) 
     ids=str,
 )
 def test_too_narrow(source: ColumnType, real: ColumnType) -> None:
-    assert takes(source, real)
-    assert not holds(source, real)
+    assert accepts_kind(source, real)
+    assert not has_room(source, real)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_char_drops_spaces_and_a_binary_is_filled_up(
     source: ColumnType, real: ColumnType, fine: bool
 ) -> None:
     """Each has room for every value, and takes none of the others as it is."""
-    assert takes(source, real)
-    assert fits(source, real) is fine
+    assert accepts_kind(source, real)
+    assert can_hold_all_values(source, real) is fine
 
 
 def test_other_kinds_are_not_taken() -> None:
-    assert not takes(col("varchar", length=5), col("int", bits=32))
-    assert not takes(col("date"), col("datetime"))
+    assert not accepts_kind(col("varchar", length=5), col("int", bits=32))
+    assert not accepts_kind(col("date"), col("datetime"))
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_other_kinds_are_not_taken() -> None:
     ],
 )
 def test_collations(source: str | None, real: str | None, fine: bool) -> None:
-    assert not_coarser(source, real) is fine
+    assert is_not_coarser(source, real) is fine
 
 
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(UnsupportedTypeError):
-        neutral_from_postgres("citext")
+        convert_postgres_type("citext")

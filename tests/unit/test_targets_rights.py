@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from consumer.errors import MissingGrantError
-from consumer.targets.checks.rights import ROW_RIGHTS, Wanted
+from consumer.targets.checks.rights import ROW_RIGHTS, RequiredRights
 from consumer.targets.mysql import rights as mysql_rights
-from consumer.targets.mysql.rights import account_of, grant_to_connect
+from consumer.targets.mysql.rights import format_account, grant_to_connect
 from consumer.targets.postgres import rights as postgres_rights
-from consumer.targets.postgres.dialect import books
-from consumer.targets.postgres.rights import Has
+from consumer.targets.postgres.dialect import build_bookkeeping
+from consumer.targets.postgres.rights import PostgresRights
 
 ALL = "SELECT, INSERT, UPDATE, DELETE"
-BOOKS = books().tables.rights()
+BOOKS = build_bookkeeping().tables.list_rights()
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_a_log_in_that_is_refused_names_the_account() -> None:
     message = "cannot connect …: Access denied for user 'u'@'%' to database 'hq' (1044); GRANT it"
     assert grant_to_connect(message) == f"GRANT {ALL}, CREATE ON `hq`.* TO `u`@`%`;"
     assert grant_to_connect("Access denied for user 'u'@'%' (using password: NO) (1045)") is None
-    assert account_of("a@b@%") == "`a@b`@`%`"
+    assert format_account("a@b@%") == "`a@b`@`%`"
 
 
 # -- before a run
 
 PEOPLE, DOGS = ("public", "people"), ("public", "dogs")
-WANTED = Wanted("public", BOOKS, (PEOPLE, DOGS), create=True)
-HAS = Has(
+WANTED = RequiredRights("public", BOOKS, (PEOPLE, DOGS), create=True)
+HAS = PostgresRights(
     user="u",
     database="hq",
     create=False,
@@ -144,8 +144,8 @@ HAS = Has(
 )
 
 
-def missing(has: Has, wanted: Wanted = WANTED) -> list[str]:
-    return [each.statement for each in postgres_rights.lacking(has, wanted)]
+def missing(has: PostgresRights, wanted: RequiredRights = WANTED) -> list[str]:
+    return [each.statement for each in postgres_rights.find_lacking_rights(has, wanted)]
 
 
 def test_a_role_of_postgresql_with_all_rights_lacks_none() -> None:
@@ -191,19 +191,21 @@ def test_a_schema_of_a_route() -> None:
     assert missing(replace(HAS, create=True), wanted) == []
     schemas = {"public": (True, True), "bank": (True, False), "shop": (False, False)}
     there = {**HAS.tables, ("bank", "acct"): frozenset(ROW_RIGHTS)}
-    found = postgres_rights.lacking(replace(HAS, schemas=schemas, tables=there), wanted)
+    found = postgres_rights.find_lacking_rights(replace(HAS, schemas=schemas, tables=there), wanted)
     assert [each.statement for each in found] == ['GRANT USAGE, CREATE ON SCHEMA "shop" TO "u";']
     assert [each.hides for each in found] == [{("shop", "order")}]
 
 
-MY = Wanted("h_q", BOOKS, (("h_q", "people"), ("other", "people")), create=False)
+MY = RequiredRights("h_q", BOOKS, (("h_q", "people"), ("other", "people")), create=False)
 USAGE = "GRANT USAGE ON *.* TO `u`@`%` IDENTIFIED BY PASSWORD '*ON `h_q`.* TO '"
 ROWS_ = "GRANT SELECT, INSERT, UPDATE, DELETE"
 OTHER = rf"{ROWS_} ON `other`.* TO `u`@`%`"
 
 
-def lacks(*lines: str, wanted: Wanted = MY, there: tuple[tuple[str, str], ...] = ()) -> list[str]:
-    return [each.statement for each in mysql_rights.lacking([USAGE, *lines], "`u`@`%`", wanted, there)]
+def lacks(*lines: str, wanted: RequiredRights = MY, there: tuple[tuple[str, str], ...] = ()) -> list[str]:
+    return [
+        each.statement for each in mysql_rights.find_lacking_rights([USAGE, *lines], "`u`@`%`", wanted, there)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_who_was_given_rights_by_table_gets_them_by_table() -> None:
 
 
 def test_a_table_that_cannot_be_seen_is_not_judged_further() -> None:
-    found = mysql_rights.lacking([USAGE, "GRANT SELECT ON `h_q`.* TO `u`@`%`"], "`u`@`%`", MY, ())
+    found = mysql_rights.find_lacking_rights([USAGE, "GRANT SELECT ON `h_q`.* TO `u`@`%`"], "`u`@`%`", MY, ())
     assert [("other", "people") in each.hides for each in found] == [False, True]
     assert ("h_q", "people") not in found[0].hides
 

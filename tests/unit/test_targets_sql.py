@@ -12,16 +12,22 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.bookkeeping.lanes import lane_from
-from consumer.targets.bookkeeping.quarantine import held_from
-from consumer.targets.bookkeeping.units import unit_from
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping.lanes import parse_lane_row
+from consumer.targets.bookkeeping.quarantine import parse_quarantine_row
+from consumer.targets.bookkeeping.units import parse_unit_rows
 from consumer.targets.mysql import dialect as mysql_dialect
-from consumer.targets.mysql.sql import MAX_ROWS, bytes_of, chunks, literal_key, mysql_plan
-from consumer.targets.mysql.values import key_encoder, literal, order_encoder
+from consumer.targets.mysql.sql import (
+    MAX_ROWS,
+    build_mysql_plan,
+    measure_bytes,
+    render_key_predicate,
+    split_chunks,
+)
+from consumer.targets.mysql.values import make_key_encoder, order_encoder, render_literal
 from consumer.targets.postgres import dialect as postgres_dialect
-from consumer.targets.postgres.sql import postgres_plan
-from consumer.targets.sql import Syntax, after_key, conjunction, keys_in, quote_with
+from consumer.targets.postgres.sql import build_postgres_plan
+from consumer.targets.sql import Syntax, join_conditions, quote_with, render_after_key, render_keys_in
 from schemas.table.model import Column, ColumnType, Kind, Table
 from tests.targets_kit import as_target, index, people
 
@@ -43,46 +49,49 @@ def selected(where: str, params: list[object]) -> set[tuple[int, ...]]:
 @settings(deadline=None)
 @given(KEYS)
 def test_a_page_holds_what_is_after_a_key(after: tuple[int, ...]) -> None:
-    where, params = conjunction([after_key(COLUMNS, after)])
+    where, params = join_conditions([render_after_key(COLUMNS, after)])
     assert selected(where, params) == {key for key in ALL if after < key}
 
 
 def test_no_bounds_are_no_condition() -> None:
-    assert conjunction([]) == ("", [])
+    assert join_conditions([]) == ("", [])
 
 
 @settings(deadline=None)
 @given(st.lists(KEYS, min_size=1, max_size=5))
 def test_a_list_of_keys_selects_exactly_them(keys: list[tuple[int, ...]]) -> None:
-    text, params = keys_in(COLUMNS, keys)
+    text, params = render_keys_in(COLUMNS, keys)
     assert selected(" WHERE " + text, params) == set(keys)
-    literals = literal_key(COLUMNS, [[str(value) for value in key] for key in keys])
+    literals = render_key_predicate(COLUMNS, [[str(value) for value in key] for key in keys])
     assert selected(" WHERE " + literals, []) == set(keys)
 
 
 def test_a_column_with_one_value_is_taken_out_of_the_list() -> None:
-    assert keys_in(("branch", "id"), [("b", 1), ("b", 2)]) == ("branch = %s AND id IN (%s, %s)", ["b", 1, 2])
+    assert render_keys_in(("branch", "id"), [("b", 1), ("b", 2)]) == (
+        "branch = %s AND id IN (%s, %s)",
+        ["b", 1, 2],
+    )
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=200), st.integers(1, 200))
 def test_chunks_cover_everything_once_and_respect_the_limit(sizes: list[int], limit: int) -> None:
-    found = list(chunks(sizes, limit))
+    found = list(split_chunks(sizes, limit))
     assert [at for start, end in found for at in range(start, end)] == list(range(len(sizes)))
     assert all(sum(sizes[start:end]) <= limit or end - start == 1 for start, end in found)
 
 
 def test_a_statement_has_a_bounded_number_of_rows() -> None:
-    assert list(chunks([1] * (MAX_ROWS + 1), 10**9)) == [(0, MAX_ROWS), (MAX_ROWS, MAX_ROWS + 1)]
+    assert list(split_chunks([1] * (MAX_ROWS + 1), 10**9)) == [(0, MAX_ROWS), (MAX_ROWS, MAX_ROWS + 1)]
 
 
 def test_sizes_are_bytes_not_characters() -> None:
-    assert (bytes_of("ab"), bytes_of("ü€")) == (2, 5)
+    assert (measure_bytes("ab"), measure_bytes("ü€")) == (2, 5)
 
 
 def test_literals_are_escaped() -> None:
-    assert literal("it's \\ %s") == "'it\\'s \\\\ %s'"
-    assert [literal(value) for value in (None, 7, b"\0'", 0.1)] == ["NULL", "7", "X'0027'", "0.1e0"]
+    assert render_literal("it's \\ %s") == "'it\\'s \\\\ %s'"
+    assert [render_literal(value) for value in (None, 7, b"\0'", 0.1)] == ["NULL", "7", "X'0027'", "0.1e0"]
 
 
 def test_names_are_quoted_and_percent_signs_survive_formatting() -> None:
@@ -97,21 +106,29 @@ def test_keys_compare_by_the_type_of_their_column() -> None:
         Column(name="s", type=ColumnType(kind=Kind.SET, members=("p", "q"))),
     )
     table = Table(db="s", name="t", columns=columns, key=index("PRIMARY", "d", "e", "s"))
-    assert [literal(value) for value in key_encoder(table)(("1.50", "a", "p,q"))] == ["1.50", "'a'", "'p,q'"]
-    assert [literal(value) for value in order_encoder(table)(("1.50", "a", "p,q"))] == ["1.50", "2", "3"]
+    assert [render_literal(value) for value in make_key_encoder(table)(("1.50", "a", "p,q"))] == [
+        "1.50",
+        "'a'",
+        "'p,q'",
+    ]
+    assert [render_literal(value) for value in order_encoder(table)(("1.50", "a", "p,q"))] == [
+        "1.50",
+        "2",
+        "3",
+    ]
 
 
 def test_updates_in_place_never_touch_a_key_column() -> None:
     table = as_target(people("s"))
-    on_duplicate = mysql_plan(table).on_duplicate
+    on_duplicate = build_mysql_plan(table).on_duplicate
     assert "`id` =" not in on_duplicate
     assert "`mail` = VALUES(`mail`)" in on_duplicate
-    assert '"id" =' not in postgres_plan(table, 0).on_conflict
+    assert '"id" =' not in build_postgres_plan(table, 0).on_conflict
     keys_only = as_target(
         Table(db="s", name="k", columns=(people("s").columns[0],), key=index("PRIMARY", "id"))
     )
-    assert postgres_plan(keys_only, 0).on_conflict.endswith("DO NOTHING")
-    assert mysql_plan(keys_only).on_duplicate.endswith("`id` = `id`")
+    assert build_postgres_plan(keys_only, 0).on_conflict.endswith("DO NOTHING")
+    assert build_mysql_plan(keys_only).on_duplicate.endswith("`id` = `id`")
 
 
 def test_a_key_written_in_place_gets_its_bytes_in_the_row_of_that_key_only() -> None:
@@ -119,23 +136,23 @@ def test_a_key_written_in_place_gets_its_bytes_in_the_row_of_that_key_only() -> 
     columns = (*people("s").columns[:2], Column(name="n", type=ColumnType(kind=Kind.INT, bits=32)))
     table = as_target(Table(db="s", name="k", columns=columns, key=index("PRIMARY", "id", "mail")))
     same = "`id` = VALUES(`id`) AND `mail` = VALUES(`mail`)"
-    assert mysql_plan(table).on_duplicate == (
+    assert build_mysql_plan(table).on_duplicate == (
         f" ON DUPLICATE KEY UPDATE `mail` = IF({same}, VALUES(`mail`), `mail`), `n` = VALUES(`n`)"
     )
-    assert postgres_plan(table, 0).on_conflict == (
+    assert build_postgres_plan(table, 0).on_conflict == (
         ' ON CONFLICT ("id", "mail") DO UPDATE SET "mail" = EXCLUDED."mail", "n" = EXCLUDED."n"'
     )
     numbered = as_target(people("s"))
-    assert "`id` =" not in mysql_plan(numbered).on_duplicate  # of an integer there are no other bytes
-    assert 'SET "id"' not in postgres_plan(numbered, 0).on_conflict
+    assert "`id` =" not in build_mysql_plan(numbered).on_duplicate  # of an integer there are no other bytes
+    assert 'SET "id"' not in build_postgres_plan(numbered, 0).on_conflict
     keys_only = as_target(Table(db="s", name="k", columns=columns[1:2], key=index("PRIMARY", "mail")))
     only = "`mail` = IF(`mail` = VALUES(`mail`), VALUES(`mail`), `mail`)"
-    assert mysql_plan(keys_only).on_duplicate == f" ON DUPLICATE KEY UPDATE {only}"
+    assert build_mysql_plan(keys_only).on_duplicate == f" ON DUPLICATE KEY UPDATE {only}"
 
 
 def test_nulls_not_distinct_are_found_as_equal() -> None:
     loose = replace(as_target(people("s")), table=_loose())
-    [statement] = postgres_plan(loose, 0).displaced
+    [statement] = build_postgres_plan(loose, 0).displaced
     assert 't."mail" IS NOT DISTINCT FROM n."mail"' in statement
 
 
@@ -145,14 +162,14 @@ def _loose() -> Table:
     return structs.replace(people("s"), unique=(structs.replace(index("m", "mail"), nulls_distinct=False),))
 
 
-BOOKS = postgres_dialect.books()
+BOOKS = postgres_dialect.build_bookkeeping()
 UNIT = ApplyUnit("p", "t")
 
 
 @pytest.mark.parametrize("syntax", [mysql_dialect.SYNTAX, postgres_dialect.SYNTAX])
 def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
-    kept = Books("s", syntax)
-    assert kept.lanes.select(UNIT, lock=True)[0] == kept.lanes.select(UNIT)[0] + " FOR UPDATE"
+    kept = Bookkeeping("s", syntax)
+    assert kept.lanes.build_select(UNIT, lock=True)[0] == kept.lanes.build_select(UNIT)[0] + " FOR UPDATE"
 
 
 def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
@@ -163,7 +180,7 @@ def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
         structs.replace(row, lane=2, offset=7),
         structs.replace(row, lane=3),
     ]
-    updates = BOOKS.lanes.update(UNIT, rows)
+    updates = BOOKS.lanes.build_updates(UNIT, rows)
     assert sorted(expected for _, expected in updates) == [1, 3]
     for (text, params), _ in updates:
         assert text.count("%s") == len(params)
@@ -172,10 +189,10 @@ def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:
 
 def test_rows_of_the_books_are_read_as_they_were_written() -> None:
     row = LaneProgress(0, 1, 2, "id", -1, (0, 1, 2, -(2**53)), 4, "{}", 5)
-    _, params = BOOKS.lanes.insert(UNIT, [row])
-    assert lane_from(params[2:]) == row
-    assert unit_from([]) is None
-    assert held_from([1, 0, "t", "k", "f", "e", "why", 3]).error == "why"
+    _, params = BOOKS.lanes.build_insert(UNIT, [row])
+    assert parse_lane_row(params[2:]) == row
+    assert parse_unit_rows([]) is None
+    assert parse_quarantine_row([1, 0, "t", "k", "f", "e", "why", 3]).error == "why"
 
 
 def test_labels_with_an_empty_one_are_copied_by_number_in_place() -> None:
@@ -183,9 +200,11 @@ def test_labels_with_an_empty_one_are_copied_by_number_in_place() -> None:
     labels = ColumnType(kind=Kind.SET_NUMBER, members=("", "a"))
     columns = (*people("s").columns[:1], Column(name="s", type=labels))
     table = as_target(Table(db="s", name="l", columns=columns, key=index("PRIMARY", "id")))
-    assert mysql_plan(table).on_duplicate == " ON DUPLICATE KEY UPDATE `s` = CAST(VALUES(`s`) AS UNSIGNED)"
+    assert (
+        build_mysql_plan(table).on_duplicate == " ON DUPLICATE KEY UPDATE `s` = CAST(VALUES(`s`) AS UNSIGNED)"
+    )
     keyed = as_target(
         Table(db="s", name="l", columns=(*columns, people("s").columns[1]), key=index("PRIMARY", "s", "mail"))
     )
     same = "CAST(`s` AS UNSIGNED) = CAST(VALUES(`s`) AS UNSIGNED) AND `mail` = VALUES(`mail`)"
-    assert f"`mail` = IF({same}, VALUES(`mail`), `mail`)" in mysql_plan(keyed).on_duplicate
+    assert f"`mail` = IF({same}, VALUES(`mail`), `mail`)" in build_mysql_plan(keyed).on_duplicate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.ordering.collations import text_fold
+from consumer.ordering.collations import make_text_fold
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from consumer.ordering.collations import text_fold
     ],
 )
 def test_texts_that_a_server_finds_equal_have_one_lock(collation: str, one: str, other: str) -> None:
-    fold = text_fold(collation, None)
+    fold = make_text_fold(collation, None)
     assert fold(one) == fold(other)
 
 
@@ -39,5 +39,5 @@ def test_texts_that_a_server_finds_equal_have_one_lock(collation: str, one: str,
 )
 def test_other_texts_have_locks_of_their_own(collation: str, one: str, other: str) -> None:
     """Nothing would be wrong without: lanes would wait for each other more than they must."""
-    fold = text_fold(collation, None)
+    fold = make_text_fold(collation, None)
     assert fold(one) != fold(other)

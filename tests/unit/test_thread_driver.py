@@ -14,8 +14,8 @@ from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.drivers import threads
 from consumer.attempt.drivers.threads import ThreadDriver
-from consumer.attempt.effects import Effect, Machine
-from consumer.tables.stored import Stored
+from consumer.attempt.effects import AttemptEffect, Machine
+from consumer.tables.stored import StoredDefinition
 
 SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=(), debezium=None)
 X: Any = "x"
@@ -25,27 +25,27 @@ class Sessions:
     """Says which call came over which session; `Session` number n is what `get(n)` returns."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
+        self.waiting_reason: list[tuple[Any, ...]] = []
 
-    def get(self, number: int) -> Any:
-        return Session(number, self.said)
+    def get_connection(self, number: int) -> Any:
+        return Session(number, self.waiting_reason)
 
-    def check(self, number: int) -> None:
-        self.said.append((number, "check"))
+    def drop_if_broken(self, number: int) -> None:
+        self.waiting_reason.append((number, "check"))
 
-    def drop(self, number: int) -> None:
-        self.said.append((number, "drop"))
+    def drop_connection(self, number: int) -> None:
+        self.waiting_reason.append((number, "drop"))
 
 
 class Session:
     def __init__(self, number: int, said: list[tuple[Any, ...]]) -> None:
         self.number, self.said = number, said
 
-    def begin(self, *arguments: object) -> str:
+    def begin_attempt(self, *arguments: object) -> str:
         self.said.append((self.number, "begin", *arguments))
         return "begun"
 
-    def read(self, unit: str) -> tuple[str, str]:
+    def read_topic(self, unit: str) -> tuple[str, str]:
         self.said.append((self.number, "read", unit))
         return "rows", "more"
 
@@ -53,7 +53,7 @@ class Session:
         self.said.append((self.number, "stop", *arguments, was))
 
     @contextmanager
-    def transaction(self, unit: str, guards: object) -> Iterator[Any]:
+    def begin_transaction(self, unit: str, guards: object) -> Iterator[Any]:
         self.said.append((self.number, "transaction", unit, guards))
         yield Transaction(self.said)
         self.said.append((self.number, "commit"))
@@ -74,7 +74,7 @@ class Transaction:
 class Stage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
-        self.said = self.sessions.said
+        self.said = self.sessions.waiting_reason
         self.slept: list[float] = []
         records: Any = SimpleNamespace(
             answer=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
@@ -95,15 +95,15 @@ class Stage:
             )
         monkeypatch.setattr(
             threads,
-            "explained",
+            "explain_changed_table",
             lambda session, *rest, debezium: ("explained", session.number, *rest, debezium),
         )
 
-    def did(self, effect: Effect) -> Any:
+    def did(self, effect: AttemptEffect) -> Any:
         def machine() -> Machine[Any]:
             return (yield effect)
 
-        return self.driver.run(machine())
+        return self.driver.run_machine(machine())
 
 
 @pytest.fixture
@@ -114,20 +114,20 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 @pytest.mark.parametrize(
     ("effect", "sent", "said"),
     [
-        (fx.Begin(), "begun", [(0, "begin", "u", 7)]),
+        (fx.BeginAttempt(), "begun", [(0, "begin", "u", 7)]),
         (fx.ReadProgress(2), "rows", [(2, "read", "u")]),
         (fx.CheckSession(2), None, [(2, "check")]),
         (fx.DropSession(2), None, [(2, "drop")]),
         (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
-        (fx.Prepare(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
-        (fx.Restore("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
-        (fx.Explain(Stored(X)), ("explained", 0, X, "b1", (), {}, False), []),
+        (fx.PrepareDefinition(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
+        (fx.RestoreDefinition("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
+        (fx.ExplainMisfit(StoredDefinition(X)), ("explained", 0, X, "b1", (), {}, False), []),
         (fx.NextSlice(), "slice", []),
         (fx.ReadMissing(3, 9), 9, []),
         (fx.JoinLanes(X), None, []),
     ],
 )  # fmt: skip
-def test_what_an_effect_comes_to(stage: Stage, effect: Effect, sent: Any, said: list[Any]) -> None:
+def test_what_an_effect_comes_to(stage: Stage, effect: AttemptEffect, sent: Any, said: list[Any]) -> None:
     stage.tables.clear()
     assert (stage.did(effect), stage.said, stage.slept) == (sent, said, [])
 
@@ -139,9 +139,9 @@ def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) ->
 
 def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     operations = [
-        ops.Write(X), ops.Hold([X]), ops.Truncate(X, {"a": "b"}), ops.CloseHeldBefore(5, "why"),
-        ops.SupersedeDisplaced("s.t", 4, "why"), ops.Write(X, "why"), ops.WriteProgress([X]),
-        ops.WriteUnit(X), ops.Relayout([X]),
+        ops.WriteChanges(X), ops.QuarantineEvents([X]), ops.TruncateTarget(X, {"a": "b"}), ops.CloseQuarantineBefore(5, "why"),
+        ops.SupersedeDisplaced("s.t", 4, "why"), ops.WriteChanges(X, "why"), ops.WriteProgress([X]),
+        ops.WriteUnit(X), ops.ReplaceLaneRows([X]),
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
     stage.did(effect)
@@ -168,19 +168,19 @@ class Group:
 
     count = 2
 
-    def __init__(self, *effects: Effect, error: Exception | None = None) -> None:
+    def __init__(self, *effects: AttemptEffect, error: Exception | None = None) -> None:
         self._effects, self._error = effects, error
         self.stopping = False
         self.ended: list[int] = []
         self.errors: list[BaseException] = []
 
-    def lane(self, number: int) -> Machine[None]:
+    def run_lane(self, number: int) -> Machine[None]:
         yield from self._effects
         self.ended.append(number)
         if self._error is not None:
             raise self._error
 
-    def failed(self, error: BaseException) -> None:
+    def record_lane_error(self, error: BaseException) -> None:
         self.errors.append(error)
 
     def stop(self) -> None:
@@ -194,7 +194,7 @@ def test_every_lane_is_driven_and_its_error_is_handed_on(stage: Stage) -> None:
         yield fx.StartLanes(group)  # type: ignore[arg-type]
         yield fx.JoinLanes(group)  # type: ignore[arg-type]
 
-    stage.driver.run(machine())
+    stage.driver.run_machine(machine())
     assert sorted(group.ended) == [0, 1]
     assert [str(each) for each in group.errors] == [str(error)] * 2
     assert not group.stopping, "they had ended by themselves"
@@ -204,9 +204,9 @@ def test_a_lane_that_hangs_in_a_driver_keeps_no_process_from_ending(stage: Stage
     kinds: list[bool] = []
 
     class Telling(Group):
-        def lane(self, number: int) -> Machine[None]:
+        def run_lane(self, number: int) -> Machine[None]:
             kinds.append(threading.current_thread().daemon)
-            yield from super().lane(number)
+            yield from super().run_lane(number)
 
     group: Any = Telling()
 
@@ -214,22 +214,22 @@ def test_a_lane_that_hangs_in_a_driver_keeps_no_process_from_ending(stage: Stage
         yield fx.StartLanes(group)
         yield fx.JoinLanes(group)
 
-    stage.driver.run(machine())
+    stage.driver.run_machine(machine())
     assert kinds == [True, True]
 
 
 def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) -> None:
     """Whatever ends an attempt, nothing of it writes any more."""
     group = Group()
-    signals = stage.driver.signals(2)
+    signals = stage.driver.make_signals(2)
     group._effects = (fx.Await(lambda: group.stopping),)
     stop = group.stop
 
     def stopped() -> None:
         with signals.mutex:
             stop()
-            signals.wake(0)
-            signals.wake(1)
+            signals.wake_lane(0)
+            signals.wake_lane(1)
 
     group.stop = stopped  # type: ignore[method-assign]
 
@@ -238,7 +238,7 @@ def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) 
         raise ValueError("attempt")
 
     with pytest.raises(ValueError, match="attempt"):
-        stage.driver.run(machine())
+        stage.driver.run_machine(machine())
     assert sorted(group.ended) == [0, 1]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
 
@@ -251,15 +251,15 @@ def test_an_error_goes_to_the_machine_which_decides(stage: Stage) -> None:
             return "gone on"
         return "not told"
 
-    assert stage.driver.run(machine()) == "gone on"
+    assert stage.driver.run_machine(machine()) == "gone on"
 
 
 def test_a_pause_of_a_lane_ends_with_its_lanes(stage: Stage) -> None:
     group: Any = Group()
     group.stopping = True
-    stage.driver.signals(1)
+    stage.driver.make_signals(1)
     stage.driver._group = group
-    stage.driver._wait(fx.Sleep(600.0), 0)
-    stage.driver._wait(fx.Sleep(0.25), None)
+    stage.driver._wait_for_lane(fx.Sleep(600.0), 0)
+    stage.driver._wait_for_lane(fx.Sleep(0.25), None)
     assert stage.slept == [0.25]
     stage.driver._group = None

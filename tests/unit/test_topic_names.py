@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 from schemas.errors import EnvelopeError
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_stored_position, encode_stored_position
-from schemas.wire.records import Anchor, Identity, StoredPosition, origin_of_topic, table_topic, unescaped
+from schemas.wire.records import (
+    Anchor,
+    Identity,
+    StoredPosition,
+    format_former_table_topic,
+    parse_topic_origin,
+    unescape_topic_part,
+)
 from schemas.wire.topic_names import (
     TOPIC_LENGTH,
     TopicNames,
     as_stored,
-    candidates,
-    normalised,
-    stored_names,
+    normalize_topic,
+    parse_stored_names,
+    yield_topic_candidates,
 )
 
 RECORD = StoredPosition(
@@ -48,17 +55,17 @@ class Kafka:
 
     def make(self, topic: str) -> None:
         assert LEGAL.fullmatch(topic), topic
-        others = {normalised(other) for other in self.topics if other != topic}
-        assert normalised(topic) not in others, f"{topic} collides"
+        others = {normalize_topic(other) for other in self.topics if other != topic}
+        assert normalize_topic(topic) not in others, f"{topic} collides"
         self.topics[topic] = None
 
 
 def started(kafka: Kafka, stored: bytes | None, prefix: str, source: str) -> TopicNames:
     """Return names as a start of capture has them, from what is stored and from the topics."""
     record = decode_stored_position(stored) if stored else None
-    names = TopicNames(prefix, source, {} if record is None else stored_names(record, prefix)[0])
-    names.see(kafka.topics)
-    for topic in names.unassigned():
+    names = TopicNames(prefix, source, {} if record is None else parse_stored_names(record, prefix)[0])
+    names.update_existing(kafka.topics)
+    for topic in names.list_unassigned():
         owner = kafka.owners.get(topic)
         if owner is None:
             names.owners[topic] = None
@@ -77,7 +84,7 @@ def test_no_two_tables_share_a_topic_or_a_name_that_kafka_takes_for_the_same(
 ) -> None:
     kafka, running, stored = Kafka(), dict[str, TopicNames](), dict[str, bytes]()
     for topic in foreign:
-        if normalised(topic) not in map(normalised, kafka.topics):
+        if normalize_topic(topic) not in map(normalize_topic, kafka.topics):
             kafka.make(topic)
             kafka.owners[topic] = ("", ("", ""))
     first: dict[tuple[str, TableName], str] = {}
@@ -85,8 +92,8 @@ def test_no_two_tables_share_a_topic_or_a_name_that_kafka_takes_for_the_same(
         names = running.get(source)
         if names is None or what == "restart":
             names = running[source] = started(kafka, stored.get(source), prefix, source)
-        names.see(kafka.topics)
-        topic = names.of(table)
+        names.update_existing(kafka.topics)
+        topic = names.assign_name(table)
         if what != "crash before the record":
             stored[source] = encode_stored_position(
                 msgspec.structs.replace(RECORD, source=source, topics=as_stored(names.assigned))
@@ -99,29 +106,29 @@ def test_no_two_tables_share_a_topic_or_a_name_that_kafka_takes_for_the_same(
         if what.startswith("crash"):
             del running[source]
     assert len(set(first.values())) == len(first)
-    assert len({normalised(topic) for topic in first.values()}) == len(first)
+    assert len({normalize_topic(topic) for topic in first.values()}) == len(first)
     for source in stored:
         again = started(kafka, stored[source], prefix, source)
-        again.see(kafka.topics)
+        again.update_existing(kafka.topics)
         for (owner, table), topic in first.items():
             if owner == source:
-                assert again.of(table) == topic
-                assert origin_of_topic(topic) == (prefix, source)
+                assert again.assign_name(table) == topic
+                assert parse_topic_origin(topic) == (prefix, source)
 
 
 @given(TABLES)
 def test_the_usual_name_shows_database_and_table(table: TableName) -> None:
-    usual = next(candidates("p", "s", table))
+    usual = next(yield_topic_candidates("p", "s", table))
     if re.search(r"-[0-9a-f]{16}$", usual) is None:
-        assert tuple(map(unescaped, usual.split(".")[2:])) == table
+        assert tuple(map(unescape_topic_part, usual.split(".")[2:])) == table
 
 
 @given(TABLES, st.sampled_from(["p", "p" * 80]), st.sampled_from(["s", "s" * 64]))
 def test_every_candidate_is_a_name_that_kafka_takes(table: TableName, prefix: str, source: str) -> None:
-    names = candidates(prefix, source, table)
+    names = yield_topic_candidates(prefix, source, table)
     seen = [next(names) for _ in range(4)]
     assert all(LEGAL.fullmatch(topic) and len(topic) <= TOPIC_LENGTH for topic in seen)
-    assert all(origin_of_topic(topic) == (prefix, source) for topic in seen)
+    assert all(parse_topic_origin(topic) == (prefix, source) for topic in seen)
     assert len(set(seen)) == len(seen)
 
 
@@ -137,69 +144,71 @@ def test_every_candidate_is_a_name_that_kafka_takes(table: TableName, prefix: st
     ],
 )
 def test_usual_names_are_as_before_but_for_literal_escapes(table: TableName, topic: str) -> None:
-    assert next(candidates("p", "s", table)) == topic
+    assert next(yield_topic_candidates("p", "s", table)) == topic
 
 
 @pytest.mark.parametrize("table", ["watermark", "position", "copy", "control", "audit"])
 def test_a_table_named_like_an_own_topic_gets_a_suffix(table: str) -> None:
-    assert re.fullmatch(rf"r\.x\.db\.{table}-[0-9a-f]{{16}}", next(candidates("r", "x", ("db", table))))
+    assert re.fullmatch(
+        rf"r\.x\.db\.{table}-[0-9a-f]{{16}}", next(yield_topic_candidates("r", "x", ("db", table)))
+    )
 
 
 def test_names_that_kafka_takes_for_the_same_get_a_suffix() -> None:
     names = TopicNames("p", "s")
-    names.see([])
-    assert names.of(("bank", "eu_acct")) == "p.s.bank.eu_acct"
-    assert re.fullmatch(r"p\.s\.bank_eu\.acct-[0-9a-f]{16}", names.of(("bank_eu", "acct")))
+    names.update_existing([])
+    assert names.assign_name(("bank", "eu_acct")) == "p.s.bank.eu_acct"
+    assert re.fullmatch(r"p\.s\.bank_eu\.acct-[0-9a-f]{16}", names.assign_name(("bank_eu", "acct")))
 
 
 def test_a_topic_of_somebody_else_is_left_alone() -> None:
     names = TopicNames("p", "s")
-    names.see(["p.s.bank.acct", "p_s_bank_t"])
-    assert names.of(("bank", "acct")) != "p.s.bank.acct"
-    assert names.of(("bank", "t")) != "p.s.bank.t"
+    names.update_existing(["p.s.bank.acct", "p_s_bank_t"])
+    assert names.assign_name(("bank", "acct")) != "p.s.bank.acct"
+    assert names.assign_name(("bank", "t")) != "p.s.bank.t"
 
 
 @pytest.mark.parametrize("owner", [None, ("bank", "acct")])
 def test_an_empty_topic_and_one_of_the_table_are_used(owner: TableName | None) -> None:
     names = TopicNames("p", "s", owners={"p.s.bank.acct": owner})
-    names.see(["p.s.bank.acct"])
-    assert names.of(("bank", "acct")) == "p.s.bank.acct"
+    names.update_existing(["p.s.bank.acct"])
+    assert names.assign_name(("bank", "acct")) == "p.s.bank.acct"
 
 
 def test_a_table_keeps_a_topic_that_would_not_be_chosen_today() -> None:
     names = TopicNames(
         "p", "s", {("bank", "a_x2e_b"): "p.s.bank.a_x2e_b", ("db", "watermark"): "p.s.db.watermark"}
     )
-    names.see(["p.s.bank.a_x2e_b", "p.s.db.watermark"])
-    assert names.of(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
-    assert names.of(("db", "watermark")) == "p.s.db.watermark"
+    names.update_existing(["p.s.bank.a_x2e_b", "p.s.db.watermark"])
+    assert names.assign_name(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
+    assert names.assign_name(("db", "watermark")) == "p.s.db.watermark"
 
 
 def test_a_name_that_another_table_keeps_is_not_free_while_its_topic_is_missing() -> None:
     names = TopicNames("p", "s", {("bank", "a_x2e_b"): "p.s.bank.a_x2e_b"})
-    names.see([])
-    assert names.of(("bank", "a.b")) != names.of(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
+    names.update_existing([])
+    assert names.assign_name(("bank", "a.b")) != names.assign_name(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
 
 
 def test_a_topic_with_events_of_the_table_is_found_under_any_name() -> None:
     names = TopicNames("p", "s", owners={"p.s.bank.a_x2e_b": ("bank", "a_x2e_b")})
-    names.see(["p.s.bank.a_x2e_b"])
-    assert names.of(("bank", "a.b")) != "p.s.bank.a_x2e_b"
-    assert names.of(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
+    names.update_existing(["p.s.bank.a_x2e_b"])
+    assert names.assign_name(("bank", "a.b")) != "p.s.bank.a_x2e_b"
+    assert names.assign_name(("bank", "a_x2e_b")) == "p.s.bank.a_x2e_b"
 
 
 def test_a_name_without_a_topic_is_chosen_again_where_another_topic_took_it() -> None:
     """Two sources choose at the same time; Kafka takes the first."""
     names = TopicNames("p", "s")
-    names.see([])
-    assert names.of(("a", "b_c")) == "p.s.a.b_c"
-    names.see(["p.s_a.b.c"])
-    assert names.of(("a", "b_c")).startswith("p.s.a.b_c-")
+    names.update_existing([])
+    assert names.assign_name(("a", "b_c")) == "p.s.a.b_c"
+    names.update_existing(["p.s_a.b.c"])
+    assert names.assign_name(("a", "b_c")).startswith("p.s.a.b_c-")
 
 
 def test_a_record_without_names_gives_the_computed_ones_of_the_tables_that_it_knows() -> None:
     anchors = {"bank.acct": Anchor(end=3), "bank.`a.b`": Anchor(end=3), "bank.a_x2e_b": Anchor(end=3)}
-    names, shared = stored_names(msgspec.structs.replace(RECORD, anchors=anchors), "p")
+    names, shared = parse_stored_names(msgspec.structs.replace(RECORD, anchors=anchors), "p")
     assert names == {("bank", "acct"): "p.s.bank.acct"}
     assert shared == {"p.s.bank.a_x2e_b": [("bank", "a.b"), ("bank", "a_x2e_b")]}
 
@@ -234,4 +243,4 @@ def test_a_record_of_a_newer_format_is_refused_with_a_sentence() -> None:
 
 
 def test_the_computed_name_is_as_it_was() -> None:
-    assert table_topic("p", "s", "bank", "a.b账") == "p.s.bank.a_x2e_b_xe8b4a6_"
+    assert format_former_table_topic("p", "s", "bank", "a.b账") == "p.s.bank.a_x2e_b_xe8b4a6_"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from producer.resume.topic_recovery import Tail, TopicTails, peek, scan
-from producer.tables import Begun
+from producer.resume.topic_recovery import TableTail, TopicFindings, peek_last_events, scan_topics
+from producer.tables import BegunCopy
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, LogRows
@@ -46,13 +46,13 @@ def test_a_start_reads_the_anchored_events_and_what_is_behind_them(
 ) -> None:
     """Of a topic of billions of rows."""
     broker = topics(*(row(n) for n in range(6)))
-    found = scan(broker, {TOPIC: {ACCT: anchor}})
+    found = scan_topics(broker, {TOPIC: {ACCT: anchor}})
     assert [(start, end) for _, start, end in broker.read_ranges] == [*anchored, behind]
     assert found[TOPIC].end == 6
 
 
 def test_a_topic_without_an_anchor_is_read_whole() -> None:
-    found = scan(
+    found = scan_topics(
         topics(event(DEFINED, definition=table()), row(0), event((0, 3, 300, -5), chunk=CHUNK)), {TOPIC: {}}
     )
     tail = found[TOPIC].tables[ACCT]
@@ -68,7 +68,7 @@ def test_a_topic_without_an_anchor_is_read_whole() -> None:
 @pytest.mark.parametrize(("low", "cut"), [(0, False), (2, False), (3, True)])
 def test_a_topic_is_cut_where_events_that_no_record_knew_are_gone(low: int, cut: bool) -> None:
     broker = topics(*(row(n) for n in range(5)), low=low)
-    assert scan(broker, {TOPIC: {ACCT: Anchor(definition=0, end=1)}})[TOPIC].cut == cut
+    assert scan_topics(broker, {TOPIC: {ACCT: Anchor(definition=0, end=1)}})[TOPIC].cut == cut
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_record_knows_the_highest_position_up_to_its_anchor(
 ) -> None:
     broker = topics(event(DEFINED, definition=table()), row(5), event(behind, op="c"))
     anchors = {ACCT: Anchor(definition=0, end=1, highest=anchored)}
-    assert scan(broker, {TOPIC: anchors})[TOPIC].highest == highest
+    assert scan_topics(broker, {TOPIC: anchors})[TOPIC].highest == highest
 
 
 def test_a_topic_that_nobody_knows_is_looked_at_by_its_last_event() -> None:
@@ -92,21 +92,25 @@ def test_a_topic_that_nobody_knows_is_looked_at_by_its_last_event() -> None:
     broker.put("rowlock.b1.copy.requests", event(DEFINED, source="another"))
     broker.append("rowlock.b1.a.b", b"", None)
     broker.ensure(["rowlock.b1.bank.empty"], {})
-    found = peek(broker, sorted(broker.topics), "b1")
+    found = peek_last_events(broker, sorted(broker.topics), "b1")
     assert {name: [*each.tables] for name, each in found.items()} == {
         TOPIC: [ACCT], "rowlock.b1.copy.requests": [], "rowlock.b1.a.b": [], "rowlock.b1.bank.empty": [],
     }  # fmt: skip
-    assert (found[TOPIC].highest, found[TOPIC].end, found[TOPIC].tables[ACCT]) == ((0, 3, 200, 3), 2, Tail())
+    assert (found[TOPIC].highest, found[TOPIC].end, found[TOPIC].tables[ACCT]) == (
+        (0, 3, 200, 3),
+        2,
+        TableTail(),
+    )
     assert (TOPIC, 1, 2) in broker.read_ranges, "the last one alone"
 
 
 def test_rows_of_a_used_up_log_are_collected_and_make_no_table_known() -> None:
-    tails = TopicTails()
+    tails = TopicFindings()
     for number, rows in enumerate(([("A", 1), ("B", 2)], [("A", 3)])):
-        tails.add(number, row(number, log=LogRows(rows=tuple(rows))))
-    tails.add(2, row(2))
+        tails.add_event(number, row(number, log=LogRows(rows=tuple(rows))))
+    tails.add_event(2, row(2))
     assert tails.logged == {ACCT: [("A", 1), ("B", 2), ("A", 3)]}
-    assert (tails.tables, tails.begun(ACCT)) == ({}, None)
+    assert (tails.tables, tails.find_last_copy(ACCT)) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -123,18 +127,18 @@ def test_a_table_is_altered_by_another_definition_behind_the_copys_begin(
 ) -> None:
     begin: Position = (0, 3, 500, DEFINITION_ROW)
     later = {(0, 3, 600 + n, 0): each for n, each in enumerate(behind)}
-    tail = Tail(definitions={DEFINED: table(), begin: table("acct", "a"), **later})
-    assert not tail.altered(), "no copy has begun"
-    tail.begun = Begun(CopyMark(id="r1"), begin, 2)
-    assert tail.altered() == altered
+    tail = TableTail(definitions={DEFINED: table(), begin: table("acct", "a"), **later})
+    assert not tail.was_altered(), "no copy has begun"
+    tail.begun = BegunCopy(CopyMark(id="r1"), begin, 2)
+    assert tail.was_altered() == altered
     del tail.definitions[begin]
-    assert not tail.altered(), "the definition of then is not known"
+    assert not tail.was_altered(), "the definition of then is not known"
 
 
 def test_a_zombie_s_events_behind_a_later_gen_do_not_count() -> None:
-    tails = TopicTails()
-    tails.add(0, event(DEFINED, gen=5, definition=table()))
-    tails.add(1, event((0, 3, 900, DEFINITION_ROW), gen=4, definition=table("acct", "a")))
-    tails.add(2, event((0, 3, 150, 0), gen=5, op="c"))
+    tails = TopicFindings()
+    tails.add_event(0, event(DEFINED, gen=5, definition=table()))
+    tails.add_event(1, event((0, 3, 900, DEFINITION_ROW), gen=4, definition=table("acct", "a")))
+    tails.add_event(2, event((0, 3, 150, 0), gen=5, op="c"))
     assert tails.tables[ACCT].definitions == {DEFINED: table()}
     assert tails.highest == (0, 3, 150, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator.core.messages import Announce, Dispatch, Header, HeartbeatResponse, Superseded
 from coordinator.transport.pending_dispatches import PendingDispatches
 from coordinator.transport.stream import Registry, Stream
-from schemas.units import Op
+from schemas.units import UnitOperation
 
 
 def test_an_answer_ends_the_waiting_and_a_second_one_is_late() -> None:
@@ -47,7 +47,7 @@ def test_a_later_dispatch_supersedes_of_the_same_unit_only() -> None:
 def test_a_closed_channel_ends_what_went_down_it() -> None:
     stream = Stream("a", "x", 1, capacity=2)
     for op_seq in (1, 2, 3):  # the third does not fit: it is not waited for
-        stream.put([Dispatch(Header(1, 1, 5, op_seq), f"u{op_seq}", Op.PREPARE)])
+        stream.put([Dispatch(Header(1, 1, 5, op_seq), f"u{op_seq}", UnitOperation.PREPARE)])
     stream.answered([1])
     stream.end("over")
     found = stream.counters()

@@ -17,7 +17,7 @@ from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.wire import WireError
-from schemas.units import Mark, Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase, UnitProgress
 from tests.wire_golden import FOLDER, LEADER, MESSAGES, STATUSES, UP, content, encoded, files, golden, plain
 
 #: A loaded machine may be slow.
@@ -27,7 +27,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 seconds = st.floats(allow_nan=False)
 headers = st.builds(Header, numbers, numbers, numbers, numbers)
 positions = st.tuples(numbers, numbers, numbers, st.integers(-(2**53) - 2, 2**53))
-marks = st.builds(Mark, st.integers(-(2**63), 2**63 - 1), numbers, st.none() | positions)
+marks = st.builds(UnitProgress, st.integers(-(2**63), 2**63 - 1), numbers, st.none() | positions)
 statuses = st.builds(
     UnitStatus,
     words,
@@ -40,7 +40,7 @@ statuses = st.builds(
 )
 many = st.lists(statuses, max_size=5).map(tuple)
 liveness = st.sampled_from(Liveness)
-ops = st.sampled_from(Op)
+ops = st.sampled_from(UnitOperation)
 
 ups: st.SearchStrategy[wire.FromAgent] = st.one_of(
     st.builds(wire.Opening, words, words),
@@ -108,8 +108,8 @@ def test_every_kind_of_message_has_a_golden_file() -> None:
     assert set(FOLDER.iterdir()) == {path for name in encoded() for path in files(name)}
 
 
-@pytest.mark.parametrize("word", [*UnitPhase, *Op, *Liveness])
-def test_every_word_is_in_a_golden_file(word: UnitPhase | Op | Liveness) -> None:
+@pytest.mark.parametrize("word", [*UnitPhase, *UnitOperation, *Liveness])
+def test_every_word_is_in_a_golden_file(word: UnitPhase | UnitOperation | Liveness) -> None:
     assert word in {one for message in MESSAGES.values() for one in enums(message)}
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress
-from consumer.attempt.trouble import AttemptFigures, Trouble, report_of, trouble_of
+from consumer.attempt.transactions import AttemptProgress
+from consumer.attempt.trouble import AttemptFigures, Trouble, build_attempt_report, classify_error
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 
@@ -17,13 +17,17 @@ SPEC = UnitSpec(
 
 
 def test_an_attempt_that_read_no_progress_reports_none() -> None:
-    report = report_of(SPEC, Progress([]), AttemptFigures(), Trouble("fenced", "another epoch"))
+    report = build_attempt_report(
+        SPEC, AttemptProgress([]), AttemptFigures(), Trouble("fenced", "another epoch")
+    )
     assert (report.offset, report.position, report.commit_ts_ms) == (-1, None, 0)
 
 
 def test_a_report_tells_the_lowest_lane_s_progress() -> None:
     lanes = [LaneProgress(n, 3, 1, "id", 7 - n, (0, 1, 90 - n, 0), 1, "{}", 40 - n) for n in range(2)]
-    report = report_of(SPEC, Progress(lanes), AttemptFigures(dropped=2), Trouble("ok", ""), passed=3)
+    report = build_attempt_report(
+        SPEC, AttemptProgress(lanes), AttemptFigures(dropped=2), Trouble("ok", ""), passed=3
+    )
     assert (report.offset, report.position, report.commit_ts_ms) == (6, (0, 1, 89, 0), 39)
     assert (report.dropped, report.epoch) == (5, 3)
 
@@ -33,5 +37,5 @@ def test_a_copy_that_heals_a_unit_begins_behind_what_it_cannot_follow_or_anywher
     after: int | None, said: int
 ) -> None:
     """Offsets count from 0: behind -1 is the whole topic."""
-    trouble = trouble_of("t", CopyNeededError("seen", cause="gap", after=after))
+    trouble = classify_error("t", CopyNeededError("seen", cause="gap", after=after))
     assert (trouble.state, trouble.fault, trouble.copy) == ("stopped", False, CopyNeed(said, "gap"))

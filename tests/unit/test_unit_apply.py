@@ -15,20 +15,20 @@ from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import EnvelopeReader, Rows, Slice
+from consumer.attempt.readers.reader import EnvelopeReader, RecordSlice, RowBatch
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
+from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, RowChange
-from consumer.tables.definition import InForce
-from consumer.tables.evolution.decisions import NeedsCopy, Pass, decide
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.evolution.decisions import KeepDefinition, NeedsCopy, judge_table_event
 from consumer.tables.router import TableRoute
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table
-from schemas.wire.codec import encode_event
-from schemas.wire.event import Event, Undecodable
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import EventEnvelope, Undecodable
 from schemas.wire.records import TableStop
 from tests.apply_kit import FakeSource, account_table
 from tests.fake_target import ConnectionFaultError, FakeSession, FakeTarget
@@ -47,16 +47,16 @@ class Bench:
         self.unit = ApplyUnit("p", topic)
         self.topic: list[bytes] = []
         self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, **spec}
-        self.tables: dict[UnitPlace, InForce] = {}
+        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
         self.epoch = 0
         self.take_over()
 
     def take_over(self) -> None:
-        layout = initial_layout(self.routes, self.lanes).encode()
+        layout = build_initial_layout(self.routes, self.lanes).encode()
         self.epoch, _, _ = FakeSession(self.target).take_over(self.unit, "id", layout, self.lanes)
 
-    def write(self, events: Iterable[Event]) -> None:
-        self.topic += [encode_event(event) for event in events]
+    def write(self, events: Iterable[EventEnvelope]) -> None:
+        self.topic += [encode_event_value(event) for event in events]
 
     def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
         """Run an attempt over the batch that begins at offset `start`."""
@@ -77,8 +77,8 @@ class Bench:
             tables=self.tables,
         )
 
-    def slices(self, start: int, upto: int, size: int) -> list[Slice]:
-        records: Slice = list(enumerate(self.topic))[start:upto]
+    def slices(self, start: int, upto: int, size: int) -> list[RecordSlice]:
+        records: RecordSlice = list(enumerate(self.topic))[start:upto]
         return [records[at : at + size] for at in range(0, len(records), size)]
 
     def offsets(self) -> list[int]:
@@ -99,8 +99,8 @@ def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: p
     """A reader gives no rows while no definition is in force; should one do so, the unit stops and its lanes stay."""
     bench = Bench()
     bench.topic = [b"{}"]
-    rows = Rows([RowChange((0, 0), None, (1,))], (0, (0, 1, 1, 0), 1, 0))
-    monkeypatch.setattr(EnvelopeReader, "read", lambda *_: iter([rows]))
+    rows = RowBatch([RowChange((0, 0), None, (1,))], (0, (0, 1, 1, 0), 1, 0))
+    monkeypatch.setattr(EnvelopeReader, "read_slice", lambda *_: iter([rows]))
     report = bench.apply()
     assert (report.state, report.applied, bench.offsets()) == ("stopped", 0, [-1, -1, -1])
     assert "before any definition" in report.message
@@ -292,11 +292,11 @@ def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() ->
     """Capture older than the expressions, upgraded: its next definition is no change, the one behind it is."""
     source = FakeSource()
     old, now = with_generated(source.table, None), with_generated(source.table, "a + 1")
-    found = decide(old, source.definition(None, now), "evolve")
-    assert found == Pass(now)
-    assert decide(now, source.definition(None, now), "evolve") == Pass()
+    found = judge_table_event(old, source.definition(None, now), "evolve")
+    assert found == KeepDefinition(now)
+    assert judge_table_event(now, source.definition(None, now), "evolve") == KeepDefinition()
     for known, then in ((now, with_generated(source.table, "a + 100")), (old, source.table)):
-        assert isinstance(decide(known, source.definition(None, then), "evolve"), NeedsCopy)
+        assert isinstance(judge_table_event(known, source.definition(None, then), "evolve"), NeedsCopy)
 
 
 def test_rows_before_any_definition_stop_the_unit() -> None:
@@ -542,7 +542,7 @@ def test_a_truncate_ends_what_the_quarantine_holds(short: int, batches: int) -> 
     bench, source = started(small_batch=short)
     bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
     poison = {**source.row(7, "p@x", 1), "owner": "poison"}
-    parts: list[list[Event]] = [
+    parts: list[list[EventEnvelope]] = [
         [source.put(poison), source.put({**poison, "version": 2}), source.put(source.row(1, None, 1))],
         [source.truncate()],
         [source.put(source.row(7, "p@x", 3)), source.put({**poison, "id": 8, "email": None})],
@@ -669,7 +669,7 @@ def test_rows_of_one_snapshot_that_collide_at_the_target_are_all_kept_somewhere(
 
 def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:
     bench, source = started()
-    rows = [encode_event(source.put(source.row(n, f"{n}@x", n))) for n in range(3)]
+    rows = [encode_event_value(source.put(source.row(n, f"{n}@x", n))) for n in range(3)]
     bench.topic += [rows[0], rows[1].replace(b'"version":"1.0"', b'"version":"1.7"'), rows[2]]
     assert bench.apply().state == "ok"
     assert bench.target.rows_of() == rows_of(source)
@@ -687,9 +687,9 @@ def test_an_event_that_is_not_of_this_table_stops_the_unit_behind_what_came_befo
     old: bytes, new: bytes, why: str
 ) -> None:
     bench, source = started()
-    first = encode_event(source.put(source.row(1, "1@x", 1)))
+    first = encode_event_value(source.put(source.row(1, "1@x", 1)))
     before = rows_of(source)
-    second = encode_event(source.put(source.row(2, "2@x", 2)))
+    second = encode_event_value(source.put(source.row(2, "2@x", 2)))
     bench.topic += [first, second.replace(old, new)]
     report = bench.apply()
     assert (report.state, report.offset) == ("stopped", 1)

@@ -16,16 +16,16 @@ from msgspec.structs import replace as changed
 
 from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.readers import debezium
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import UnitPlace, UnitSpec, initial_layout
+from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.errors import RefusedError
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import ApplyUnit
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind, Table
-from schemas.wire.debezium import Modes
+from schemas.wire.debezium import ConnectorModes
 from tests.apply_kit import account_table
 from tests.debezium_kit import Connector, Record, Values
 from tests.fake_target import FakeSession, FakeTarget
@@ -54,16 +54,16 @@ class Bench:
     ) -> None:
         self.connector = Connector(table, schemas=schemas)
         self.target = FakeTarget()
-        self.tables: dict[UnitPlace, InForce] = {}
+        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
         self.spec = UnitSpec(
             unit=ApplyUnit("p", "t"), source="b1", epoch=0, topic_id="id", routes=routes, lanes=lanes,
-            limits=LaneLimits(pause=0.001, max_pause=0.002), debezium=Modes(),
+            limits=LaneLimits(pause=0.001, max_pause=0.002), debezium=ConnectorModes(),
         )  # fmt: skip
         self.take_over()
         define_topic(self.spec, self.target, table)  # type: ignore[arg-type]
 
     def take_over(self) -> None:
-        layout = initial_layout(self.spec.routes, self.spec.lanes).encode()
+        layout = build_initial_layout(self.spec.routes, self.spec.lanes).encode()
         epoch, _, _ = FakeSession(self.target).take_over(self.spec.unit, "id", layout, self.spec.lanes)
         self.spec = replace(self.spec, epoch=epoch)
 
@@ -81,11 +81,11 @@ class Bench:
             tables=self.tables,
         )
 
-    def slices(self, start: int, upto: int) -> list[Slice]:
-        records: Slice = list(enumerate(self.topic))[start:upto]
+    def slices(self, start: int, upto: int) -> list[RecordSlice]:
+        records: RecordSlice = list(enumerate(self.topic))[start:upto]
         return [records[at : at + 7] for at in range(0, len(records), 7)]
 
-    def rows(self) -> Sequence[tuple[object, ...]]:
+    def list_copies(self) -> Sequence[tuple[object, ...]]:
         return self.target.rows_of()
 
     def offsets(self) -> set[int]:
@@ -106,7 +106,7 @@ def test_changes_become_rows(schemas: bool) -> None:
     debezium.delete(row(2, "b"))
     report = bench.apply()
     assert (report.state, report.applied, report.dropped) == ("ok", 6, 0)
-    assert bench.rows() == of(row(1, "z", 2), row(3, "c"), row(4))
+    assert bench.list_copies() == of(row(1, "z", 2), row(3, "c"), row(4))
     assert bench.offsets() == {len(bench.topic) - 1}, "tombstones are passed"
 
 
@@ -118,7 +118,7 @@ def test_a_key_that_moves_is_not_dropped_as_a_duplicate() -> None:
     bench.connector.again(0)
     report = bench.apply()
     assert (report.applied, report.dropped) == (3, 3)
-    assert bench.rows() == of(row(9, "a"))
+    assert bench.list_copies() == of(row(9, "a"))
 
 
 def test_a_repeated_stretch_is_dropped_also_by_another_attempt() -> None:
@@ -128,11 +128,11 @@ def test_a_repeated_stretch_is_dropped_also_by_another_attempt() -> None:
     debezium.update(row(1), row(1, version=2))
     debezium.delete(row(2))
     debezium.again(1)
-    assert (bench.apply(upto=5).dropped, bench.rows()) == (0, of(row(1, version=2)))
+    assert (bench.apply(upto=5).dropped, bench.list_copies()) == (0, of(row(1, version=2)))
     bench.take_over()
     report = bench.apply(5)
     assert (report.state, report.applied, report.dropped) == ("ok", 0, 3)
-    assert bench.rows() == of(row(1, version=2))
+    assert bench.list_copies() == of(row(1, version=2))
 
 
 def test_a_restart_in_the_middle_of_a_snapshot_goes_on_by_offset() -> None:
@@ -143,7 +143,7 @@ def test_a_restart_in_the_middle_of_a_snapshot_goes_on_by_offset() -> None:
     bench.take_over()
     report = bench.apply(0)  # Spark's batch begins before the progress
     assert (report.state, report.applied) == ("ok", 13)
-    assert len(bench.rows()) == 20
+    assert len(bench.list_copies()) == 20
 
 
 def test_a_snapshot_behind_the_log_is_applied_and_takes_no_position_back() -> None:
@@ -157,7 +157,7 @@ def test_a_snapshot_behind_the_log_is_applied_and_takes_no_position_back() -> No
     debezium.update(row(7), row(7, version=2))
     report = bench.apply()
     assert (report.state, report.dropped) == ("ok", 2)
-    assert bench.rows() == of(row(1, version=5), row(2), row(7, version=2))
+    assert bench.list_copies() == of(row(1, version=5), row(2), row(7, version=2))
 
 
 def test_rows_of_a_snapshot_that_was_asked_for_are_written_in_place_and_free_their_keys() -> None:
@@ -174,7 +174,7 @@ def test_rows_of_a_snapshot_that_was_asked_for_are_written_in_place_and_free_the
     debezium.update(row(2, "b", 4), row(2, "b", 5))
     report = bench.apply(start)
     assert (report.state, report.held) == ("ok", 0)
-    assert bench.rows() == of(row(1, "mended", 3), row(2, "b", 5))
+    assert bench.list_copies() == of(row(1, "mended", 3), row(2, "b", 5))
     assert [entry.key for entry in bench.target.state.held.values()] == ["[3]"], "its row was not read again"
     read = [values for net in bench.target.nets for values in net.snapshot]
     assert {values[0] for values in read} == {1, 2}, "nothing else of the target's rows is lost"
@@ -214,14 +214,14 @@ def test_truncate_empties_the_table() -> None:
     bench.connector.again(0)
     report = bench.apply()
     assert (report.state, report.applied, report.dropped) == ("ok", 4, 4)
-    assert bench.rows() == of(row(3))
+    assert bench.list_copies() == of(row(3))
 
 
 def test_added_columns_are_added() -> None:
     bench = Bench(routes=(TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),))
     bench.connector.insert(row(1))
     assert bench.apply().state == "ok"
-    assert bench.rows() == [(*row(1).values(), "b1")]
+    assert bench.list_copies() == [(*row(1).values(), "b1")]
 
 
 def test_a_refused_row_is_held_as_it_came() -> None:
@@ -232,7 +232,7 @@ def test_a_refused_row_is_held_as_it_came() -> None:
     assert (report.state, report.held) == ("ok", 1)
     (held,) = bench.target.state.held.values()
     assert held.event.encode() == bench.topic[1]
-    assert bench.rows() == of(row(1), row(3))
+    assert bench.list_copies() == of(row(1), row(3))
 
 
 class TestWhatStops:
@@ -240,7 +240,7 @@ class TestWhatStops:
         report = bench.apply()
         assert report.state == "stopped"
         assert bench.target.state.unit.stopped == report.message
-        assert bench.rows() == of(*kept), "what came before is applied"
+        assert bench.list_copies() == of(*kept), "what came before is applied"
         return report.message
 
     def test_a_column_that_the_definition_lacks(self) -> None:
@@ -296,7 +296,7 @@ class TestWhatStops:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Only the last log event's rows are remembered, so that there is always room for them."""
-        monkeypatch.setattr(debezium, "REMEMBERED", 1)
+        monkeypatch.setattr(debezium, "MAX_REMEMBERED", 1)
         bench = Bench()
         bench.connector.insert(row(1))
         bench.connector.insert(row(2))
@@ -362,7 +362,7 @@ def test_any_history_any_restarts_of_either_side(data: Any, lanes: int) -> None:
                 assert bench.apply(0, data.draw(st.integers(1, len(bench.topic)))).state == "ok"
     bench.take_over()
     assert bench.apply().state == "ok"
-    assert bench.rows() == of(*rows.values())
+    assert bench.list_copies() == of(*rows.values())
 
 
 def test_the_kit_writes_decimals_as_debezium_does() -> None:

@@ -22,18 +22,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.attempt.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, said_again
+from consumer.attempt.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, clear_figures
 from consumer.attempt.spec import UnitSpec
 from consumer.ordering.model import ApplyUnit
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import daemon
-from consumer.spark.active_units import post
+from consumer.spark.active_units import write_active_units
 from consumer.spark.pipeline import TaskConfig
-from consumer.spark.query import java_options, kafka_options, session_settings, slots_of, start_query
-from consumer.spark.query_handle import cause, end_offsets
-from consumer.spark.task import by_topic
-from consumer.spark.worker import Worker
-from consumer.units.supervision import Watched, reported
+from consumer.spark.query import (
+    build_kafka_options,
+    build_session_settings,
+    parse_slots,
+    start_query,
+    to_java_options,
+)
+from consumer.spark.query_handle import end_offsets, find_cause
+from consumer.spark.task import group_by_topic
+from consumer.spark.worker import QueryWorker
+from consumer.units.supervision import WatchedUnit, apply_report
 from schemas.config.model import TargetConfig
 
 
@@ -52,7 +58,7 @@ def test_batches_are_cut_where_the_topic_changes(runs: list[tuple[str, int]], si
         for part in (records[at : at + size] for at in range(0, len(records), size))
     ]
     groups = [
-        (topic, [record for piece in pieces for record in piece]) for topic, pieces in by_topic(batches)
+        (topic, [record for piece in pieces for record in piece]) for topic, pieces in group_by_topic(batches)
     ]
     assert [(topic, offset) for topic, group in groups for offset, _ in group] == records
     assert all(value == b"%d" % offset for _, group in groups for offset, value in group)
@@ -96,7 +102,7 @@ def test_figures_of_a_last_attempt_are_said_once() -> None:
     last = Report(
         topic="t", state="stopped", epoch=1, offset=5, displaced=2, applied=3, message="why", query="q-1"
     )
-    again = said_again(last)
+    again = clear_figures(last)
     assert (again.state, again.message, again.query, again.offset) == ("stopped", "why", "q-1", 5)
     assert (again.displaced, again.applied) == (0, 0)
     assert last.displaced == 2
@@ -117,14 +123,14 @@ def _report(**facts: Any) -> dict[str, Any]:
 
 
 def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
-    unit = reported(reported(Watched(offset=-1), **_report()), **_report(offset=9))
+    unit = apply_report(apply_report(WatchedUnit(offset=-1), **_report()), **_report(offset=9))
     assert (unit.offset, unit.applied, unit.dropped, unit.displaced) == (9, 4, 2, 4)
-    stopped = reported(unit, **_report(state="stopped", message="why"))
-    assert (reported(stopped, **_report()).state, reported(stopped, **_report()).message) == (
+    stopped = apply_report(unit, **_report(state="stopped", message="why"))
+    assert (apply_report(stopped, **_report()).state, apply_report(stopped, **_report()).message) == (
         "stopped",
         "why",
     )
-    assert reported(unit, **_report(state="behind")).state == "behind"
+    assert apply_report(unit, **_report(state="behind")).state == "behind"
 
 
 def test_a_unit_that_was_given_up_says_its_figures_once(
@@ -135,11 +141,11 @@ def test_a_unit_that_was_given_up_says_its_figures_once(
     config = _task_config(
         units={"t": spec}, board=str(tmp_path / "board"), attempts=str(tmp_path / "attempts")
     )
-    post(tmp_path / "board", {"t": 7})
+    write_active_units(tmp_path / "board", {"t": 7})
     attempt = Report("t", "stopped", 7, 5, applied=3, displaced=2, message="why")
     monkeypatch.setattr("consumer.spark.worker.apply_topic", lambda *_, **__: attempt)
-    worker = Worker(config)
-    first, second = worker.apply(config, "t", []), worker.apply(config, "t", [])
+    worker = QueryWorker(config)
+    first, second = worker.apply_slices(config, "t", []), worker.apply_slices(config, "t", [])
     worker.close()
     assert first is not None
     assert second is not None
@@ -155,9 +161,9 @@ def test_a_unit_that_was_given_up_says_its_figures_once(
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:
     out = io.StringIO()
     writer = StatusWriter("p", out)
-    units = {"t": Watched(offset=3, applied=4, displaced=2)}
-    writer.tick(0.0, "running", units)
-    writer.tick(5.0, "running", units)
+    units = {"t": WatchedUnit(offset=3, applied=4, displaced=2)}
+    writer.write_changes(0.0, "running", units)
+    writer.write_changes(5.0, "running", units)
     (line,) = [json.loads(text) for text in out.getvalue().splitlines()]
     assert (line["kind"], line["units"]["t"]["offset"], line["applied"]) == ("status", 3, 4)
     assert line["units"]["t"]["displaced"] == 2
@@ -167,35 +173,35 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
             raise BrokenPipeError
 
     writer = StatusWriter("p", Gone())
-    writer.problem("a", "b")
-    writer.problem("a", "b")
+    writer.write_problem("a", "b")
+    writer.write_problem("a", "b")
 
 
 @pytest.mark.parametrize(("master", "slots"), [("local[2,4]", 2), ("local[8,3]", 8), ("spark://h:7077", 2)])
 def test_slots_of_a_master(master: str, slots: int) -> None:
-    assert slots_of(master) == slots
+    assert parse_slots(master) == slots
 
 
 @pytest.mark.parametrize("master", ["local", "local[4]", "local[4,1]"])
 def test_a_master_that_one_dead_worker_ends_is_refused(master: str) -> None:
     with pytest.raises(ValueError, match="dead Python worker"):
-        slots_of(master)
+        parse_slots(master)
 
 
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
 def test_options_that_split_a_topic_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
-        kafka_options("b:1", {"t": 0}, {}, {name: "2"})
+        build_kafka_options("b:1", {"t": 0}, {}, {name: "2"})
 
 
 def test_the_source_reads_from_the_progress() -> None:
-    options = kafka_options("b:1", {"t": 5, "w": -1}, {}, {})
+    options = build_kafka_options("b:1", {"t": 5, "w": -1}, {}, {})
     assert json.loads(options["assign"]) == {"t": [0], "w": [0]}
     assert json.loads(options["startingOffsets"]) == {"t": {"0": 5}, "w": {"0": -1}}
 
 
 def test_librdkafka_security_becomes_javas() -> None:
-    java = java_options(
+    java = to_java_options(
         {
             "security.protocol": "SASL_SSL",
             "sasl.mechanism": "SCRAM-SHA-512",
@@ -213,8 +219,8 @@ def test_librdkafka_security_becomes_javas() -> None:
 
 def test_jars_are_given_or_fetched() -> None:
     common: dict[str, Any] = {"master": "local[2,4]", "memory": "1g", "local_dir": "/d", "log4j": None}
-    assert session_settings(jars="a.jar", **common)["spark.jars"] == "a.jar"
-    assert "spark-sql-kafka" in session_settings(jars=None, **common)["spark.jars.packages"]
+    assert build_session_settings(jars="a.jar", **common)["spark.jars"] == "a.jar"
+    assert "spark-sql-kafka" in build_session_settings(jars=None, **common)["spark.jars.packages"]
 
 
 def test_the_daemon_is_ours_unless_another_is_asked_for() -> None:
@@ -225,7 +231,7 @@ def test_the_daemon_is_ours_unless_another_is_asked_for() -> None:
         "log4j": None,
         "jars": "a.jar",
     }
-    ours, stock = session_settings(**common), session_settings(daemon="pyspark.daemon", **common)
+    ours, stock = build_session_settings(**common), build_session_settings(daemon="pyspark.daemon", **common)
     assert ours["spark.python.daemon.module"] == daemon.__name__
     assert stock == ours | {"spark.python.daemon.module": "pyspark.daemon"}, "and nothing else"
 
@@ -305,15 +311,15 @@ def test_the_cause_is_the_last_error_of_a_trace() -> None:
         "Caused by: java.io.IOException: gone",
         "... 3 more",
     ]
-    assert cause(trace) == "Caused by: java.io.IOException: gone"
+    assert find_cause(trace) == "Caused by: java.io.IOException: gone"
 
 
 def test_the_daemon_patches_only_the_version_it_knows() -> None:
     stock = object()
     other = SimpleNamespace(worker_main=stock)
-    assert not daemon.patch(other, "4.0.1")
+    assert not daemon.patch_daemon(other, "4.0.1")
     assert other.worker_main is stock
-    assert not daemon.patch(SimpleNamespace(), "4.0.0")
+    assert not daemon.patch_daemon(SimpleNamespace(), "4.0.0")
 
 
 @pytest.fixture
@@ -332,7 +338,7 @@ def test_the_daemon_patches_the_pyspark_that_is_installed(stock: Any) -> None:
     assert "worker_main" in stock.worker.__code__.co_names, (
         "a worker calls what the module has under this name"
     )
-    assert daemon.patch(stock, pyspark.__version__)
+    assert daemon.patch_daemon(stock, pyspark.__version__)
     assert stock.worker_main is not before
 
 
@@ -351,7 +357,7 @@ def test_a_task_no_longer_reads_the_zips_anew(stock: Any, tmp_path: Path) -> Non
         return importer.find_spec("added") is not None
 
     assert sees_what_was_added("stock.zip"), "the stock importer reads it again"
-    assert daemon.patch(stock, daemon.PATCHED_VERSION)
+    assert daemon.patch_daemon(stock, daemon.PATCHED_VERSION)
     assert not sees_what_was_added("ours.zip")
 
 
@@ -373,12 +379,12 @@ def test_a_patched_worker_asks_for_quick_acks_after_every_read(
 
     def worker_main(infile: Any, outfile: Any) -> str:
         for _ in range(3):
-            took.append((infile.read(4), outfile))
+            took.append((infile.read_records(4), outfile))
             sender.sendall(b"next")
         return "ended"
 
     stock.worker_main = worker_main
-    assert daemon.patch(stock, daemon.PATCHED_VERSION)
+    assert daemon.patch_daemon(stock, daemon.PATCHED_VERSION)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()

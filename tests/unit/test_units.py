@@ -8,38 +8,44 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from consumer.reporting.protocol import decode_command, encode_event
+from consumer.reporting.protocol import decode_command, encode_unit_event
 from consumer.units.unit import ApplyPhase
 from coordinator.core.replication_table import Seen
 from schemas.units import (
-    Ended,
-    GettingOn,
-    Mark,
-    Op,
     Prepared,
-    Progressed,
+    PrepareProgress,
     UnitCommand,
     UnitLine,
+    UnitOperation,
     UnitPhase,
+    UnitProgress,
+    UnitProgressed,
+    WorkerEnded,
     WorkerEvent,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("producer", "consumer", "coordinator", "rowlock", "schemas")
-MARK = Mark(5, 9, (0, 1, 2, -1))
+MARK = UnitProgress(5, 9, (0, 1, 2, -1))
 COMMANDS = {
     '{"do":"prepare","unit":"apply/p/t","assignment":7,"mark":[5,9,[0,1,2,-1]]}': UnitCommand(
-        Op.PREPARE, "apply/p/t", 7, MARK
+        UnitOperation.PREPARE, "apply/p/t", 7, MARK
     ),
-    '{"do":"start","unit":"apply/p/t","assignment":7,"mark":null}': UnitCommand(Op.START, "apply/p/t", 7),
-    '{"do":"remove","unit":"apply/p/t","assignment":7,"mark":null}': UnitCommand(Op.REMOVE, "apply/p/t", 7),
+    '{"do":"start","unit":"apply/p/t","assignment":7,"mark":null}': UnitCommand(
+        UnitOperation.START, "apply/p/t", 7
+    ),
+    '{"do":"remove","unit":"apply/p/t","assignment":7,"mark":null}': UnitCommand(
+        UnitOperation.REMOVE, "apply/p/t", 7
+    ),
 }
 EVENTS = {
     '{"kind":"unit","unit":"u","event":{"event":"prepared","assignment":7}}': Prepared(7),
-    '{"kind":"unit","unit":"u","event":{"event":"getting on","assignment":7}}': GettingOn(7),
+    '{"kind":"unit","unit":"u","event":{"event":"getting on","assignment":7}}': PrepareProgress(7),
     '{"kind":"unit","unit":"u","event":{"event":"progressed","assignment":7,"mark":[5,9,[0,1,2,-1]],"rows_per_s":3,'
-    '"error":"a person"}}': Progressed(7, MARK, 3, "a person"),
-    '{"kind":"unit","unit":"u","event":{"event":"ended","assignment":7,"mark":null,"error":null}}': Ended(7),
+    '"error":"a person"}}': UnitProgressed(7, MARK, 3, "a person"),
+    '{"kind":"unit","unit":"u","event":{"event":"ended","assignment":7,"mark":null,"error":null}}': WorkerEnded(
+        7
+    ),
 }
 #: Classes with words of a unit's phases → why they are not `UnitPhase` itself.
 SAYS_MORE = {
@@ -63,7 +69,7 @@ def test_what_a_worker_is_told_is_one_line(line: str) -> None:
 @pytest.mark.parametrize("line", EVENTS)
 def test_what_a_worker_says_is_one_line_and_arrives_as_it_was_said(line: str) -> None:
     event: WorkerEvent = EVENTS[line]
-    assert encode_event("u", event) == line
+    assert encode_unit_event("u", event) == line
     assert msgspec.convert(msgspec.json.decode(line), UnitLine) == UnitLine("u", event)
 
 
@@ -99,6 +105,6 @@ def test_there_is_no_other_set_of_phases() -> None:
 def test_the_table_of_words_has_all_of_them() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     table = page.split("## Words")[1].split("\n## ")[0]
-    events = {each.__struct_config__.tag for each in (Prepared, GettingOn, Progressed, Ended)}
-    said = {each.value for each in (*UnitPhase, *Op, *ApplyPhase)} | events
+    events = {each.__struct_config__.tag for each in (Prepared, PrepareProgress, UnitProgressed, WorkerEnded)}
+    said = {each.value for each in (*UnitPhase, *UnitOperation, *ApplyPhase)} | events
     assert {word for word in said if f"`{word}`" not in table} == set()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import Routed
+from consumer.tables.router import ResolvedRoute
 from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
-from rowlock.inspect.pairs import Pair
-from rowlock.inspect.verify import Result, VerifyLimits, compare_pair
+from rowlock.inspect.pairs import TablePair
+from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 
@@ -34,7 +34,7 @@ def table(name: str) -> Table:
     )
 
 
-PAIR = Pair("p", "branch1", table("acct"), "hq", Routed("bank", "acct"))
+PAIR = TablePair("p", "branch1", table("acct"), "hq", ResolvedRoute("bank", "acct"))
 
 
 class Side:
@@ -44,7 +44,7 @@ class Side:
     """
 
     def __init__(self, rows: dict[int, str], order: Callable[[int], Any] = int) -> None:
-        self.rows = rows
+        self.read_rows = rows
         self.order = order
         self.reads = 0
         self.before: Callable[[int], None] = lambda _: None
@@ -52,25 +52,25 @@ class Side:
     def read_table(self, schema: str, name: str) -> Table | None:
         return table(name)
 
-    def units(self, pipeline: str) -> dict[str, Any]:
+    def read_unit_states(self, pipeline: str) -> dict[str, Any]:
         return {}
 
     def fetch_rows(
         self, of: TargetTable, after: Key | None, limit: int, where: dict[str, str] | None = None
     ) -> list[Row]:
         self._read()
-        keys = sorted(self.rows, key=self.order)
+        keys = sorted(self.read_rows, key=self.order)
         first = 0
         if after is not None:
             first = next(
                 (i for i, key in enumerate(keys) if self.order(key) > self.order(cast(int, after[0]))),
                 len(keys),
             )
-        return [(key, self.rows[key]) for key in keys[first : first + limit]]
+        return [(key, self.read_rows[key]) for key in keys[first : first + limit]]
 
     def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:
         self._read()
-        return [(key, self.rows[key]) for (key,) in keys if key in self.rows]  # type: ignore[index, misc]
+        return [(key, self.read_rows[key]) for (key,) in keys if key in self.read_rows]  # type: ignore[index, misc]
 
     def _read(self) -> None:
         self.reads += 1
@@ -94,7 +94,7 @@ class Clock:
 
 def compare(
     left: Side, right: Side, *, clock: Clock | None = None, settle_s: float = 15.0, suspects: int = 10
-) -> Result:
+) -> PairResult:
     clock = clock or Clock()
     limits = VerifyLimits(settle_s, PAGE, suspects, clock.now, clock.sleep)
     return compare_pair(PAIR, cast(TargetView, left), cast(TargetView, right), limits)
@@ -104,14 +104,14 @@ def rows(*keys: int) -> dict[int, str]:
     return {key: f"o{key}" for key in keys}
 
 
-def kinds(result: Result) -> dict[Any, Difference]:
+def kinds(result: PairResult) -> dict[Any, Difference]:
     return {finding.key[0]: finding.kind for finding in result.findings}
 
 
 def test_it_reads_on_where_more_keys_were_suspect_than_are_kept_and_these_settled() -> None:
     """The first rows arrive while it waits; those behind them never do. (Then it said "equal" of the whole table.)"""
     left, right = Side(rows(*range(60))), Side({})
-    result = compare(left, right, clock=Clock(lambda: right.rows.update(rows(*range(20)))))
+    result = compare(left, right, clock=Clock(lambda: right.read_rows.update(rows(*range(20)))))
     assert not result.equal
     assert result.rows > 20
     assert set(kinds(result).values()) == {Difference.MISSING}
@@ -124,7 +124,7 @@ def test_rows_that_only_the_target_has_are_looked_for_behind_suspects_too() -> N
 
     def deletes_arrive() -> None:
         for key in range(55):
-            right.rows.pop(key, None)
+            right.read_rows.pop(key, None)
 
     result = compare(left, right, clock=Clock(deletes_arrive))
     assert kinds(result) == dict.fromkeys(range(55, 60), Difference.EXTRA)
@@ -136,8 +136,8 @@ def test_a_target_that_is_far_behind_and_catches_up_is_equal_once_all_was_read()
     left, right = Side(rows(*range(100))), Side({})
 
     def twelve_more() -> None:
-        arrived = len(right.rows)
-        right.rows |= rows(*range(arrived, min(100, arrived + 12)))
+        arrived = len(right.read_rows)
+        right.read_rows |= rows(*range(arrived, min(100, arrived + 12)))
 
     result = compare(left, right, clock=Clock(twelve_more))
     assert result.equal
@@ -183,11 +183,11 @@ def test_a_key_that_the_target_cannot_hold_is_missing_there_and_the_others_are_c
 
 
 def test_what_was_not_read_to_its_end_is_not_equal() -> None:
-    unread = Result(PAIR, rows=5)
+    unread = PairResult(PAIR, rows=5)
     assert not unread.equal
     assert unread.as_dict()["equal"] is False
     assert not verify_lines(unread)[0].startswith("equal")
-    assert not Result(PAIR, problem="the target has no table", complete=True).equal
+    assert not PairResult(PAIR, problem="the target has no table", complete=True).equal
 
 
 def test_a_server_that_goes_away_in_the_middle_is_no_verdict() -> None:
@@ -226,17 +226,17 @@ def test_what_stands_still_is_judged_exactly_however_little_is_kept(
 def test_a_target_that_follows_a_source_under_load_is_equal(data: st.DataObject) -> None:
     """Each read and each wait lets the source change and the target follow some steps behind it."""
     left, right = Side(data.draw(TABLES)), Side({})
-    late: list[tuple[int, str | None]] = [(key, owner) for key, owner in left.rows.items()]
+    late: list[tuple[int, str | None]] = [(key, owner) for key, owner in left.read_rows.items()]
     draws = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([None, "a", "b", "c"])), max_size=3)
 
     def changes(number: int) -> None:
         for key, owner in data.draw(draws) if number < 30 else ():
-            put(left.rows, key, owner)
+            put(left.read_rows, key, owner)
             late.append((key, owner))
 
     def follows(steps: int) -> None:
         for _ in range(min(steps, len(late))):
-            put(right.rows, *late.pop(0))
+            put(right.read_rows, *late.pop(0))
 
     left.before = changes
     right.before = lambda number: follows(1)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.inspect.compare import Difference, RowDifference, Shape, Suspects, compare_page
+from rowlock.inspect.compare import Difference, RowDifference, Suspects, TableShape, compare_page
 from schemas.table.model import Key, Kind, Row
 
-SHAPE = Shape(("id", "name", "x"), (Kind.INT, Kind.VARCHAR, Kind.DOUBLE), (0,))
+SHAPE = TableShape(("id", "name", "x"), (Kind.INT, Kind.VARCHAR, Kind.DOUBLE), (0,))
 FLOATS = st.sampled_from([None, 0.0, -0.0, 1.5])
 TABLES = st.dictionaries(st.integers(0, 8), st.tuples(st.sampled_from([None, "", "a", "A"]), FLOATS))
 
 
 def rows(table: dict[int, tuple[object, ...]]) -> dict[Key, Row]:
-    return SHAPE.by_key((key, *values) for key, values in table.items())  # type: ignore[misc]
+    return SHAPE.map_by_key((key, *values) for key, values in table.items())  # type: ignore[misc]
 
 
 @given(TABLES, TABLES)
@@ -50,10 +50,10 @@ def test_a_target_that_follows_with_a_lag_settles(
         while applied < at and data.draw(st.booleans()):
             _write(target, *history[applied])
             applied += 1
-        suspects.add(compare_page(SHAPE, rows(source), rows(target)), rows(source), rows(target))
+        suspects.add_findings(compare_page(SHAPE, rows(source), rows(target)), rows(source), rows(target))
     for change in history[applied:]:
         _write(target, *change)
-    suspects.observe(suspects.chunks(100)[0] if len(suspects) else (), rows(source), rows(target))
+    suspects.observe_keys(suspects.split_chunks(100)[0] if len(suspects) else (), rows(source), rows(target))
     assert suspects.findings == []
 
 
@@ -66,34 +66,36 @@ def _write(table: dict[int, tuple[object, ...]], key: int, value: str | None) ->
 
 def test_a_row_that_always_changes_settles_when_the_target_follows() -> None:
     suspects = Suspects(SHAPE, 10)
-    suspects.add(
+    suspects.add_findings(
         [RowDifference(Difference.DIFFERENT, (1,), ("name",))],
         {(1,): (1, "v1", None)},
         {(1,): (1, "v0", None)},
     )
-    suspects.observe([(1,)], {(1,): (1, "v3", None)}, {(1,): (1, "v2", None)})
+    suspects.observe_keys([(1,)], {(1,): (1, "v3", None)}, {(1,): (1, "v2", None)})
     assert [finding.moving for finding in suspects.findings] == [True]
-    suspects.observe([(1,)], {(1,): (1, "v5", None)}, {(1,): (1, "v3", None)})
+    suspects.observe_keys([(1,)], {(1,): (1, "v5", None)}, {(1,): (1, "v3", None)})
     assert len(suspects) == 0
 
 
 def test_a_target_that_stands_still_stays_a_difference() -> None:
     suspects = Suspects(SHAPE, 10)
     stuck = {(1,): (1, "v0", None)}
-    suspects.add([RowDifference(Difference.DIFFERENT, (1,), ("name",))], {(1,): (1, "v1", None)}, stuck)
+    suspects.add_findings(
+        [RowDifference(Difference.DIFFERENT, (1,), ("name",))], {(1,): (1, "v1", None)}, stuck
+    )
     for version in range(2, 6):
-        suspects.observe([(1,)], {(1,): (1, f"v{version}", None)}, stuck)
+        suspects.observe_keys([(1,)], {(1,): (1, f"v{version}", None)}, stuck)
     assert suspects.findings == [RowDifference(Difference.DIFFERENT, (1,), ("name",), moving=True)]
-    suspects.observe([(1,)], {}, stuck)
+    suspects.observe_keys([(1,)], {}, stuck)
     assert suspects.findings == [RowDifference(Difference.EXTRA, (1,), moving=True)]
 
 
 def test_suspects_are_bounded_and_none_is_forgotten() -> None:
     suspects = Suspects(SHAPE, 2)
     many = {(i,): (i, "a", None) for i in range(3)}
-    waiting = suspects.add(compare_page(SHAPE, many, {}), many, {})
+    waiting = suspects.add_findings(compare_page(SHAPE, many, {}), many, {})
     assert suspects.full
     assert [finding.key for finding in waiting] == [(2,)]
     assert [finding.key for finding in suspects.give_up()] == [(0,), (1,)]
-    assert suspects.add(waiting, many, {}) == []
+    assert suspects.add_findings(waiting, many, {}) == []
     assert [finding.key for finding in suspects.findings] == [(2,)]

@@ -13,22 +13,22 @@ from msgspec.structs import replace
 
 from consumer.errors import RefusedError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import EveryChange, RowChange, TargetTable, TopicOptions
-from consumer.tables.router import Routed, topic_table, wanted_table
+from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place, RoutedTable
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
-from consumer.targets.kafka.verifying.canal import canal_values
-from consumer.targets.kafka.verifying.reading import reader_of
+from consumer.targets.kafka.verifying.canal import decode_canal_values
+from consumer.targets.kafka.verifying.reading import build_record_reader
 from consumer.targets.kafka.verifying.topic_reading import PLACE, Record, TopicPlan, TopicReading
 from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
-from rowlock.inspect.pairs import Pair
-from rowlock.inspect.topics.sides import TopicSides, unclaimed, written_table
-from rowlock.inspect.verify import Result, VerifyLimits, compare_sides
+from rowlock.inspect.pairs import TablePair
+from rowlock.inspect.topics.sides import TopicSides, build_written_table, explain_unclaimed
+from rowlock.inspect.verify import PairResult, VerifyLimits, compare_sides
 from rowlock.views.target import TargetView
 from schemas.errors import EnvelopeError
-from schemas.table.equality import wire_equal
+from schemas.table.equality import are_wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.kafka_formats_kit import EVERYTHING, one
 from tests.kafka_formats_kit import PLACE as AT
@@ -66,8 +66,8 @@ class World:
         **options: Any,
     ) -> None:
         said = TopicOptions(format=word, kinds=((source, "mysql"),), **options)
-        self.pair = Pair(
-            "p", source, table, "feed", Routed("head", "acct", tuple((add or {}).items()), topic=said)
+        self.pair = TablePair(
+            "p", source, table, "feed", ResolvedRoute("head", "acct", tuple((add or {}).items()), topic=said)
         )
         self.rows: dict[int, Row] = {}
         self.topic: list[Record] = [] if topic is None else topic
@@ -78,7 +78,9 @@ class World:
         self.number = 0
 
     def _table(self, table: Table) -> TargetTable:
-        return topic_table(wanted_table(table, self.pair.routed), self.pair.routed, self.pair.source, table)
+        return build_topic_table(
+            build_desired_table(table, self.pair.routed), self.pair.routed, self.pair.source, table
+        )
 
     # --- what happens
 
@@ -97,7 +99,11 @@ class World:
             (self.number, 0), *(None if row is None else row + self.added for row in (before, after)),
             (0, 1, self.number, 0), 1, 1000,
         )  # fmt: skip
-        self.emit(self.records().of(EveryChange(self.written, [change]), Place((0, 1, 1, 0), 1, 1), nothing))
+        self.emit(
+            self.records().yield_records(
+                EveryChange(self.written, [change]), Place((0, 1, 1, 0), 1, 1), nothing
+            )
+        )
 
     def records(self) -> TableRecords:
         return TableRecords(self.written, self.facts, SALT)
@@ -107,10 +113,16 @@ class World:
 
     def truncate(self) -> None:
         self.rows.clear()
-        self.emit(chain(*self.records().cleared(self.pair.routed.where, Place((0, 1, 9, 0), 1, 1), nothing)))
+        self.emit(
+            chain(
+                *self.records().yield_clear_records(
+                    self.pair.routed.where, Place((0, 1, 9, 0), 1, 1), nothing
+                )
+            )
+        )
 
     def define(self) -> None:
-        self.emit(self.records().defined(Place((0, 1, 9, 0), 1, 1)))
+        self.emit(self.records().yield_definition_records(Place((0, 1, 9, 0), 1, 1)))
 
     # --- the source
 
@@ -127,12 +139,12 @@ class World:
         new, self.read = self.topic[self.read :], len(self.topic)
         return iter(new)
 
-    def verify(self, clock: Clock | None = None, suspects: int = 50) -> Result:
+    def verify(self, clock: Clock | None = None, suspects: int = 50) -> PairResult:
         self.read = 0
         clock = clock or Clock()
         limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
-        result = Result(self.pair)
-        topic = written_table(self.pair).topic
+        result = PairResult(self.pair)
+        topic = build_written_table(self.pair).topic
         assert topic is not None
         plan = TopicPlan(topic, self.facts, self.pair.routed.added, SALT)
         with closing(TopicReading(plan, self._new)) as reading:
@@ -140,7 +152,7 @@ class World:
         return result
 
 
-def found(result: Result) -> list[tuple[Difference, Key, tuple[str, ...]]]:
+def found(result: PairResult) -> list[tuple[Difference, Key, tuple[str, ...]]]:
     assert result.complete
     return sorted((each.kind, each.key, each.columns) for each in result.findings)
 
@@ -180,20 +192,20 @@ def test_every_value_that_a_format_takes_is_read_as_it_was(word: str, row: Row) 
 def _same(word: str, routed: RoutedTable, row: Row) -> None:
     form, table = FORMATS[word](routed), routed.table
     try:
-        (record,) = form.change(None, row, AT)
+        (record,) = form.build_change_records(None, row, AT)
     except RefusedError:
         assert word.startswith("debezium"), "the others hold every value"
         return
-    state = reader_of(word, table, routed.origin)(record.key, record.value)
+    state = build_record_reader(word, table, routed.origin)(record.key, record.value)
     assert state is not None
     assert state.values is not None
     for column, value in zip(table.columns, row, strict=True):
-        assert wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
+        assert are_wire_equal(column.type.kind, state.values[column.name], value), column.name  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_record_of_something_else_is_said(word: str) -> None:
-    read = reader_of(word, TABLE, EVERYTHING.origin)
+    read = build_record_reader(word, TABLE, EVERYTHING.origin)
     for value in (b"nonsense", b"[1]", b'"x"'):
         with pytest.raises(EnvelopeError, match=r"none of format|not a rowlock event"):
             read(b'{"id":1}', value)
@@ -295,18 +307,18 @@ def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> No
 @pytest.mark.parametrize("word", ["plain", "canal-json"])
 def test_where_nobody_can_tell_whose_rows_are_there_nothing_is_compared(word: str) -> None:
     one, two = World(word), World(word, source="b2")
-    assert "b2:bank.acct goes to the topic, too: nothing was compared" in unclaimed(
+    assert "b2:bank.acct goes to the topic, too: nothing was compared" in explain_unclaimed(
         one.pair, [one.pair, two.pair]
     )
-    assert unclaimed(one.pair, [one.pair]) == ""
+    assert explain_unclaimed(one.pair, [one.pair]) == ""
     apart = World(word, add={"b": "1"}), World(word, source="b2", add={"b": "2"})
-    assert unclaimed(apart[0].pair, [each.pair for each in apart]) == ""
+    assert explain_unclaimed(apart[0].pair, [each.pair for each in apart]) == ""
     part = World(word, add={"b": "1"})
-    assert "nothing was compared" in unclaimed(part.pair, [part.pair, two.pair]), (
+    assert "nothing was compared" in explain_unclaimed(part.pair, [part.pair, two.pair]), (
         "whose columns may hold anything"
     )
     named = World("rowlock"), World("rowlock", source="b2")
-    assert unclaimed(named[0].pair, [each.pair for each in named]) == ""
+    assert explain_unclaimed(named[0].pair, [each.pair for each in named]) == ""
 
 
 # --- routes
@@ -521,7 +533,7 @@ def test_many_differences_end_it_and_are_never_called_equal() -> None:
 def test_a_message_of_canals_has_one_row() -> None:
     """rowlock writes one row a message: what has more, or none, is somebody else's, and is not read as its first row."""
     one, types = {"id": "1"}, {"id": "int"}
-    assert canal_values({"data": [one], "mysqlType": types}, {"id"}) == {"id": 1}
+    assert decode_canal_values({"data": [one], "mysqlType": types}, {"id"}) == {"id": 1}
     for several in ([one, {"id": "2"}], []):
         with pytest.raises(ValueError, match="unpack"):
-            canal_values({"data": several, "mysqlType": types}, {"id"})
+            decode_canal_values({"data": several, "mysqlType": types}, {"id"})

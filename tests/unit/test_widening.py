@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.tables.evolution.widening import join, lossless
-from consumer.targets.checks.column_fit import fits
-from schemas.table.fills import Fill, fill_of
+from consumer.tables.evolution.widening import is_lossless, join_types
+from consumer.targets.checks.column_fit import can_hold_all_values
+from schemas.table.fills import ColumnFill, find_fill
 from schemas.table.model import Column, ColumnType, Kind, Value
-from schemas.table.typemap import neutral_from_postgres, postgres_type
+from schemas.table.typemap import convert_postgres_type, render_postgres_type
 from tests.schemas_strategies import LATIN1, TYPES, UTF8, bounds, values
 
 MORE = {
@@ -115,13 +115,13 @@ KINDS = {
 def test_a_lossless_change_keeps_each_value(old: str) -> None:
     one = ALL[old]
     for other in ALL.values():
-        if lossless(one, other):
+        if is_lossless(one, other):
             wrong = [value for value in limits_of(one) if not belongs(converted(value, other), other)]
             assert not wrong, (other, wrong)
             assert one.kind is other.kind or (one.kind, other.kind) in KINDS
 
 
-LOSSLESS = [(a, b) for a, b in product(TYPES.values(), ALL.values()) if a != b and lossless(a, b)]
+LOSSLESS = [(a, b) for a, b in product(TYPES.values(), ALL.values()) if a != b and is_lossless(a, b)]
 
 
 @settings(max_examples=300, deadline=None)
@@ -149,18 +149,18 @@ LOSSES = {
 
 
 def test_what_widens_is_lossless_and_what_loses_is_not() -> None:
-    assert {pair for pair in WIDENINGS if not lossless(ALL[pair[0]], ALL[pair[1]])} == set()
-    assert {pair for pair in LOSSES if lossless(ALL[pair[0]], ALL[pair[1]])} == set()
+    assert {pair for pair in WIDENINGS if not is_lossless(ALL[pair[0]], ALL[pair[1]])} == set()
+    assert {pair for pair in LOSSES if is_lossless(ALL[pair[0]], ALL[pair[1]])} == set()
 
 
 @pytest.mark.parametrize("one", ALL)
 def test_a_join_holds_both(one: str) -> None:
     for other in ALL.values():
-        found = join(ALL[one], other)
+        found = join_types(ALL[one], other)
         if found is None:
             continue
-        assert fits(ALL[one], found)
-        assert fits(other, found)
+        assert can_hold_all_values(ALL[one], found)
+        assert can_hold_all_values(other, found)
         for type_ in (ALL[one], other):
             if Kind.GEOMETRY not in (type_.kind, found.kind) and (type_.kind is Kind.JSON) == (
                 found.kind is Kind.JSON
@@ -171,57 +171,57 @@ def test_a_join_holds_both(one: str) -> None:
 
 def test_joins_of_related_types() -> None:
     unsigned, signed = ColumnType(kind=Kind.INT, bits=32, unsigned=True), ColumnType(kind=Kind.INT, bits=32)
-    assert join(unsigned, signed) == ColumnType(kind=Kind.INT, bits=64)
-    assert join(ALL["dec"], ALL["dec0"]) == ColumnType(kind=Kind.DECIMAL, precision=20, scale=2)
-    assert join(ALL["vc"], ALL["tx8"]) == ColumnType(kind=Kind.TEXT, length=255, **UTF8)
-    joined = join(ALL["en_less"], ALL["en"])
+    assert join_types(unsigned, signed) == ColumnType(kind=Kind.INT, bits=64)
+    assert join_types(ALL["dec"], ALL["dec0"]) == ColumnType(kind=Kind.DECIMAL, precision=20, scale=2)
+    assert join_types(ALL["vc"], ALL["tx8"]) == ColumnType(kind=Kind.TEXT, length=255, **UTF8)
+    joined = join_types(ALL["en_less"], ALL["en"])
     assert joined is not None
     assert set(joined.members) == set(ALL["en"].members)
-    assert join(ALL["i32"], ALL["vc"]) is None
-    assert join(ALL["dt6"], ALL["ts6"]) is None
+    assert join_types(ALL["i32"], ALL["vc"]) is None
+    assert join_types(ALL["dt6"], ALL["ts6"]) is None
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_rowlock_makes_of_a_type_fits_it(name: str) -> None:
     """Else a table that it made itself would be altered at once."""
-    assert fits(ALL[name], ALL[name])
-    shown = postgres_type(ALL[name]).replace("varchar", "character varying")
+    assert can_hold_all_values(ALL[name], ALL[name])
+    shown = render_postgres_type(ALL[name]).replace("varchar", "character varying")
     if shown.startswith("timestamp"):
         zone = "with" if shown.startswith("timestamptz") else "without"
         shown = f"{shown.replace('tz', '')} {zone} time zone"
-    assert fits(ALL[name], neutral_from_postgres(shown))
+    assert can_hold_all_values(ALL[name], convert_postgres_type(shown))
 
 
 def column(type_: ColumnType, **more: object) -> Column:
     return Column(name="n", type=type_, **more)  # type: ignore[arg-type]
 
 
-FILLS: list[tuple[Column, Fill | None]] = [
-    (column(ALL["i32"]), Fill(None)),
-    (column(ALL["i32"], default="7"), Fill(7)),
-    (column(ALL["u64"], default="18446744073709551615"), Fill("18446744073709551615")),
-    (column(ALL["i32"], nullable=False), Fill(0)),
-    (column(ALL["dec"], default="1.5"), Fill("1.50")),
-    (column(ALL["dec"], nullable=False), Fill("0.00")),
+FILLS: list[tuple[Column, ColumnFill | None]] = [
+    (column(ALL["i32"]), ColumnFill(None)),
+    (column(ALL["i32"], default="7"), ColumnFill(7)),
+    (column(ALL["u64"], default="18446744073709551615"), ColumnFill("18446744073709551615")),
+    (column(ALL["i32"], nullable=False), ColumnFill(0)),
+    (column(ALL["dec"], default="1.5"), ColumnFill("1.50")),
+    (column(ALL["dec"], nullable=False), ColumnFill("0.00")),
     (column(ALL["dec"], default="1.555"), None),
-    (column(ALL["dbl"], default="1e3"), Fill(1000.0)),
-    (column(ALL["flt"], default="0.1"), Fill(0.10000000149011612)),
-    (column(ALL["bit8"], default="5"), Fill(5)),
-    (column(ALL["vc"], default="it's"), Fill("it's")),
-    (column(ALL["ch"], default="a  "), Fill("a")),
-    (column(ALL["vc"], nullable=False), Fill("")),
-    (column(ALL["en"], default="open"), Fill("open")),
-    (column(ALL["en"], nullable=False), Fill("open")),
+    (column(ALL["dbl"], default="1e3"), ColumnFill(1000.0)),
+    (column(ALL["flt"], default="0.1"), ColumnFill(0.10000000149011612)),
+    (column(ALL["bit8"], default="5"), ColumnFill(5)),
+    (column(ALL["vc"], default="it's"), ColumnFill("it's")),
+    (column(ALL["ch"], default="a  "), ColumnFill("a")),
+    (column(ALL["vc"], nullable=False), ColumnFill("")),
+    (column(ALL["en"], default="open"), ColumnFill("open")),
+    (column(ALL["en"], nullable=False), ColumnFill("open")),
     (column(ALL["en"], default="OPEN"), None),
-    (column(ALL["st"], default="vip,ü"), Fill("vip,ü")),
+    (column(ALL["st"], default="vip,ü"), ColumnFill("vip,ü")),
     (column(ALL["st"], default="ü,vip"), None),
-    (column(ALL["dt"], default="2026-01-02"), Fill("2026-01-02")),
+    (column(ALL["dt"], default="2026-01-02"), ColumnFill("2026-01-02")),
     (column(ALL["dt"], default="0000-00-00"), None),
     (column(ALL["dt"], nullable=False), None),
-    (column(ALL["ti3"], default="10:00:00"), Fill("10:00:00.000")),
-    (column(ALL["ti3"], nullable=False), Fill("00:00:00.000")),
-    (column(ALL["dt6"], default="2026-01-02 03:04:05.1"), Fill("2026-01-02 03:04:05.100000")),
-    (column(ALL["dt0"], default="2026-01-02"), Fill("2026-01-02 00:00:00")),
+    (column(ALL["ti3"], default="10:00:00"), ColumnFill("10:00:00.000")),
+    (column(ALL["ti3"], nullable=False), ColumnFill("00:00:00.000")),
+    (column(ALL["dt6"], default="2026-01-02 03:04:05.1"), ColumnFill("2026-01-02 03:04:05.100000")),
+    (column(ALL["dt0"], default="2026-01-02"), ColumnFill("2026-01-02 00:00:00")),
     (column(ALL["dt0"], default="2026-01-02 03:04:05.9"), None),
     (column(ALL["ts0"], default="2026-01-02 03:04:05"), None),
     (column(ALL["ts0"], default_expression="current_timestamp()"), None),
@@ -229,14 +229,14 @@ FILLS: list[tuple[Column, Fill | None]] = [
     (column(ALL["bin"], nullable=False), None),
     (column(ALL["js"], nullable=False), None),
     (column(ALL["geo"], nullable=False), None),
-    (column(ALL["yr"], default="1970"), Fill(1970)),
+    (column(ALL["yr"], default="1970"), ColumnFill(1970)),
     (column(ALL["i32"], generated=True, expression="1"), None),
     (column(ALL["i32"], nullable=False, auto_increment=True), None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("added", "fill"), FILLS, ids=range(len(FILLS)))
-def test_what_rows_have_in_an_added_column(added: Column, fill: Fill | None) -> None:
-    assert fill_of(added) == fill
+def test_what_rows_have_in_an_added_column(added: Column, fill: ColumnFill | None) -> None:
+    assert find_fill(added) == fill
     if fill is not None:
         assert belongs(fill.value, added.type)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.fetch.cache import MB, cached
+from deploy.embedded.fetch.cache import MB, ensure_cached
 from tests.running import Program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def installed(release: Release) -> Program:
     commit = _git("rev-parse", "--verify", "--quiet", f"{release.commit}^{{commit}}")
     if commit is None:
         _without_history(f"commit {release.commit} of version {release.version} is not in this clone")
-    environment = cached(f"rowlock-{commit[:12]}", lambda folder: _install(commit, folder), SPACE)
+    environment = ensure_cached(f"rowlock-{commit[:12]}", lambda folder: _install(commit, folder), SPACE)
     # PYTHONSAFEPATH: `python -m`, in its children too, shall not find the present tree in the working directory.
     program = Program(str(environment / "bin/python"), {"PYTHONSAFEPATH": "1"}, environment)
     found = subprocess.run(

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from producer import stops
 from producer.checks import binlog_server
 from producer.definitions import proof
-from producer.effects import Effect
+from producer.effects import DocumentedEffect
 from producer.statements import ddl, judgement
 from producer.statements.actions import ACTIONS
-from producer.statements.closure import reach
-from producer.statements.tokens import tokenize
+from producer.statements.closure import find_impacted_tables
+from producer.statements.tokens import tokenize_sql
 from tools.docs import logged_changes, table_lives
 
 _INTRO = """# What stops what, and what does not
@@ -67,32 +67,36 @@ _ROWS = {
 }
 
 
-def _statement(sql: str) -> Effect:
+def _statement(sql: str) -> DocumentedEffect:
     """Judge one statement for its first table."""
     if sql.startswith("TRUNCATE"):
-        return Effect(sql, "nothing", "a `t` event: apply empties the target table")
-    verdict = judgement.judge(sql.replace("…", "(id INT)"), "d")[0]
-    if verdict.stops(same_definition=True) and verdict.stops(same_definition=False):
-        return Effect(sql, "the table", _ROWS[verdict.rows])
+        return DocumentedEffect(sql, "nothing", "a `t` event: apply empties the target table")
+    verdict = judgement.judge_statement(sql.replace("…", "(id INT)"), "d")[0]
+    if verdict.must_stop(same_definition=True) and verdict.must_stop(same_definition=False):
+        return DocumentedEffect(sql, "the table", _ROWS[verdict.rows])
     if verdict.needs == "other definition":
         then = "a new definition event; where the definition comes out equal, the table stops, because values may be others"
-        return Effect(sql, "by policy", then)
+        return DocumentedEffect(sql, "by policy", then)
     if verdict.needs == "same definition":
-        return Effect(sql, "by policy", "keeps every row and value if the definition stays the same")
+        return DocumentedEffect(
+            sql, "by policy", "keeps every row and value if the definition stays the same"
+        )
     if verdict.needs == "no list":
-        return Effect(sql, "nothing", "of a table partitioned by RANGE, HASH or KEY; any other stops")
+        return DocumentedEffect(
+            sql, "nothing", "of a table partitioned by RANGE, HASH or KEY; any other stops"
+        )
     if sql.startswith("CREATE TABLE"):
-        return Effect(
+        return DocumentedEffect(
             sql,
             "nothing",
             "a new table is captured from its beginning; one that is captured stays as it is; one that was dropped is copied",
         )
     if verdict.definition == "changed":
-        return Effect(sql, "by policy", "keeps every row and value")
-    return Effect(sql, "nothing", _ROWS[verdict.rows])
+        return DocumentedEffect(sql, "by policy", "keeps every row and value")
+    return DocumentedEffect(sql, "nothing", _ROWS[verdict.rows])
 
 
-def statements() -> Iterator[Effect]:
+def statements() -> Iterator[DocumentedEffect]:
     """Yield what statements on tables do."""
     for sql in STATEMENTS:
         yield _statement(sql)
@@ -106,55 +110,55 @@ def statements() -> Iterator[Effect]:
             )
 
 
-def others() -> Iterator[Effect]:
+def others() -> Iterator[DocumentedEffect]:
     """Yield what other statements do."""
     for sql in OTHERS:
-        match ddl.classify(sql, "d"):
+        match ddl.classify_statement(sql, "d"):
             case ddl.SchemaDrop():
-                yield Effect(sql, "the table", "every captured table of the database is gone")
-            case ddl.Harmless():
-                yield Effect(sql, "nothing", "changes no row of a captured table")
+                yield DocumentedEffect(sql, "the table", "every captured table of the database is gone")
+            case ddl.HarmlessStatement():
+                yield DocumentedEffect(sql, "nothing", "changes no row of a captured table")
             case _:
-                yield Effect(
+                yield DocumentedEffect(
                     sql, "the source", "nobody knows it, so it may concern every table: each of them stops"
                 )
 
 
-def logged() -> Iterator[Effect]:
+def logged() -> Iterator[DocumentedEffect]:
     """Yield what changes do that a session logs as statements."""
     for change in logged_changes.EXAMPLES:
-        found = reach(
-            tokenize(change.sql), "bank", logged_changes.source(change.hidden), logged_changes.NAMES
+        found = find_impacted_tables(
+            tokenize_sql(change.sql), "bank", logged_changes.source(change.hidden), logged_changes.NAMES
         )
         if found.tables is None:
-            yield Effect(change.shown, "the source", found.why)
+            yield DocumentedEffect(change.shown, "the source", found.why)
             continue
         hit = sorted(table for table in found.tables & logged_changes.CAPTURED)
         if hit:
             listed = ", ".join(f"`{table}`" for _, table in hit)
-            yield Effect(change.shown, "what it may reach", f"stops {listed}")
+            yield DocumentedEffect(change.shown, "what it may reach", f"stops {listed}")
         else:
-            yield Effect(change.shown, "nothing", "provably reaches no captured table")
+            yield DocumentedEffect(change.shown, "nothing", "provably reaches no captured table")
 
 
-def settings() -> Iterator[Effect]:
+def settings() -> Iterator[DocumentedEffect]:
     """Yield what the settings of a source do."""
-    for setting in binlog_server.SETTINGS:
-        yield Effect(f"`{setting.variable}`", "the start", f"{setting.why}: {setting.remedy}")
+    for setting in binlog_server.REQUIRED_SETTINGS:
+        yield DocumentedEffect(f"`{setting.variable}`", "the start", f"{setting.why}: {setting.remedy}")
 
 
-def causes() -> Iterator[Effect]:
+def causes() -> Iterator[DocumentedEffect]:
     """Yield the causes of stops."""
     for cause, meaning in stops.CAUSES.items():
-        yield Effect(f"`{cause}`", "the table", meaning)
+        yield DocumentedEffect(f"`{cause}`", "the table", meaning)
 
 
-def lives() -> Iterator[Effect]:
+def lives() -> Iterator[DocumentedEffect]:
     """Yield what becomes of tables that come, go and change places."""
     yield from table_lives.LIVES
 
 
-_SECTIONS: tuple[tuple[str, str, str, Callable[[], Iterable[Effect]]], ...] = (
+_SECTIONS: tuple[tuple[str, str, str, Callable[[], Iterable[DocumentedEffect]]], ...] = (
     ("Statements on a captured table `t`", "statement", "", statements),
     (
         "Tables that come, go and change places", "what",

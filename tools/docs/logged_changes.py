@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from producer.effects import Effect
-from producer.flavours.mysql import MYSQL
-from producer.sources.grants import Sight
+from producer.effects import DocumentedEffect
+from producer.flavours.mysql import MYSQL_FLAVOUR
+from producer.sources.grants import CatalogVisibility
 from producer.sources.source_objects import SourceObjects
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
 CAPTURED = frozenset([("bank", "acct"), ("bank", "child")])
-NAMES = Names(folds=False)
+NAMES = NameRules(folds=False)
 _ALL = ("GRANT SELECT, TRIGGER, SHOW VIEW, EXECUTE ON *.* TO `u`@`%`",)
 _TABLES_ONLY = ("GRANT TRIGGER ON *.* TO `u`@`%`",)
 _NOTHING = ("GRANT SELECT ON `bank`.* TO `u`@`%`",)
@@ -34,7 +34,7 @@ def source(grants: tuple[str, ...]) -> SourceObjects:
     """Return a source as the user sees it."""
     tables = ["acct", "child", "log", "parent", "traced"]
     return SourceObjects(
-        sight=Sight.of(grants, MYSQL.rights),
+        sight=CatalogVisibility.from_grants(grants, MYSQL_FLAVOUR.rights),
         kinds={("bank", name): "table" for name in tables} | {("bank", "v"): "view"},
         triggers={("bank", "traced"): (("bank", "UPDATE acct SET n = n + 1"),)},
         views={("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`"},
@@ -64,25 +64,25 @@ EXAMPLES: tuple[LoggedChange, ...] = (
     LoggedChange("INSERT INTO log VALUES (1)", _NOTHING),
 )
 
-EFFECTS: tuple[Effect, ...] = (
-    Effect("a table that was captured is missing at a start", "the table", "cause `dropped`; what the log still holds of it is not published"),
-    Effect("a table that was captured became unfit (engine, key, types, cascading foreign keys)", "the table", "cause `unfit`"),
-    Effect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
-    Effect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),
-    Effect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
-    Effect("rows that do not fit the definition in force", "the table", "cause `definition`"),
-    Effect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
-    Effect("anything of a table that nobody captures: definition, metadata, row images, compression, statements", "nothing",
+EFFECTS: tuple[DocumentedEffect, ...] = (
+    DocumentedEffect("a table that was captured is missing at a start", "the table", "cause `dropped`; what the log still holds of it is not published"),
+    DocumentedEffect("a table that was captured became unfit (engine, key, types, cascading foreign keys)", "the table", "cause `unfit`"),
+    DocumentedEffect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
+    DocumentedEffect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),
+    DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
+    DocumentedEffect("rows that do not fit the definition in force", "the table", "cause `definition`"),
+    DocumentedEffect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
+    DocumentedEffect("anything of a table that nobody captures: definition, metadata, row images, compression, statements", "nothing",
            "what concerns no captured table never matters"),
-    Effect("rows of a transaction that is rolled back", "nothing", "rows are published once their transaction's commit is known"),
-    Effect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),
-    Effect("TRUNCATE that may be of a temporary table hiding the captured one (a session in STATEMENT; MariaDB: also MIXED)", "the table",
+    DocumentedEffect("rows of a transaction that is rolled back", "nothing", "rows are published once their transaction's commit is known"),
+    DocumentedEffect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),
+    DocumentedEffect("TRUNCATE that may be of a temporary table hiding the captured one (a session in STATEMENT; MariaDB: also MIXED)", "the table",
            "cause `statement`; the target keeps its rows"),
-    Effect("an ALTER, OPTIMIZE TABLE or a tool's swap that may have changed values by its session's settings (MySQL: times of an hour that the time zone "
+    DocumentedEffect("an ALTER, OPTIMIZE TABLE or a tool's swap that may have changed values by its session's settings (MySQL: times of an hour that the time zone "
            "has twice; dates that a sql_mode without STRICT does not allow; CHAR under PAD_CHAR_TO_FULL_LENGTH)", "the table",
            "cause `rows-replaced`, if the source has a row that may be one of them, or does not say so within 3 s"),
-    Effect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
+    DocumentedEffect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
            "sql_mode MSSQL)", "the source", "it may concern every table: each of them stops"),
-    Effect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),
-    Effect("an INCIDENT event", "the source", "the server says that it lost events"),
+    DocumentedEffect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),
+    DocumentedEffect("an INCIDENT event", "the source", "the server says that it lost events"),
 )  # fmt: skip

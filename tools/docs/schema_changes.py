@@ -17,11 +17,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from consumer.tables.evolution.decisions import Adopt, Gone, NeedsCopy, Pass, Stop, Verdict, decide
+from consumer.tables.evolution.decisions import (
+    AdoptDefinition,
+    DefinitionVerdict,
+    KeepDefinition,
+    NeedsCopy,
+    SourceTableDropped,
+    StopForPerson,
+    judge_table_event,
+)
 from consumer.tables.evolution.plans import TableChange, plan_change
-from consumer.tables.fitness import judged, misfit
-from consumer.tables.router import Policy, Routed, TableRoute, wanted_table
-from consumer.tables.stored import Stored
+from consumer.tables.fitness import find_table_misfit, judge_target_table
+from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute, build_desired_table
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,
@@ -35,10 +43,10 @@ from consumer.targets.alterations import (
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT
-from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, Event, Source
+from schemas.wire.event import ENVELOPE_VERSION, ColumnChanges, EventEnvelope, Source
 from schemas.wire.records import TableStop
 
-POLICIES: tuple[Policy, ...] = ("ignore", "lenient", "evolve", "stop")
+POLICIES: tuple[SchemaChangePolicy, ...] = ("ignore", "lenient", "evolve", "stop")
 _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 _INT = ColumnType(kind=Kind.INT, bits=32)
 #: The table of the statements, as a source makes it.
@@ -133,7 +141,7 @@ _OTHER = ("CREATE TABLE t_x LIKE t", "INSERT INTO t_x SELECT * FROM t WHERE id <
 def moved(column: str, at: int) -> Table:
     """Return the table with a column at another place."""
     rest = [each for each in TABLE.columns if each.name != column]
-    return replace(TABLE, columns=(*rest[:at], TABLE.column(column), *rest[at:]))
+    return replace(TABLE, columns=(*rest[:at], TABLE.get_column(column), *rest[at:]))
 
 
 STATEMENTS: tuple[Statement, ...] = (
@@ -164,15 +172,15 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement("ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL", changed(TABLE, "v", nullable=False), _modified("v")),
     Statement(
         "ALTER TABLE t MODIFY e ENUM('a', 'b', 'c')",
-        changed(TABLE, "e", type=replace(TABLE.column("e").type, members=("a", "b", "c"))), _modified("e"),
+        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("a", "b", "c"))), _modified("e"),
     ),
     Statement(
-        "ALTER TABLE t MODIFY e ENUM('b', 'a')", changed(TABLE, "e", type=replace(TABLE.column("e").type, members=("b", "a"))),
+        "ALTER TABLE t MODIFY e ENUM('b', 'a')", changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("b", "a"))),
         _modified("e"),
     ),
     Statement(
         "ALTER TABLE t MODIFY e ENUM('a', 'b', '')",
-        changed(TABLE, "e", type=replace(TABLE.column("e").type, kind=Kind.ENUM_NUMBER, members=("a", "b", ""))), _modified("e"),
+        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, kind=Kind.ENUM_NUMBER, members=("a", "b", ""))), _modified("e"),
     ),
     Statement("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", changed(TABLE, "l", type=_text(20)), _of(converted=True)),
     _kept("ALTER TABLE t ADD UNIQUE u2 (n)", replace(TABLE, unique=(*TABLE.unique, _unique("u2", "n")))),
@@ -211,7 +219,7 @@ STATEMENTS: tuple[Statement, ...] = (
 )  # fmt: skip
 
 
-def event_of(statement: Statement) -> Event:
+def event_of(statement: Statement) -> EventEnvelope:
     """Return the event that capture sends for a statement."""
     source = Source(
         version=ENVELOPE_VERSION, connector="mysql", name="s", ts_ms=1, snapshot="false", db="d", table="t", server_id=1, gtid=None,
@@ -228,22 +236,24 @@ def event_of(statement: Statement) -> Event:
             remedy="rowlock copy",
             since_ms=1,
         )
-    return Event(
+    return EventEnvelope(
         op="m", source=source, ts_ms=1, stop=stop, definition=None if stop else statement.after, ddl=None if stop else statement.sql,
         effect=statement.effect, columns=statement.columns,
     )  # fmt: skip
 
 
-def decided(statement: Statement, policy: Policy) -> Verdict:
+def decided(statement: Statement, policy: SchemaChangePolicy) -> DefinitionVerdict:
     """Return what the code decides for a statement."""
-    return decide(None if statement.makes else statement.before, event_of(statement), policy)
+    return judge_table_event(None if statement.makes else statement.before, event_of(statement), policy)
 
 
-def steps(statement: Statement, policy: Policy, verdict: Adopt) -> Sequence[Alteration]:
+def steps(statement: Statement, policy: SchemaChangePolicy, verdict: AdoptDefinition) -> Sequence[Alteration]:
     """Return what the target table gets."""
-    routed = Routed("d", "t", policy=policy)
-    change = TableChange(Stored(statement.before), statement.after, policy, verdict.columns, verdict.rewrite)
-    found = plan_change(change, wanted_table(statement.before, routed), routed, (), EXACT).alter
+    routed = ResolvedRoute("d", "t", policy=policy)
+    change = TableChange(
+        StoredDefinition(statement.before), statement.after, policy, verdict.columns, verdict.rewrite
+    )
+    found = plan_change(change, build_desired_table(statement.before, routed), routed, (), EXACT).alter
     return () if found is None else found.steps
 
 
@@ -275,7 +285,7 @@ def _said(step: Alteration) -> str:
             return f"makes the key ({', '.join(step.wanted.columns)})"
 
 
-def cell(statement: Statement, policy: Policy) -> str:
+def cell(statement: Statement, policy: SchemaChangePolicy) -> str:
     """Return what happens at the target, for people."""
     if statement.truncates:
         return "rows deleted"
@@ -283,20 +293,20 @@ def cell(statement: Statement, policy: Policy) -> str:
         return "makes the table; its rows follow"
     verdict = decided(statement, policy)
     match verdict:
-        case Pass():
+        case KeepDefinition():
             return "–"
-        case Gone():
+        case SourceTableDropped():
             return "`on_drop`"
-        case Stop():
+        case StopForPerson():
             return "stops"
         case NeedsCopy():
             return "copy"
-        case Adopt():
+        case AdoptDefinition():
             found = "; ".join(map(_said, steps(statement, policy, verdict)))
             return found or _left_alone(statement, policy)
 
 
-def _left_alone(statement: Statement, policy: Policy) -> str:
+def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
     """A table that is not altered may be one that must not be written."""
     route = TableRoute("*.*", "{db}.{table}", policy=policy)
     required = tuple(column.name for column in statement.before.columns if not column.nullable)
@@ -305,13 +315,13 @@ def _left_alone(statement: Statement, policy: Policy) -> str:
         read_table=lambda *_: statement.before,
         facts=lambda *_: TableFacts(required=required),
     )
-    unfit = misfit(real, statement.after, "s", (route,))
+    unfit = find_table_misfit(real, statement.after, "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
     if policy != "ignore":
         return "–"
     lost = set(statement.after.column_names) - set(statement.before.column_names)
-    found = judged(real, statement.after, Routed("d", "t", policy=policy), None)
+    found = judge_target_table(real, statement.after, ResolvedRoute("d", "t", policy=policy), None)
     narrow = any(each.level == "warning" for each in found)
     notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"

@@ -7,10 +7,16 @@ from collections.abc import Iterable
 
 from schemas.errors import UnsupportedTypeError
 from schemas.io.mysql_connection import SQL_MODE
-from schemas.table.collations import LANGUAGES, key_names
+from schemas.table.collations import COLLATION_LANGUAGES, describe_key_collations
 from schemas.table.model import ColumnType, Kind
-from schemas.table.oracle_ddl import MAX_BYTES, MAX_CHARACTERS, MAX_DIGITS, oracle_type
-from schemas.table.typemap import MYSQL, MYSQL_CATALOG, POSTGRES, POSTGRES_CATALOG, TypeRule
+from schemas.table.oracle_ddl import MAX_BYTES, MAX_CHARACTERS, MAX_DIGITS, render_oracle_type
+from schemas.table.typemap import (
+    MYSQL_CATALOG,
+    MYSQL_TYPE_RULES,
+    POSTGRES_CATALOG,
+    POSTGRES_TYPE_RULES,
+    TypeRule,
+)
 
 _INTRO = """# Types
 
@@ -127,11 +133,11 @@ def _wire(type_: ColumnType) -> str:
 
 
 def _rule(rules: Iterable[TypeRule], type_: ColumnType) -> TypeRule:
-    return next(rule for rule in rules if rule.matches(type_))
+    return next(rule for rule in rules if rule.is_rule_for(type_))
 
 
 def _row(shown: str, type_: ColumnType) -> str:
-    mysql, postgres = _rule(MYSQL, type_), _rule(POSTGRES, type_)
+    mysql, postgres = _rule(MYSQL_TYPE_RULES, type_), _rule(POSTGRES_TYPE_RULES, type_)
     notes = "; ".join(
         f"{name}: {rule.note}" for name, rule in (("PostgreSQL", postgres), ("MySQL", mysql)) if rule.note
     )
@@ -152,7 +158,7 @@ def _oracle(type_: ColumnType) -> str:
     if type_.kind in _ORACLE:
         return _ORACLE[type_.kind]
     try:
-        text = oracle_type(type_)
+        text = render_oracle_type(type_)
     except UnsupportedTypeError:
         return "refused"
     return f"`{text.replace('(6)', '(fsp)') if type_.fsp else text}`"
@@ -192,7 +198,7 @@ What a reader of such a target notices: `WHERE name = 'lucy'` no longer finds `L
 `WHERE name COLLATE utf8mb4_uca1400_nopad_ai_ci = 'lucy'`, or index a column of your own.
 
 A target table **of your own** must follow the same rule in its key and unique indexes: for a source's `utf8mb4_0900_ai_ci` they need
-{key_names("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for `utf8mb3_X`. `check` says which column, and the one table does not start
+{describe_key_collations("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for `utf8mb3_X`. `check` says which column, and the one table does not start
 before. PostgreSQL compares exactly unless a collation is made nondeterministic, which is refused in the same way.
 
 For columns in no key:
@@ -206,7 +212,7 @@ def _collations() -> str:
     rows = [("", "utf8mb4_0900", "uca1400_nopad")]
     rows += [
         (language, f"utf8mb4_{code}_0900", f"uca1400_{language}_nopad")
-        for code, language in LANGUAGES.items()
+        for code, language in COLLATION_LANGUAGES.items()
     ]
     return _COLLATIONS + "".join(
         f"| {language} | {mysql}_… | {mariadb}_… |\n" for language, mysql, mariadb in rows

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from consumer.attempt.effects import FindBegin, Machine
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress, retried
+from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import LaneProgress
-from consumer.ordering.progress import Mark
+from consumer.ordering.progress import LaneMark
 from schemas.errors import EnvelopeError
 from schemas.wire.codec import decode_event
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 
 _MARK = b'"copy":{'
 """Stands in every event with which a copy begins, and in few others."""
 
 
-def at_a_copy(spec: UnitSpec, progress: Progress, error: CopyNeededError) -> Machine[bool]:
+def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError) -> Machine[bool]:
     """Move all lanes, which have applied what comes before `error.after`, to just before a copy that begins behind it.
 
     Ends with whether there is one. Without a hint where, only who has the time looks for it in the whole topic.
@@ -35,21 +35,23 @@ def at_a_copy(spec: UnitSpec, progress: Progress, error: CopyNeededError) -> Mac
     found = yield FindBegin(after, hint)
     if found is None:
         return False
-    mark = before_begin(progress.rows, after, *found)
+    mark = find_mark_before_copy(progress.rows, after, *found)
     if mark is None:
         return False
-    lanes = progress.behind(mark)
+    lanes = progress.list_lanes_below(mark)
     if lanes:
-        yield from retried(lambda: progress.move(lanes, mark))
+        yield from retry_transient(lambda: progress.move_lanes(lanes, mark))
     return True
 
 
-def before_begin(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None) -> Mark | None:
+def find_mark_before_copy(
+    rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None
+) -> LaneMark | None:
     """Return where lanes stand that next read the begin at `offset`; None: no unit that stands at `rows` can go on there.
 
     Their position is that of the begin's predecessor in the topic, which nobody read: so no gap is seen where something was passed over.
     """
-    event = None if raw is None else begin_of(raw)
+    event = None if raw is None else decode_copy_begin(raw)
     if event is None or offset <= after:
         return None
     source, position = event.source, max(row.position for row in rows)
@@ -60,7 +62,7 @@ def before_begin(rows: Sequence[LaneProgress], after: int, offset: int, raw: byt
     return offset - 1, position, source.gen, source.ts_ms
 
 
-def begin_of(raw: bytes) -> Event | None:
+def decode_copy_begin(raw: bytes) -> EventEnvelope | None:
     """Return the event with which a copy of the whole table begins, if `raw` is one."""
     if _MARK not in raw:
         return None
@@ -73,32 +75,32 @@ def begin_of(raw: bytes) -> Event | None:
 
 
 def find_begin(
-    read: Callable[[int, int], Iterable[Slice]],
-    rest: Callable[[int], Iterable[Slice]],
+    read: Callable[[int, int], Iterable[RecordSlice]],
+    rest: Callable[[int], Iterable[RecordSlice]],
     after: int,
     hint: int | None,
 ) -> tuple[int, bytes] | None:
     """Return the begin at `hint`, if it is one, or else the first one behind `after`. `read`: what [start, upto) of a topic holds;
     `rest`: from start on."""
-    if hint is not None and (found := first_begin(read(hint, hint + 1))) is not None:
+    if hint is not None and (found := find_first_copy_begin(read(hint, hint + 1))) is not None:
         return found
-    return first_begin(rest(after + 1))
+    return find_first_copy_begin(rest(after + 1))
 
 
-def first_begin(slices: Iterable[Slice]) -> tuple[int, bytes] | None:
+def find_first_copy_begin(slices: Iterable[RecordSlice]) -> tuple[int, bytes] | None:
     """Return the first begin among records that follow each other, which no capture wrote that was replaced before."""
     gen = 0
     for records in slices:
         for offset, raw in records:
             if raw is None:
                 continue
-            gen = max(gen, _gen(raw))
-            if (event := begin_of(raw)) is not None and event.source.gen >= gen:
+            gen = max(gen, _read_assignment(raw))
+            if (event := decode_copy_begin(raw)) is not None and event.source.gen >= gen:
                 return offset, raw
     return None
 
 
-def _gen(raw: bytes) -> int:
+def _read_assignment(raw: bytes) -> int:
     """Return the number of the assignment that wrote an event, as it stands at the end of `source`; 0: not an event."""
     _, found, rest = raw.rpartition(b'"gen":')
     digits = rest[: len(rest) - len(rest.lstrip(b"0123456789"))]

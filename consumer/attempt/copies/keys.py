@@ -10,44 +10,44 @@ import msgspec
 
 from schemas.table.model import Key
 
-PAGE = 500
+KEYS_PER_PAGE = 500
 """Keys that are handed out at a time."""
 encode_key = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], list[object]] = msgspec.json.Decoder(list).decode
 
 
-class KeyCheck(Protocol):
+class KeyComparison(Protocol):
     """`note` every key of the source in the order of the topic, then `compare` those of the target; then the rest can be asked for."""
 
-    def note(self, key: Key, lives: bool) -> None:
+    def note_key(self, key: Key, lives: bool) -> None:
         """The last event of `key`, so far, leaves a row or leaves none."""
 
     def clear(self) -> None:
         """The table was emptied."""
 
-    def compare(self, keys: Iterable[Key]) -> None:
+    def compare_keys(self, keys: Iterable[Key]) -> None:
         """These are in the target."""
 
-    def unmatched(self) -> Iterator[list[Key]]:
+    def yield_unmatched(self) -> Iterator[list[Key]]:
         """Yield the keys that live and are, as they stand, none of the target's."""
 
-    def excuse(self, keys: Iterable[Key]) -> None:
+    def discard_doubts(self, keys: Iterable[Key]) -> None:
         """These of the target's keys are what living keys look like there."""
 
-    def doubted(self) -> Iterator[list[Key]]:
+    def yield_doubted(self) -> Iterator[list[Key]]:
         """Yield the target's keys that are none of those that live, nor excused."""
 
     def close(self) -> None: ...
 
 
 class MemoryKeys:
-    """A `KeyCheck` in memory."""
+    """A `KeyComparison` in memory."""
 
     def __init__(self) -> None:
         self.living: dict[bytes, bool] = {}  # → found in the target
         self.doubts: dict[bytes, None] = {}
 
-    def note(self, key: Key, lives: bool) -> None:
+    def note_key(self, key: Key, lives: bool) -> None:
         if lives:
             self.living[encode_key(key)] = False
         else:
@@ -56,33 +56,33 @@ class MemoryKeys:
     def clear(self) -> None:
         self.living.clear()
 
-    def compare(self, keys: Iterable[Key]) -> None:
+    def compare_keys(self, keys: Iterable[Key]) -> None:
         for key in map(encode_key, keys):
             if key in self.living:
                 self.living[key] = True
             else:
                 self.doubts[key] = None
 
-    def unmatched(self) -> Iterator[list[Key]]:
-        return pages(key for key, found in list(self.living.items()) if not found)
+    def yield_unmatched(self) -> Iterator[list[Key]]:
+        return split_into_pages(key for key, found in list(self.living.items()) if not found)
 
-    def excuse(self, keys: Iterable[Key]) -> None:
+    def discard_doubts(self, keys: Iterable[Key]) -> None:
         for key in map(encode_key, keys):
             self.doubts.pop(key, None)
 
-    def doubted(self) -> Iterator[list[Key]]:
-        return pages(list(self.doubts))
+    def yield_doubted(self) -> Iterator[list[Key]]:
+        return split_into_pages(list(self.doubts))
 
     def close(self) -> None:
         self.living, self.doubts = {}, {}
 
 
-def pages(keys: Iterable[bytes]) -> Iterator[list[Key]]:
+def split_into_pages(keys: Iterable[bytes]) -> Iterator[list[Key]]:
     rest = iter(keys)
-    while page := [_key(key) for key in islice(rest, PAGE)]:
+    while page := [_decode_key(key) for key in islice(rest, KEYS_PER_PAGE)]:
         yield page
 
 
-def _key(raw: bytes) -> Key:
+def _decode_key(raw: bytes) -> Key:
     values: Sequence[object] = _decode(raw)
     return tuple(values)  # type: ignore[arg-type]  # wire values, as they were encoded

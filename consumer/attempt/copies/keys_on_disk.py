@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from consumer.attempt.copies.keys import MemoryKeys, encode_key, pages
+from consumer.attempt.copies.keys import MemoryKeys, encode_key, split_into_pages
 from consumer.errors import TransientError
-from schemas.io.scratch import SCRATCH_ERRORS, Cursor, nameless_database, scratch_folder
+from schemas.io.scratch import SCRATCH_ERRORS, Cursor, get_scratch_folder, open_nameless_database
 from schemas.table.model import Key
 
-IN_MEMORY = 200_000
+MAX_KEYS_IN_MEMORY = 200_000
 """Keys up to which no file is made; they take about as many times 150 bytes."""
-WAITING = 10_000
+MAX_BUFFERED_KEYS = 10_000
 """Keys that are written to the file at a time."""
 
 
@@ -21,54 +21,54 @@ class SpilledKeys:
     """A `KeyCheck` in a file of `folder`, which begins with what `first` holds."""
 
     def __init__(self, folder: Path, first: MemoryKeys) -> None:
-        with _translated(folder):
-            self._db = nameless_database(folder, "keys-")
+        with _translate_disk_errors(folder):
+            self._db = open_nameless_database(folder, "keys-")
         self._folder = folder
         self._waiting: dict[bytes, bool] = {}  # → lives
-        self._run("CREATE TABLE living (k BLOB PRIMARY KEY, found INTEGER) WITHOUT ROWID")
-        self._run("CREATE TABLE doubts (k BLOB PRIMARY KEY) WITHOUT ROWID")
-        self._each("INSERT INTO living VALUES (?, ?)", first.living.items())
-        self._each("INSERT INTO doubts VALUES (?)", ((key,) for key in first.doubts))
+        self._run_statement("CREATE TABLE living (k BLOB PRIMARY KEY, found INTEGER) WITHOUT ROWID")
+        self._run_statement("CREATE TABLE doubts (k BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._run_for_each("INSERT INTO living VALUES (?, ?)", first.living.items())
+        self._run_for_each("INSERT INTO doubts VALUES (?)", ((key,) for key in first.doubts))
 
-    def _run(self, text: str, *values: object) -> Cursor:
-        with _translated(self._folder):
+    def _run_statement(self, text: str, *values: object) -> Cursor:
+        with _translate_disk_errors(self._folder):
             return self._db.execute(text, values)
 
-    def _each(self, text: str, rows: Iterable[tuple[object, ...]]) -> None:
-        with _translated(self._folder):
+    def _run_for_each(self, text: str, rows: Iterable[tuple[object, ...]]) -> None:
+        with _translate_disk_errors(self._folder):
             self._db.executemany(text, rows)
 
-    def note(self, key: Key, lives: bool) -> None:
+    def note_key(self, key: Key, lives: bool) -> None:
         self._waiting[encode_key(key)] = lives
-        if len(self._waiting) >= WAITING:
-            self._write()
+        if len(self._waiting) >= MAX_BUFFERED_KEYS:
+            self._write_buffered()
 
-    def _write(self) -> None:
+    def _write_buffered(self) -> None:
         waiting, self._waiting = sorted(self._waiting.items()), {}
         come = ((key,) for key, lives in waiting if lives)
         gone = ((key,) for key, lives in waiting if not lives)
-        self._each("INSERT OR REPLACE INTO living VALUES (?, 0)", come)
-        self._each("DELETE FROM living WHERE k = ?", gone)
+        self._run_for_each("INSERT OR REPLACE INTO living VALUES (?, 0)", come)
+        self._run_for_each("DELETE FROM living WHERE k = ?", gone)
 
     def clear(self) -> None:
         self._waiting.clear()
-        self._run("DELETE FROM living")
+        self._run_statement("DELETE FROM living")
 
-    def compare(self, keys: Iterable[Key]) -> None:
-        self._write()
+    def compare_keys(self, keys: Iterable[Key]) -> None:
+        self._write_buffered()
         for key in map(encode_key, keys):
-            if not self._run("UPDATE living SET found = 1 WHERE k = ?", key).rowcount:
-                self._run("INSERT OR IGNORE INTO doubts VALUES (?)", key)
+            if not self._run_statement("UPDATE living SET found = 1 WHERE k = ?", key).rowcount:
+                self._run_statement("INSERT OR IGNORE INTO doubts VALUES (?)", key)
 
-    def unmatched(self) -> Iterator[list[Key]]:
-        self._write()
-        return pages(row[0] for row in self._run("SELECT k FROM living WHERE NOT found"))
+    def yield_unmatched(self) -> Iterator[list[Key]]:
+        self._write_buffered()
+        return split_into_pages(row[0] for row in self._run_statement("SELECT k FROM living WHERE NOT found"))
 
-    def excuse(self, keys: Iterable[Key]) -> None:
-        self._each("DELETE FROM doubts WHERE k = ?", [(encode_key(key),) for key in keys])
+    def discard_doubts(self, keys: Iterable[Key]) -> None:
+        self._run_for_each("DELETE FROM doubts WHERE k = ?", [(encode_key(key),) for key in keys])
 
-    def doubted(self) -> Iterator[list[Key]]:
-        return pages(row[0] for row in self._run("SELECT k FROM doubts"))
+    def yield_doubted(self) -> Iterator[list[Key]]:
+        return split_into_pages(row[0] for row in self._run_statement("SELECT k FROM doubts"))
 
     def close(self) -> None:
         self._db.close()
@@ -77,44 +77,44 @@ class SpilledKeys:
 class ScratchKeys:
     """A `KeyCheck` that goes to a file of `folder` once it holds more than `most` keys. Used by one thread."""
 
-    def __init__(self, folder: Path | None = None, most: int = IN_MEMORY) -> None:
+    def __init__(self, folder: Path | None = None, most: int = MAX_KEYS_IN_MEMORY) -> None:
         """`folder`: None: where the system has its temporary files."""
-        self._folder = folder or scratch_folder()
+        self._folder = folder or get_scratch_folder()
         self._most = most
         self._few: MemoryKeys | None = MemoryKeys()
         self._keys: MemoryKeys | SpilledKeys = self._few
 
-    def _look(self) -> None:
+    def _spill_if_large(self) -> None:
         few = self._few
         if few is not None and len(few.living) + len(few.doubts) > self._most:
             self._few, self._keys = None, SpilledKeys(self._folder, few)
 
-    def note(self, key: Key, lives: bool) -> None:
-        self._keys.note(key, lives)
-        self._look()
+    def note_key(self, key: Key, lives: bool) -> None:
+        self._keys.note_key(key, lives)
+        self._spill_if_large()
 
     def clear(self) -> None:
         self._keys.clear()
 
-    def compare(self, keys: Iterable[Key]) -> None:
-        self._keys.compare(keys)
-        self._look()
+    def compare_keys(self, keys: Iterable[Key]) -> None:
+        self._keys.compare_keys(keys)
+        self._spill_if_large()
 
-    def unmatched(self) -> Iterator[list[Key]]:
-        return self._keys.unmatched()
+    def yield_unmatched(self) -> Iterator[list[Key]]:
+        return self._keys.yield_unmatched()
 
-    def excuse(self, keys: Iterable[Key]) -> None:
-        self._keys.excuse(keys)
+    def discard_doubts(self, keys: Iterable[Key]) -> None:
+        self._keys.discard_doubts(keys)
 
-    def doubted(self) -> Iterator[list[Key]]:
-        return self._keys.doubted()
+    def yield_doubted(self) -> Iterator[list[Key]]:
+        return self._keys.yield_doubted()
 
     def close(self) -> None:
         self._keys.close()
 
 
 @contextmanager
-def _translated(folder: Path) -> Iterator[None]:
+def _translate_disk_errors(folder: Path) -> Iterator[None]:
     """Raise a full or missing disk as a transient error: the unit goes on when there is room."""
     try:
         yield

@@ -17,30 +17,30 @@ import msgspec
 import structlog
 
 from consumer.attempt.copies.copies import delete_rows
-from consumer.attempt.copies.held import gone_keys
-from consumer.attempt.copies.source_keys import SourceKeys
-from consumer.attempt.copies.sweep import Sweep, lost
-from consumer.attempt.effects import FindSnapshot, Machine, ReadHeld, ReadPassed, ask
-from consumer.attempt.operations import CloseHeld, Operation, WriteUnit
-from consumer.attempt.readers.debezium import decoded
-from consumer.attempt.readers.reader import Rows, Slice, Taken
+from consumer.attempt.copies.held import find_deleted_keys
+from consumer.attempt.copies.source_keys import SourceKeyProof
+from consumer.attempt.copies.sweep import Sweep, build_reread_error
+from consumer.attempt.effects import FindSnapshot, Machine, ReadPassed, ReadQuarantine, ask_driver
+from consumer.attempt.operations import CloseQuarantine, Operation, WriteUnit
+from consumer.attempt.readers.debezium import decode_debezium_record
+from consumer.attempt.readers.reader import ReaderItem, RecordSlice, RowBatch
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress, retried
+from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import CopyNeededError, TakesLongError
-from consumer.ordering.model import Held, LaneProgress, RowChange, UnitState
-from consumer.ordering.progress import Mark
-from consumer.tables.definition import InForce
-from consumer.tables.router import key_function
-from consumer.tables.stored import Stored
+from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, UnitState
+from consumer.ordering.progress import LaneMark
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.router import make_key_function
+from consumer.tables.stored import StoredDefinition
 from schemas.table.model import Key, Row, Table
-from schemas.wire.debezium_snapshot import SnapshotScan
+from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Reread:
+class TableSnapshot:
     """A table that Debezium has read again: its rows have the offsets `first` to `last` in its topic. `table`: its definition at the source now."""
 
     first: int
@@ -48,15 +48,15 @@ class Reread:
     table: Table
 
 
-def newest_snapshot(rest: Callable[[int], Iterable[Slice]], after: int) -> tuple[int, int] | None:
+def find_newest_snapshot(rest: Callable[[int], Iterable[RecordSlice]], after: int) -> tuple[int, int] | None:
     """Return the offsets of the first and the last row of the newest whole snapshot behind `after`. `rest`: what a topic holds from an offset on."""
-    scan = SnapshotScan(after)
+    scan = DebeziumSnapshotScan(after)
     for records in rest(scan.next):
-        scan.take(records)
+        scan.scan_records(records)
     return scan.found
 
 
-def before_snapshot(rows: Sequence[LaneProgress], found: Reread) -> Mark:
+def compute_mark_before_snapshot(rows: Sequence[LaneProgress], found: TableSnapshot) -> LaneMark:
     """Return where lanes that stand at `rows` go on with a snapshot. Its rows have no position: what the log has behind them is above any."""
     return (
         found.first - 1,
@@ -66,16 +66,16 @@ def before_snapshot(rows: Sequence[LaneProgress], found: Reread) -> Mark:
     )
 
 
-def begun(
-    spec: UnitSpec, progress: Progress, before: Stored | None, error: CopyNeededError
-) -> Machine[tuple[Stored, Reread] | None]:
+def begin_snapshot(
+    spec: UnitSpec, progress: AttemptProgress, before: StoredDefinition | None, error: CopyNeededError
+) -> Machine[tuple[StoredDefinition, TableSnapshot] | None]:
     """Look for a snapshot behind what a unit cannot follow, and write with the definition in force that it is to be applied; no lane moves.
 
     Ends with what is stored, and with the snapshot; None: there is none, or who looks has not the time to.
     """
     if before is None or not spec.patient:
         return None
-    found: Reread | None = yield FindSnapshot(error.after or 0)
+    found: TableSnapshot | None = yield FindSnapshot(error.after or 0)
     if found is None:
         return None
     log.info(
@@ -83,11 +83,13 @@ def begun(
         skipped=error.seen[:300],
     )  # fmt: skip
     stored = replace(before, snapshot=(found.first, found.last))
-    yield from progress.guarded([WriteUnit(UnitState(stored.encode(), None, None))])
+    yield from progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])
     return stored, found
 
 
-def ended(spec: UnitSpec, in_force: InForce | None, progress: Progress) -> Machine[None]:
+def finish_snapshot(
+    spec: UnitSpec, in_force: ActiveDefinition | None, progress: AttemptProgress
+) -> Machine[None]:
     """Delete what a snapshot has shown to be gone, let held keys go that the source has no more, and write that this is done.
 
     All lanes stand in front of the snapshot's last row. Whoever dies meanwhile has it done again. Raises CopyNeededError: it is of a part of the table.
@@ -98,30 +100,34 @@ def ended(spec: UnitSpec, in_force: InForce | None, progress: Progress) -> Machi
         raise TakesLongError(f"{spec.unit.topic}: the source is asked for rows that a snapshot lacks")
     topic, (first, last) = spec.unit.topic, in_force.stored.snapshot
     rows = _SnapshotRows(topic, in_force)
-    entries: dict[Key, Sequence[Held]] = {}
+    entries: dict[Key, Sequence[QuarantineEntry]] = {}
 
     def vouched(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
-        held: Sequence[Held] = yield from retried(lambda: ask(ReadHeld()))
-        entries.update((key, of) for key, of in gone_keys(in_force, held, first - 1) if not rows.is_last(key))
+        held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
+        entries.update(
+            (key, of) for key, of in find_deleted_keys(in_force, held, first - 1) if not rows.is_last(key)
+        )
         position = max(row.position for row in progress.rows)
-        yield from SourceKeys(topic, in_force, first, last, position).vouch(chain(doubted, [list(entries)]))
+        yield from SourceKeyProof(topic, in_force, first, last, position).vouch_for_keys(
+            chain(doubted, [list(entries)])
+        )
 
     sweep = Sweep(
         topic,
         in_force,
         lambda table, keys: delete_rows(progress, table, keys),
         patient=True,
-        read=rows.read,
+        read=rows.read_rows,
         vouch=vouched,
     )
-    gone = yield from sweep.of_table(first, last + 1)
-    free = yield from sweep.without_row(list(entries))
+    gone = yield from sweep.sweep_table(first, last + 1)
+    free = yield from sweep.delete_rows_of_keys(list(entries))
     ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
     state = UnitState(replace(in_force.stored, snapshot=None).encode(), None, None)
     closed: list[Operation] = [
-        CloseHeld(ids, f"deleted at the source, by the snapshot that ended at offset {last}")
+        CloseQuarantine(ids, f"deleted at the source, by the snapshot that ended at offset {last}")
     ]
-    yield from progress.guarded([*(closed if ids else ()), WriteUnit(state)])
+    yield from progress.commit_guarded([*(closed if ids else ()), WriteUnit(state)])
     log.info(
         "a table is as Debezium has read it again", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
         first=first, last=last, rows_deleted=gone,
@@ -131,12 +137,17 @@ def ended(spec: UnitSpec, in_force: InForce | None, progress: Progress) -> Machi
 class _SnapshotRows:
     """Reads the rows of a snapshot once more. The last one is not applied yet, so its key is none that is gone, whatever is held for it."""
 
-    def __init__(self, topic: str, in_force: InForce) -> None:
+    def __init__(self, topic: str, in_force: ActiveDefinition) -> None:
         self._topic, self._in_force = topic, in_force
         self._last: Row | None = None
 
-    def read(
-        self, topic: str, in_force: InForce, first: int, upto: int, take: Callable[[Taken], None]
+    def read_rows(
+        self,
+        topic: str,
+        in_force: ActiveDefinition,
+        first: int,
+        upto: int,
+        take: Callable[[ReaderItem], None],
     ) -> Machine[None]:
         """Let `take` have the rows with offsets in [first, upto)."""
         start = first
@@ -144,14 +155,14 @@ class _SnapshotRows:
             if start == first and records[0][0] != first:
                 break
             start = records[-1][0] + 1
-            changes = [self._change(offset, raw) for offset, raw in records if raw is not None]
+            changes = [self._decode_change(offset, raw) for offset, raw in records if raw is not None]
             self._last = changes[-1].after
-            take(Rows(changes, (start - 1, ZERO, 0, 0)))
+            take(RowBatch(changes, (start - 1, ZERO, 0, 0)))
         if start != upto:
-            raise lost(topic, start)
+            raise build_reread_error(topic, start)
 
-    def _change(self, offset: int, raw: bytes) -> RowChange:
-        after = decoded(self._topic, self._in_force, offset, raw).after
+    def _decode_change(self, offset: int, raw: bytes) -> RowChange:
+        after = decode_debezium_record(self._topic, self._in_force, offset, raw).after
         row = None if after is None else self._in_force.row(after)
         return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)
 
@@ -159,4 +170,4 @@ class _SnapshotRows:
         last = self._last
         if last is None:
             return False
-        return msgspec.json.encode(key_function(self._in_force.target)(last)) == msgspec.json.encode(key)
+        return msgspec.json.encode(make_key_function(self._in_force.target)(last)) == msgspec.json.encode(key)

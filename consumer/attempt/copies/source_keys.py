@@ -15,55 +15,57 @@ import msgspec
 
 from consumer.attempt.copies.keys import encode_key
 from consumer.attempt.effects import AskSource, Machine, ReadBehind, Sleep
-from consumer.attempt.readers.debezium import decoded
+from consumer.attempt.readers.debezium import decode_debezium_record
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from schemas.table.model import Key
 from schemas.wire.position import Position
 
-AT_ONCE = 50_000
+MAX_KEYS_PER_LOOKUP = 50_000
 """Keys that the source is asked for over one connection, and that are kept meanwhile."""
-LOOKS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+LOOKUP_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses before the topic is read again for inserts that Debezium had not written. A unit that stops behind them is tried again later, as any."""
 INSERT = "c"
 WHOLE = "let the snapshot be of the whole table (no `additional-conditions` in the signal, no `snapshot.select.statement.overrides` of the connector)"
 
 
-class SourceKeys:
+class SourceKeyProof:
     """Of one snapshot: its rows have the offsets `first` to `last`. `position`: what the log has behind the snapshot is above it, or is applied already."""
 
-    def __init__(self, topic: str, in_force: InForce, first: int, last: int, position: Position) -> None:
+    def __init__(
+        self, topic: str, in_force: ActiveDefinition, first: int, last: int, position: Position
+    ) -> None:
         self._topic, self._in_force, self._first, self._last = topic, in_force, first, last
         self._position = position
         source = in_force.source
-        self._key_at = in_force.written.indexes_of(source.key.columns)
-        self._of_source = source_key(
-            in_force.target, [in_force.stored.target_name(name) for name in source.key.columns]
+        self._key_at = in_force.written.find_ordinals(source.key.columns)
+        self._of_source = make_source_key_function(
+            in_force.target, [in_force.stored.get_target_name(name) for name in source.key.columns]
         )
 
-    def vouch(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
+    def vouch_for_keys(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
         """Let the source vouch that `pages`, keys of the target, are gone. Raises CopyNeededError: it has one of them, or cannot say."""
         keys = map(self._of_source, chain.from_iterable(pages))
-        while some := list(dict.fromkeys(islice(keys, AT_ONCE))):
-            left = yield from self._unseen(some, self._first)
-            for pause in LOOKS_S if left else ():
+        while some := list(dict.fromkeys(islice(keys, MAX_KEYS_PER_LOOKUP))):
+            left = yield from self._find_unseen_keys(some, self._first)
+            for pause in LOOKUP_DELAYS_S if left else ():
                 yield Sleep(pause)
-                left = left and (yield from self._unseen(left, self._last + 1))
+                left = left and (yield from self._find_unseen_keys(left, self._last + 1))
             if left:
-                raise self._partial(left, len(some))
+                raise self._build_partial_error(left, len(some))
 
-    def _unseen(self, keys: Sequence[Key], since: int) -> Machine[list[Key]]:
+    def _find_unseen_keys(self, keys: Sequence[Key], since: int) -> Machine[list[Key]]:
         """Return those of `keys` that the source has, as it shows them, and that no row of the topic from the offset `since` on brings."""
-        left = {encode_key(key): key for key in (yield from self._there(keys))}
+        left = {encode_key(key): key for key in (yield from self._find_existing_keys(keys))}
         if left:  # the topic is read behind the answer: what it lacks was not written yet
             while (records := (yield ReadBehind(since))) is not None:
-                for key in self._brought(records):
+                for key in self._yield_written_keys(records):
                     left.pop(encode_key(key), None)
         return list(left.values())
 
-    def _there(self, keys: Sequence[Key]) -> Machine[Sequence[Key]]:
+    def _find_existing_keys(self, keys: Sequence[Key]) -> Machine[Sequence[Key]]:
         try:
             found: Sequence[Key] = yield AskSource(self._in_force.source, keys)
         except TargetConfigError as error:
@@ -74,13 +76,13 @@ class SourceKeys:
             ) from error  # fmt: skip
         return found
 
-    def _brought(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
+    def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
         """Yield the keys of rows that are written whatever the target has: those of snapshots, and inserts that are not applied yet."""
         for offset, raw in records:
             if raw is None:
                 continue
             try:
-                event = decoded(self._topic, self._in_force, offset, raw)
+                event = decode_debezium_record(self._topic, self._in_force, offset, raw)
             except UnitStoppedError:  # the unit will stop there
                 continue
             place = event.source.position
@@ -89,7 +91,7 @@ class SourceKeys:
                 after = event.after
                 yield tuple(after[at] for at in self._key_at)
 
-    def _partial(self, left: Sequence[Key], asked: int) -> CopyNeededError:
+    def _build_partial_error(self, left: Sequence[Key], asked: int) -> CopyNeededError:
         source = self._in_force.source
         shown = msgspec.json.encode(left[0]).decode()
         return CopyNeededError(
@@ -99,7 +101,7 @@ class SourceKeys:
         )  # fmt: skip
 
 
-def source_key(target: TargetTable, names: Sequence[str]) -> Callable[[Key], Key]:
+def make_source_key_function(target: TargetTable, names: Sequence[str]) -> Callable[[Key], Key]:
     """Return the function target key → the source's. `names`: of its key's columns, in the target. A longer key of the target begins with its own columns."""
     columns = target.table.key.columns
     at = [columns.index(name) for name in names]

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from consumer.attempt.copies.keys import KeyCheck, encode_key
-from consumer.attempt.copies.window import Window, note_changes
-from consumer.attempt.effects import ListKeys, LookUp, Machine, OpenKeys, ReadPassed
-from consumer.attempt.readers.reader import Emptied, EnvelopeReader, Rows, Taken
+from consumer.attempt.copies.keys import KeyComparison, encode_key
+from consumer.attempt.copies.window import KeyWindow, note_changes
+from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadPassed
+from consumer.attempt.readers.reader import EnvelopeReader, ReaderItem, RowBatch, Truncated
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
-from consumer.tables.definition import InForce
-from consumer.tables.event_decoder import full_event
-from consumer.tables.router import key_function, key_table, let_through, told_apart
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.event_decoder import decode_full_event
+from consumer.tables.router import build_key_table, extend_topic_key, make_key_function, make_topic_filter
 from schemas.table.model import Key
 
-HERE = 50_000
+MAX_QUICK_SWEEP_KEYS = 50_000
 """Keys and events up to which a task of Spark compares them itself: a second or two."""
-Delete = Callable[[TargetTable, list[Key]], Machine[None]]
+DeleteRows = Callable[[TargetTable, list[Key]], Machine[None]]
 """(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
-Vouch = Callable[[Iterable[Sequence[Key]]], Machine[None]]
+VouchForKeys = Callable[[Iterable[Sequence[Key]]], Machine[None]]
 """(pages of keys) → the machine that raises where their rows must not be deleted."""
-ReadAgain = Callable[[str, InForce, int, int, Callable[[Taken], None]], Machine[None]]
+ReadTopicAfter = Callable[[str, ActiveDefinition, int, int, Callable[[ReaderItem], None]], Machine[None]]
 """(topic, definition in force, begin, end, take) → the machine that lets `take` have what a copy brought between its begin and its end."""
 
 
@@ -42,46 +42,50 @@ class Sweep:
     def __init__(
         self,
         topic: str,
-        in_force: InForce,
-        delete: Delete,
+        in_force: ActiveDefinition,
+        delete: DeleteRows,
         *,
         patient: bool,
-        read: ReadAgain | None = None,
-        vouch: Vouch | None = None,
+        read: ReadTopicAfter | None = None,
+        vouch: VouchForKeys | None = None,
     ) -> None:
         self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
-        self._read, self._vouch = read or read_again, vouch
+        self._read, self._vouch = read or read_topic_after, vouch
         self._of: TargetTable = in_force.target
-        self._table: TargetTable = key_table(self._of)
+        self._table: TargetTable = build_key_table(self._of)
         self._looked = 0
 
-    def of_range(self, window: Window, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
+    def sweep_range(self, window: KeyWindow, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
         """Delete in the range (after, upto] of the source's key, which source and target order alike, what lives by no event behind `since`.
 
         Ends with the number of rows. Raises BoundRefusedError: nothing was deleted.
         """
-        keys: KeyCheck = yield OpenKeys()
+        keys: KeyComparison = yield OpenKeys()
         try:
-            for key in window.living(since):
-                keys.note(key, True)
-            return (yield from self._compared(keys, self._bound(after), self._bound(upto)))
+            for key in window.list_living_keys(since):
+                keys.note_key(key, True)
+            return (
+                yield from self._compare_target_keys(
+                    keys, self._convert_bound(after), self._convert_bound(upto)
+                )
+            )
         finally:
             keys.close()
 
-    def behind_refused(self, begins: int, at: int, upto: Key | None) -> Machine[int]:
+    def sweep_refused_ranges(self, begins: int, at: int, upto: Key | None) -> Machine[int]:
         """Delete, at the marker at the offset `at`, also what the markers before it could not, for a bound of theirs that was refused:
         whatever stands up to `upto` and lives by no event since `begins`. Ends with the number of rows.
 
         Where `upto` is refused as well nothing is deleted: the next marker makes up for it, and the last one has no `upto`.
         """
-        bound = self._bound(upto)
+        bound = self._convert_bound(upto)
         try:
-            yield from self._first_page(None, bound)
+            yield from self._fetch_first_page(None, bound)
         except BoundRefusedError:
             return 0
-        return (yield from self.of_table(begins, at, bound))
+        return (yield from self.sweep_table(begins, at, bound))
 
-    def of_table(self, begins: int, at: int, upto: Key | None = None) -> Machine[int]:
+    def sweep_table(self, begins: int, at: int, upto: Key | None = None) -> Machine[int]:
         """Delete what lives by no event of the copy, which began at the offset `begins`, and of which all rows up to `upto`, a key of the
         target, stand before the offset `at` (None: it has ended). Ends with the number of rows.
 
@@ -90,48 +94,48 @@ class Sweep:
         """
         whole = Sweep(
             self._topic,
-            replace(self._in_force, target=told_apart(self._of)),
+            replace(self._in_force, target=extend_topic_key(self._of)),
             self._delete,
             patient=self._patient,
             read=self._read,
             vouch=self._vouch,
         )
-        whole._took(at - begins)
-        keys: KeyCheck = yield OpenKeys()
-        return (yield from whole._whole_table(keys, begins, at, upto))
+        whole._count_compared(at - begins)
+        keys: KeyComparison = yield OpenKeys()
+        return (yield from whole._sweep_whole_table(keys, begins, at, upto))
 
-    def _whole_table(self, keys: KeyCheck, begins: int, at: int, upto: Key | None) -> Machine[int]:
-        key_of, inside = key_function(self._of), let_through(self._of)
+    def _sweep_whole_table(self, keys: KeyComparison, begins: int, at: int, upto: Key | None) -> Machine[int]:
+        key_of, inside = make_key_function(self._of), make_topic_filter(self._of)
 
-        def take(taken: Taken) -> None:
-            if isinstance(taken, Rows):
-                note_changes(taken.changes, key_of, keys.note, inside)
-            elif isinstance(taken, Emptied):
+        def take(taken: ReaderItem) -> None:
+            if isinstance(taken, RowBatch):
+                note_changes(taken.changes, key_of, keys.note_key, inside)
+            elif isinstance(taken, Truncated):
                 keys.clear()
 
         try:
             yield from self._read(self._topic, self._in_force, begins, at, take)
-            return (yield from self._compared(keys, None, upto))
+            return (yield from self._compare_target_keys(keys, None, upto))
         finally:
             keys.close()
 
-    def _compared(self, keys: KeyCheck, after: Key | None, upto: Key | None) -> Machine[int]:
-        page = yield from self._first_page(after, upto)
+    def _compare_target_keys(self, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
+        page = yield from self._fetch_first_page(after, upto)
         while page:
-            self._took(len(page))
-            keys.compare(page)
+            self._count_compared(len(page))
+            keys.compare_keys(page)
             if page[-1] == after:
                 break  # shown as it was, so the next page would be this one
             after = page[-1]
             page = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
-        if next(keys.doubted(), None) is not None:
-            for some in keys.unmatched():
-                keys.excuse((yield LookUp(self._table, some)))
+        if next(keys.yield_doubted(), None) is not None:
+            for some in keys.yield_unmatched():
+                keys.discard_doubts((yield LookUpKeys(self._table, some)))
         if self._vouch is not None:
-            yield from self._vouch(keys.doubted())
-        return (yield from self._deleted(keys))
+            yield from self._vouch(keys.yield_doubted())
+        return (yield from self._delete_doubted_rows(keys))
 
-    def _first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
+    def _fetch_first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
         try:
             page: Sequence[Key] = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
         except RefusedError as error:
@@ -140,22 +144,22 @@ class Sweep:
             raise BoundRefusedError(str(error)) from error
         return page
 
-    def _deleted(self, keys: KeyCheck) -> Machine[int]:
+    def _delete_doubted_rows(self, keys: KeyComparison) -> Machine[int]:
         gone = 0
-        for some in keys.doubted():
-            there = set(map(encode_key, (yield LookUp(self._table, some))))
+        for some in keys.yield_doubted():
+            there = set(map(encode_key, (yield LookUpKeys(self._table, some))))
             dead = [key for key in some if encode_key(key) in there]
             if dead:
                 yield from self._delete(self._of, dead)
             gone += len(dead)
         return gone
 
-    def without_row(self, keys: Sequence[Key]) -> Machine[list[Key]]:
+    def delete_rows_of_keys(self, keys: Sequence[Key]) -> Machine[list[Key]]:
         """Delete the rows of `keys`, which the source does not have. Ends with those of which no row is left: what the target finds under
         a key and shows as another may be another's row."""
         free: list[Key] = []
         for key in keys:
-            there: Sequence[Key] = yield LookUp(self._table, [key])
+            there: Sequence[Key] = yield LookUpKeys(self._table, [key])
             shown = [encode_key(each) for each in there] == [encode_key(key)]
             if shown:
                 yield from self._delete(self._of, [key])
@@ -163,7 +167,7 @@ class Sweep:
                 free.append(key)
         return free
 
-    def _bound(self, key: Key | None) -> Key | None:
+    def _convert_bound(self, key: Key | None) -> Key | None:
         """Return a key of the source as one of the target."""
         if key is None:
             return None
@@ -171,16 +175,16 @@ class Sweep:
         values = source | dict(self._in_force.routed.added)
         return tuple(values[name] for name in self._in_force.target.table.key.columns)
 
-    def _took(self, more: int) -> None:
+    def _count_compared(self, more: int) -> None:
         self._looked += more
-        if self._looked > HERE and not self._patient:
+        if self._looked > MAX_QUICK_SWEEP_KEYS and not self._patient:
             raise TakesLongError(
                 f"{self._topic}: what the source has no more is looked for, which takes a while in a large table"
             )
 
 
-def read_again(
-    topic: str, in_force: InForce, since: int, upto: int, take: Callable[[Taken], None]
+def read_topic_after(
+    topic: str, in_force: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
 ) -> Machine[None]:
     """Let `take` have what the topic holds behind `since`, where an event of the copy stands, and before `upto`, judged as before.
 
@@ -189,25 +193,25 @@ def read_again(
     reader: EnvelopeReader | None = None
     while (records := (yield ReadPassed(since, upto))) is not None:
         if reader is None:
-            reader = _reader_behind(topic, in_force, since, *records[0])
+            reader = _make_reader_after(topic, in_force, since, *records[0])
             records = records[1:]
-        for taken in reader.read(records):
+        for taken in reader.read_slice(records):
             take(taken)
     if reader is None:
-        raise lost(topic, since)
+        raise build_reread_error(topic, since)
 
 
-def _reader_behind(
-    topic: str, in_force: InForce, since: int, offset: int, raw: bytes | None
+def _make_reader_after(
+    topic: str, in_force: ActiveDefinition, since: int, offset: int, raw: bytes | None
 ) -> EnvelopeReader:
     if offset != since or raw is None:
-        raise lost(topic, since)
-    place = full_event(topic, offset, raw).source
+        raise build_reread_error(topic, since)
+    place = decode_full_event(topic, offset, raw).source
     reader = EnvelopeReader(topic)
-    reader.begin([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)
+    reader.begin_reading([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)
     return reader
 
 
-def lost(topic: str, since: int) -> CopyNeededError:
+def build_reread_error(topic: str, since: int) -> CopyNeededError:
     """Return why a copy cannot be read again."""
     return CopyNeededError(f"{topic}: Kafka does not hold offset {since}, where the copy stood", cause="gap")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from consumer.attempt.readers.reader import Emptied, Rows, Taken
+from consumer.attempt.readers.reader import ReaderItem, RowBatch, Truncated
 from consumer.ordering.model import RowChange, TargetTable
-from consumer.tables.router import key_function
+from consumer.tables.router import make_key_function
 from schemas.table.model import Key, Row
 
-Note = Callable[[Key, bool], None]
+NoteKey = Callable[[Key, bool], None]
 """(key, whether its last event leaves a row)."""
 
 
 def note_changes(
     changes: Iterable[RowChange],
     key_of: Callable[[Row], Key],
-    note: Note,
+    note: NoteKey,
     inside: Callable[[Row], bool] = lambda _: True,
 ) -> None:
     """Tell `note` of every key that `changes` give up or take, in their order. `inside`: whether the target is to have such a row at all."""
@@ -31,7 +31,7 @@ def note_changes(
         note(key_of(after), inside(after))
 
 
-class Window:
+class KeyWindow:
     """The keys that live by the accepted events behind the offset `since`, and where the last event of each stands.
 
     An attempt keeps one while a copy runs: the windows of chunks overlap, and what it has read itself need not be read again.
@@ -39,28 +39,28 @@ class Window:
 
     def __init__(self, target: TargetTable, since: int) -> None:
         self.since = since
-        self._key_of = key_function(target)
+        self._key_of = make_key_function(target)
         self._last: dict[Key, int] = {}
 
     def __len__(self) -> int:
         return len(self._last)
 
-    def take(self, taken: Taken) -> None:
+    def note_taken(self, taken: ReaderItem) -> None:
         """Take what a reader gave, in the order of the topic."""
-        if isinstance(taken, Rows):
+        if isinstance(taken, RowBatch):
             for change in taken.changes:
                 self._offset = change.id[0]
-                note_changes((change,), self._key_of, self._note)
-        elif isinstance(taken, Emptied):
+                note_changes((change,), self._key_of, self._note_key)
+        elif isinstance(taken, Truncated):
             self._last.clear()
 
-    def _note(self, key: Key, lives: bool) -> None:
+    def _note_key(self, key: Key, lives: bool) -> None:
         if lives:
             self._last[key] = self._offset
         else:
             self._last.pop(key, None)
 
-    def living(self, since: int) -> list[Key]:
+    def list_living_keys(self, since: int) -> list[Key]:
         """Return the keys that live by the events behind `since`, which is not below the window's own; and begin there from now on."""
         self.since = since
         self._last = {key: offset for key, offset in self._last.items() if offset > since}

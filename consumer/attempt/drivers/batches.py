@@ -18,49 +18,56 @@ from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import Effect, Machine, T
-from consumer.attempt.evolution.in_target import routed_place, unaltered
+from consumer.attempt.effects import AttemptEffect, Machine, T
+from consumer.attempt.evolution.in_target import build_unaltered_state, resolve_target_place
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
+from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
 from consumer.errors import FencedError, TargetConfigError
-from consumer.ordering.model import Held
-from consumer.tables.fitness import explained
-from consumer.targets.batches import BatchFenced, BatchTarget, Clearing, Defined, ProgressChange, RowsChange
-from consumer.targets.shared.lookups import found_under
+from consumer.ordering.model import QuarantineEntry
+from consumer.tables.fitness import explain_changed_table
+from consumer.targets.batches import (
+    BatchFenced,
+    BatchTarget,
+    ProgressChange,
+    RowsChange,
+    TableCleared,
+    TableDefined,
+)
+from consumer.targets.shared.lookups import find_under_keys
 from schemas.table.model import Key
 
 
 class BatchTargets(Protocol):
     """The connection of a process to one target of whole batches: number 0."""
 
-    def get(self, number: int) -> BatchTarget:
+    def get_connection(self, number: int) -> BatchTarget:
         """Return it, connecting where needed. Raises TransientError."""
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         """After an error: drop it if it is broken."""
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         """Close it, so that `get` makes a new one."""
 
 
-class OneAtATime:
+class SingleThreadSignals:
     """Signals of a driver that advances one machine at a time: nobody waits, and nothing is touched at the same time."""
 
     mutex: AbstractContextManager[object] = nullcontext()
 
-    def wake(self, lane: int | None) -> None:
+    def wake_lane(self, lane: int | None) -> None:
         """Do nothing: no machine waits."""
 
 
-def one_at_a_time(_lanes: int) -> OneAtATime:
-    return OneAtATime()
+def make_single_thread_signals(_lanes: int) -> SingleThreadSignals:
+    return SingleThreadSignals()
 
 
 class BatchDriver:
     """Carries out the effects of one attempt, and advances its lane, where it has one, whenever it waits for it."""
 
     def __init__(
-        self, spec: UnitSpec, targets: BatchTargets, records: AttemptRecords, tables: Tables
+        self, spec: UnitSpec, targets: BatchTargets, records: AttemptRecords, tables: DefinitionCache
     ) -> None:
         if spec.lanes != 1:
             raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
@@ -68,11 +75,11 @@ class BatchDriver:
         self._lane: Iterator[None] = iter(())
         self._listed: Iterator[Sequence[Key]] | None = None
 
-    def attempt(self) -> Attempt:
+    def make_attempt(self) -> Attempt:
         """Return the machine to `run`."""
-        return Attempt(self._spec, one_at_a_time)
+        return Attempt(self._spec, make_single_thread_signals)
 
-    def run(self, machine: Machine[T]) -> T:
+    def run_machine(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end."""
         try:
             effect = next(machine)
@@ -87,57 +94,57 @@ class BatchDriver:
             value: T = end.value
             return value
 
-    def _carry_out(self, effect: Effect) -> Any:
-        if isinstance(effect, fx.OfRecords):
-            return self._records.answer(effect)
+    def _carry_out(self, effect: AttemptEffect) -> Any:
+        if isinstance(effect, fx.RecordEffect):
+            return self._records.carry_out_effect(effect)
         match effect:
             case fx.Transact():
-                return self._commit(effect)
+                return self._commit_transaction(effect)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
             case fx.ListKeys():
-                return self._list(effect)
-            case fx.LookUp():
-                target = self._targets.get(0)
-                return found_under(lambda some: target.look_up(effect.table, some), effect.keys)
+                return self._list_keys(effect)
+            case fx.LookUpKeys():
+                target = self._targets.get_connection(0)
+                return find_under_keys(lambda some: target.look_up(effect.table, some), effect.keys)
             case fx.StartLanes():
-                self._lane = self._steps(effect.lanes)
+                self._lane = self._drive_lane(effect.lanes)
             case fx.Await():
-                self._advance(effect)
+                self._advance_lane(effect)
             case fx.JoinLanes():
-                self._advance(None)
+                self._advance_lane(None)
             case fx.Sleep():
                 time.sleep(effect.seconds)
             case _:
-                return self._ask(effect)
+                return self._ask_target(effect)
         return None
 
     # --- the target
 
-    def _ask(self, effect: Effect) -> Any:
+    def _ask_target(self, effect: AttemptEffect) -> Any:
         spec, targets = self._spec, self._targets
         match effect:
-            case fx.Begin():
-                return targets.get(0).begin(spec.unit, spec.epoch)
+            case fx.BeginAttempt():
+                return targets.get_connection(0).begin_attempt(spec.unit, spec.epoch)
             case fx.ReadProgress():
-                return targets.get(0).read(spec.unit)[0]
-            case fx.ReadHeld():
-                return targets.get(0).held(spec.unit)
+                return targets.get_connection(0).read_topic(spec.unit)[0]
+            case fx.ReadQuarantine():
+                return targets.get_connection(0).read_quarantine(spec.unit)
             case fx.CheckSession():
-                return targets.check(0)
+                return targets.drop_if_broken(0)
             case fx.DropSession():
-                return targets.drop(0)
+                return targets.drop_connection(0)
             case fx.StopUnit():
                 self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
-                return targets.get(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
-            case fx.Restore():
-                return definition_in_force(spec, targets.get(0), effect.text, self._tables)
-            case fx.Prepare():
-                return prepared(spec, targets.get(0), effect.stored, first=effect.first)
-            case fx.Explain():
+                return targets.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
+            case fx.RestoreDefinition():
+                return load_active_definition(spec, targets.get_connection(0), effect.text, self._tables)
+            case fx.PrepareDefinition():
+                return resolve_definition(spec, targets.get_connection(0), effect.stored, first=effect.first)
+            case fx.ExplainMisfit():
                 stored = effect.stored
-                return explained(
-                    targets.get(0),
+                return explain_changed_table(
+                    targets.get_connection(0),
                     stored.table,
                     spec.source,
                     spec.routes,
@@ -147,39 +154,43 @@ class BatchDriver:
             case fx.OwnConnection():
                 return None
             case fx.ReadTable():
-                return targets.get(0).read_table(*routed_place(spec, effect.source))
+                return targets.get_connection(0).read_table(*resolve_target_place(spec, effect.source))
             case fx.ReadSharers():
                 return []
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
 
-    def _commit(self, effect: fx.Transact) -> None:
-        plain = replace(effect, operations=[self._plain(each) for each in effect.operations])
-        outcome = self._targets.get(0).apply(self._spec.unit, *commit_of(plain))
+    def _commit_transaction(self, effect: fx.Transact) -> None:
+        plain = replace(effect, operations=[self._simplify_operation(each) for each in effect.operations])
+        outcome = self._targets.get_connection(0).apply_changes(self._spec.unit, *build_commit(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
                 f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
                 f"{list(effect.guards)}, the target has {outcome.seen}"
             )
 
-    def _plain(self, operation: ops.Operation) -> ops.Operation:
+    def _simplify_operation(self, operation: ops.Operation) -> ops.Operation:
         """Return what a commit can say of an operation. Raises TargetConfigError for a table that would have to be changed."""
         if isinstance(operation, ops.FollowDefinition):
-            return ops.WriteUnit(unaltered(self._spec, self._targets.get(0), operation))
+            return ops.WriteUnit(
+                build_unaltered_state(self._spec, self._targets.get_connection(0), operation)
+            )
         return operation
 
-    def _list(self, effect: fx.ListKeys) -> Sequence[Key]:
+    def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
         """Return the next of the target's keys, in whatever order it has them."""
         self._records.go_on()
         if effect.after is None or self._listed is None:
-            self._listed = iter(self._targets.get(0).keys(self._spec.unit, effect.table, effect.where))
+            self._listed = iter(
+                self._targets.get_connection(0).yield_keys(self._spec.unit, effect.table, effect.where)
+            )
         return next(self._listed, ())
 
     # --- the lane
 
-    def _steps(self, group: LaneGroup) -> Iterator[None]:
+    def _drive_lane(self, group: LaneGroup) -> Iterator[None]:
         """Drive the lane; it stops at each `yield` because it waits for the attempt."""
-        machine = group.lane(0)
+        machine = group.run_lane(0)
         try:
             effect = next(machine)
             while True:
@@ -194,9 +205,9 @@ class BatchDriver:
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001  # raised where the attempt asks
-            group.failed(error)
+            group.record_lane_error(error)
 
-    def _advance(self, awaited: fx.Await | None) -> None:
+    def _advance_lane(self, awaited: fx.Await | None) -> None:
         """Let the lane run until it waits for the attempt, or has ended; then the attempt must be able to go on."""
         if awaited is not None and awaited.ready():
             return
@@ -205,31 +216,31 @@ class BatchDriver:
             raise RuntimeError("the attempt and its lane wait for each other")
 
 
-def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
+def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
     """Return what the operations of a transaction come to as one commit. Pure.
 
     Rows are written and tables emptied in the order of the operations. What a commit cannot say in their order raises ValueError.
     """
     changes: list[RowsChange] = []
-    held: list[Held] = []
+    held: list[QuarantineEntry] = []
     made: dict[str, Any] = {"guards": effect.guards, "rows": effect.guards}
     for operation in effect.operations:
         match operation:
-            case ops.Write():
+            case ops.WriteChanges():
                 if operation.displacing is not None:
                     raise NotImplementedError("a target of whole batches has no unique indexes")
                 changes.append(operation.net)
-            case ops.Truncate():
-                changes.append(Clearing(operation.table, operation.where))
-            case ops.Define():
-                changes.append(Defined(operation.table, operation.source, operation.anew))
-            case ops.Hold():
+            case ops.TruncateTarget():
+                changes.append(TableCleared(operation.table, operation.where))
+            case ops.PublishDefinition():
+                changes.append(TableDefined(operation.table, operation.source, operation.anew))
+            case ops.QuarantineEvents():
                 held += operation.entries
-            case ops.CloseHeld():
+            case ops.CloseQuarantine():
                 ids = set(operation.ids)
                 held = [entry for entry in held if (entry.offset, entry.part) not in ids]
                 made |= {"closed": operation.ids, "why": operation.why}
-            case ops.CloseHeldBefore():
+            case ops.CloseQuarantineBefore():
                 if held or "closed_before" in made:
                     raise ValueError("one commit closes entries of the quarantine once, before it adds some")
                 made |= {"closed_before": operation.offset, "why": operation.why}
@@ -237,14 +248,14 @@ def commit_of(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
                 made["copied"] = operation.before  # no row was ever displaced: only keys are unique there
             case ops.WriteUnit():
                 made["state"] = operation.state
-            case ops.WriteProgress() | ops.Relayout():
+            case ops.WriteProgress() | ops.ReplaceLaneRows():
                 made["rows"] = operation.rows
             case (
                 ops.FollowDefinition()
                 | ops.DropTarget()
-                | ops.LoseOthers()
-                | ops.NotLost()
-                | ops.StillAsRead()
+                | ops.MarkSharersIncomplete()
+                | ops.RequireRowsPresent()
+                | ops.RequireTableUnchanged()
             ):
                 raise TargetConfigError(
                     "a target of whole batches is not altered by this version: alter it by hand"

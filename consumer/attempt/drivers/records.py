@@ -7,45 +7,45 @@ from pathlib import Path
 from typing import Any
 
 from consumer.attempt import effects as fx
-from consumer.attempt.copies.keys import KeyCheck
+from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.copies.snapshots import Reread
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.copies.snapshots import TableSnapshot
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.errors import TransientError
 from schemas.table.model import Key, Table
 
-ReadMissing = Callable[[int, int], Iterable[Slice]]
+RangeReader = Callable[[int, int], Iterable[RecordSlice]]
 """(start, upto) → the records of the topic in [start, upto), from Kafka itself."""
-FindBegin = Callable[[int, int | None], tuple[int, bytes] | None]
+BeginFinder = Callable[[int, int | None], tuple[int, bytes] | None]
 """(after, hint) → see consumer.attempt.effects.FindBegin."""
 
 
-FindSnapshot = Callable[[int], Reread | None]
+SnapshotFinder = Callable[[int], TableSnapshot | None]
 """(after) → see consumer.attempt.effects.FindSnapshot. Raises consumer.errors where the source's definition cannot be read."""
 
 
-ReadBehind = Callable[[int], Iterable[Slice]]
+RestReader = Callable[[int], Iterable[RecordSlice]]
 """(start) → what the topic holds from there on. Raises TransientError."""
-AskSource = Callable[[Table, Sequence[Key]], Sequence[Key]]
+SourceLookup = Callable[[Table, Sequence[Key]], Sequence[Key]]
 """(table, keys) → see consumer.attempt.effects.AskSource."""
 
 
-def no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
+def find_no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
     """Find no copy."""
     return None
 
 
-def no_snapshot(_after: int) -> Reread | None:
+def find_no_snapshot(_after: int) -> TableSnapshot | None:
     """Find no snapshot."""
     return None
 
 
-def nothing_behind(_start: int) -> Iterable[Slice]:
+def read_nothing_after(_start: int) -> Iterable[RecordSlice]:
     """Find no records."""
     return ()
 
 
-def no_source(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
+def refuse_source_lookup(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
     """Refuse to say anything of a source's rows."""
     raise TransientError(f"{table.db}.{table.name}: nobody here can ask the source")
 
@@ -58,35 +58,35 @@ class AttemptRecords:
 
     def __init__(
         self,
-        slices: Iterable[Slice],
-        read_missing: ReadMissing,
+        slices: Iterable[RecordSlice],
+        read_missing: RangeReader,
         *,
-        find_begin: FindBegin = no_begin,
-        find_snapshot: FindSnapshot = no_snapshot,
-        read_behind: ReadBehind = nothing_behind,
-        ask_source: AskSource = no_source,
+        find_begin: BeginFinder = find_no_begin,
+        find_snapshot: SnapshotFinder = find_no_snapshot,
+        read_behind: RestReader = read_nothing_after,
+        ask_source: SourceLookup = refuse_source_lookup,
         wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._slices = iter(slices)
         self._read, self._read_behind, self._wanted = read_missing, read_behind, wanted
         self._ask_source = ask_source
         self._find_begin, self._find_snapshot = find_begin, find_snapshot
-        self._missing: tuple[int, Iterator[Slice]] | None = None
-        self._again: tuple[int, Iterator[Slice]] | None = None
-        self._behind: Iterator[Slice] | None = None
+        self._missing: tuple[int, Iterator[RecordSlice]] | None = None
+        self._again: tuple[int, Iterator[RecordSlice]] | None = None
+        self._behind: Iterator[RecordSlice] | None = None
 
-    def answer(self, effect: fx.OfRecords) -> Any:
+    def carry_out_effect(self, effect: fx.RecordEffect) -> Any:
         """Carry out an effect."""
         match effect:
             case fx.NextSlice():
                 return next(self._slices, None)
             case fx.ReadMissing():
-                self._missing, records = self._next(self._missing, effect)
+                self._missing, records = self._read_next_slice(self._missing, effect)
                 return records
             case fx.ReadPassed():
-                return self._next_again(effect)
+                return self._read_next_passed(effect)
             case fx.ReadBehind():
-                return self._next_behind(effect)
+                return self._read_next_after(effect)
             case fx.FindBegin():
                 return self._find_begin(effect.after, effect.hint)
             case fx.FindSnapshot():
@@ -95,12 +95,12 @@ class AttemptRecords:
                 self.go_on()
                 return self._ask_source(effect.table, effect.keys)
 
-    def _next_again(self, effect: fx.ReadPassed) -> Slice | None:
+    def _read_next_passed(self, effect: fx.ReadPassed) -> RecordSlice | None:
         self.go_on()
-        self._again, records = self._next(self._again, effect)
+        self._again, records = self._read_next_slice(self._again, effect)
         return records
 
-    def _next_behind(self, effect: fx.ReadBehind) -> Slice | None:
+    def _read_next_after(self, effect: fx.ReadBehind) -> RecordSlice | None:
         self.go_on()
         self._behind = self._behind or iter(self._read_behind(effect.start))
         records = next(self._behind, None)
@@ -108,9 +108,9 @@ class AttemptRecords:
             self._behind = None
         return records
 
-    def _next(
-        self, open_: tuple[int, Iterator[Slice]] | None, effect: fx.ReadMissing | fx.ReadPassed
-    ) -> tuple[tuple[int, Iterator[Slice]] | None, Slice | None]:
+    def _read_next_slice(
+        self, open_: tuple[int, Iterator[RecordSlice]] | None, effect: fx.ReadMissing | fx.ReadPassed
+    ) -> tuple[tuple[int, Iterator[RecordSlice]] | None, RecordSlice | None]:
         """Read on in what is open, if it is of this stretch: another one was given up."""
         if open_ is None or open_[0] != effect.start:
             open_ = effect.start, iter(self._read(effect.start, effect.upto))
@@ -123,6 +123,6 @@ class AttemptRecords:
             raise TransientError("the unit is wanted elsewhere")
 
 
-def open_keys(scratch: str) -> KeyCheck:
+def open_keys(scratch: str) -> KeyComparison:
     """Return room for the keys of a table; `scratch`: a folder, "": the system's."""
     return ScratchKeys(Path(scratch) if scratch else None)

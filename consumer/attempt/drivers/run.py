@@ -8,23 +8,23 @@ from typing import Protocol, cast
 from consumer.attempt import effects as fx
 from consumer.attempt.drivers.batches import BatchDriver, BatchTargets
 from consumer.attempt.drivers.records import (
-    AskSource,
     AttemptRecords,
-    FindBegin,
-    FindSnapshot,
-    ReadBehind,
-    ReadMissing,
-    no_begin,
-    no_snapshot,
-    no_source,
-    nothing_behind,
+    BeginFinder,
+    RangeReader,
+    RestReader,
+    SnapshotFinder,
+    SourceLookup,
+    find_no_begin,
+    find_no_snapshot,
+    read_nothing_after,
+    refuse_source_lookup,
 )
 from consumer.attempt.drivers.threads import Sessions, ThreadDriver
-from consumer.attempt.effects import ask
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.effects import ask_driver
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
-from consumer.attempt.spec import Tables, UnitSpec
-from consumer.attempt.transactions import retried
+from consumer.attempt.spec import DefinitionCache, UnitSpec
+from consumer.attempt.transactions import retry_transient
 from consumer.targets.base import UnitTarget
 from schemas.table.model import Table
 
@@ -32,27 +32,27 @@ from schemas.table.model import Table
 class Connections(Protocol):
     """The connections of a process to one target: one a lane; only number 0 where it takes whole batches."""
 
-    def get(self, number: int) -> UnitTarget:
+    def get_connection(self, number: int) -> UnitTarget:
         """Return a connection, made where needed: a Session, or a BatchTarget. Raises TransientError."""
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         """After an error: drop the connection if it is broken."""
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         """Close the connection, so that `get` makes a new one."""
 
 
 def apply_topic(
     spec: UnitSpec,
     connections: Connections,
-    slices: Iterable[Slice],
+    slices: Iterable[RecordSlice],
     *,
-    read_missing: ReadMissing,
-    tables: Tables,
-    find_begin: FindBegin = no_begin,
-    find_snapshot: FindSnapshot = no_snapshot,
-    read_behind: ReadBehind = nothing_behind,
-    ask_source: AskSource = no_source,
+    read_missing: RangeReader,
+    tables: DefinitionCache,
+    find_begin: BeginFinder = find_no_begin,
+    find_snapshot: SnapshotFinder = find_no_snapshot,
+    read_behind: RestReader = read_nothing_after,
+    ask_source: SourceLookup = refuse_source_lookup,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Report:
     """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
@@ -60,28 +60,30 @@ def apply_topic(
         slices, read_missing, find_begin=find_begin, find_snapshot=find_snapshot, read_behind=read_behind,
         ask_source=ask_source, wanted=wanted,
     )  # fmt: skip
-    driver = _driver(spec, connections, records, tables)
-    return driver.run(driver.attempt().run())
+    driver = _make_driver(spec, connections, records, tables)
+    return driver.run_machine(driver.make_attempt().run())
 
 
 def define_topic(spec: UnitSpec, connections: Connections, table: Table) -> None:
     """Put `table` in force as the definition of a unit whose topic carries none. Raises consumer.errors."""
-    driver = _driver(spec, connections, _nothing(), {})
-    driver.run(driver.attempt().define(table))
+    driver = _make_driver(spec, connections, _make_empty_records(), {})
+    driver.run_machine(driver.make_attempt().define_initially(table))
 
 
 def stop_topic(spec: UnitSpec, connections: Connections, why: str) -> None:
     """Record in the target that the unit waits for a person. Raises consumer.errors after a few tries."""
-    _driver(spec, connections, _nothing(), {}).run(retried(lambda: ask(fx.StopUnit(why))))
+    _make_driver(spec, connections, _make_empty_records(), {}).run_machine(
+        retry_transient(lambda: ask_driver(fx.StopUnit(why)))
+    )
 
 
-def _driver(
-    spec: UnitSpec, connections: Connections, records: AttemptRecords, tables: Tables
+def _make_driver(
+    spec: UnitSpec, connections: Connections, records: AttemptRecords, tables: DefinitionCache
 ) -> ThreadDriver | BatchDriver:
     if spec.batches:
         return BatchDriver(spec, cast(BatchTargets, connections), records, tables)
     return ThreadDriver(spec, cast(Sessions, connections), records, tables)
 
 
-def _nothing() -> AttemptRecords:
+def _make_empty_records() -> AttemptRecords:
     return AttemptRecords((), lambda _start, _upto: ())

@@ -15,39 +15,39 @@ from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import Effect, Machine, T
+from consumer.attempt.effects import AttemptEffect, Machine, T
 from consumer.attempt.evolution.in_target import (
     drop_target,
-    follow,
+    follow_definition,
+    list_sharing_topics,
     lose_others,
-    not_lost,
-    routed_place,
-    sharing,
-    still_as_read,
+    require_rows_present,
+    require_table_unchanged,
+    resolve_target_place,
 )
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import PlainOperation
-from consumer.attempt.spec import Tables, UnitSpec, definition_in_force, prepared
+from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
 from consumer.ordering.model import EveryChange
-from consumer.tables.fitness import explained
+from consumer.tables.fitness import explain_changed_table
 from consumer.targets.base import Session, TargetTransaction
-from consumer.targets.shared.lookups import found_under
+from consumer.targets.shared.lookups import find_under_keys
 from schemas.table.model import Key
 
-KEYS = 5000
+KEYS_PER_FETCH = 5000
 """Keys of the target that are listed at a time."""
 
 
 class Sessions(Protocol):
     """The connections of a worker process to one target; number = lane."""
 
-    def get(self, number: int) -> Session:
+    def get_connection(self, number: int) -> Session:
         """Return the session of a lane, connecting where needed. Raises TransientError."""
 
-    def check(self, number: int) -> None:
+    def drop_if_broken(self, number: int) -> None:
         """After an error: drop the session if its connection is broken."""
 
-    def drop(self, number: int) -> None:
+    def drop_connection(self, number: int) -> None:
         """Close the session, so that `get` makes a new one."""
 
 
@@ -59,46 +59,48 @@ class ThreadSignals:
         self._lanes = [threading.Condition(mutex) for _ in range(lanes)]
         self._attempt = threading.Condition(mutex)
 
-    def wake(self, lane: int | None) -> None:
-        self._condition(lane).notify()
+    def wake_lane(self, lane: int | None) -> None:
+        self._get_condition(lane).notify()
 
-    def wait(self, lane: int | None, ready: Callable[[], bool], timeout: float | None = None) -> None:
+    def wait_until(self, lane: int | None, ready: Callable[[], bool], timeout: float | None = None) -> None:
         """Sleep until `ready()`, which is asked with the mutex held, or until `timeout` seconds have gone by."""
         with self.mutex:
-            self._condition(lane).wait_for(ready, timeout)
+            self._get_condition(lane).wait_for(ready, timeout)
 
-    def _condition(self, lane: int | None) -> threading.Condition:
+    def _get_condition(self, lane: int | None) -> threading.Condition:
         return self._attempt if lane is None else self._lanes[lane]
 
 
 class ThreadDriver:
     """Carries out the effects of one attempt."""
 
-    def __init__(self, spec: UnitSpec, sessions: Sessions, records: AttemptRecords, tables: Tables) -> None:
+    def __init__(
+        self, spec: UnitSpec, sessions: Sessions, records: AttemptRecords, tables: DefinitionCache
+    ) -> None:
         self._spec, self._sessions, self._records, self._tables = spec, sessions, records, tables
         self._signals = ThreadSignals(0)
         self._group: LaneGroup | None = None
         self._threads: list[threading.Thread] = []
 
-    def attempt(self) -> Attempt:
+    def make_attempt(self) -> Attempt:
         """Return the machine to `run`."""
-        return Attempt(self._spec, self.signals)
+        return Attempt(self._spec, self.make_signals)
 
-    def signals(self, lanes: int) -> ThreadSignals:
+    def make_signals(self, lanes: int) -> ThreadSignals:
         """Return how the next lanes share state: one group of lanes ends before another one starts."""
         self._signals = ThreadSignals(lanes)
         return self._signals
 
-    def run(self, machine: Machine[T]) -> T:
+    def run_machine(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end; the lanes that it started have ended then, too."""
         try:
-            return self._drive(machine, None)
+            return self._drive_machine(machine, None)
         finally:
             if self._group is not None:
                 self._group.stop()
-                self._join()
+                self._join_lanes()
 
-    def _drive(self, machine: Machine[T], lane: int | None) -> T:
+    def _drive_machine(self, machine: Machine[T], lane: int | None) -> T:
         try:
             effect = next(machine)
             while True:
@@ -112,51 +114,55 @@ class ThreadDriver:
             value: T = end.value
             return value
 
-    def _carry_out(self, effect: Effect, lane: int | None) -> Any:
-        if isinstance(effect, fx.OfRecords):
-            return self._records.answer(effect)
+    def _carry_out(self, effect: AttemptEffect, lane: int | None) -> Any:
+        if isinstance(effect, fx.RecordEffect):
+            return self._records.carry_out_effect(effect)
         match effect:
             case fx.Transact():
-                return self._transact(effect)
+                return self._run_transaction(effect)
             case fx.Await() | fx.Sleep():
-                return self._wait(effect, lane)
+                return self._wait_for_lane(effect, lane)
             case fx.OpenKeys():
                 return open_keys(self._spec.scratch)
-            case fx.ListKeys() | fx.LookUp():
-                return self._keys(effect)
+            case fx.ListKeys() | fx.LookUpKeys():
+                return self._list_keys(effect)
             case fx.StartLanes():
-                return self._start(effect.lanes)
+                return self._start_lanes(effect.lanes)
             case fx.JoinLanes():
-                return self._join()
+                return self._join_lanes()
             case _:
-                return self._ask(effect)
+                return self._ask_target(effect)
 
     # --- the target
 
-    def _ask(self, effect: Effect) -> Any:
+    def _ask_target(self, effect: AttemptEffect) -> Any:
         spec = self._spec
         match effect:
-            case fx.Begin():
-                return self._sessions.get(0).begin(spec.unit, spec.epoch)
+            case fx.BeginAttempt():
+                return self._sessions.get_connection(0).begin_attempt(spec.unit, spec.epoch)
             case fx.ReadProgress():
-                return self._sessions.get(effect.number).read(spec.unit)[0]
-            case fx.ReadHeld():
-                return self._sessions.get(0).held(spec.unit)
+                return self._sessions.get_connection(effect.number).read_topic(spec.unit)[0]
+            case fx.ReadQuarantine():
+                return self._sessions.get_connection(0).read_quarantine(spec.unit)
             case fx.CheckSession():
-                self._sessions.check(effect.number)
+                self._sessions.drop_if_broken(effect.number)
             case fx.DropSession():
-                self._sessions.drop(effect.number)
+                self._sessions.drop_connection(effect.number)
             case fx.StopUnit():
                 self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
-                self._sessions.get(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
-            case fx.Restore():
-                return definition_in_force(spec, self._sessions.get(0), effect.text, self._tables)
-            case fx.Prepare():
-                return prepared(spec, self._sessions.get(0), effect.stored, first=effect.first)
-            case fx.Explain():
+                self._sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
+            case fx.RestoreDefinition():
+                return load_active_definition(
+                    spec, self._sessions.get_connection(0), effect.text, self._tables
+                )
+            case fx.PrepareDefinition():
+                return resolve_definition(
+                    spec, self._sessions.get_connection(0), effect.stored, first=effect.first
+                )
+            case fx.ExplainMisfit():
                 stored = effect.stored
-                return explained(
-                    self._sessions.get(0),
+                return explain_changed_table(
+                    self._sessions.get_connection(0),
                     stored.table,
                     spec.source,
                     spec.routes,
@@ -164,101 +170,103 @@ class ThreadDriver:
                     debezium=spec.debezium is not None,
                 )
             case _:
-                return self._table(effect, self._sessions.get(0))
+                return self._ask_table(effect, self._sessions.get_connection(0))
         return None
 
-    def _table(self, effect: Effect, session: Session) -> Any:
+    def _ask_table(self, effect: AttemptEffect, session: Session) -> Any:
         """Carry out what changes of the target table ask."""
         spec = self._spec
         match effect:
             case fx.OwnConnection():
-                return None if session.transactional_ddl else session.connection()
-            case fx.Alter():
-                session.alter(effect.change, connection=effect.connection)
+                return None if session.transactional_ddl else session.get_connection_id()
+            case fx.AlterTarget():
+                session.alter_table(effect.change, connection=effect.connection)
             case fx.EndConnection():
                 session.end_connection(effect.connection)
             case fx.ReadTable():
-                return session.read_table(*routed_place(spec, effect.source))
+                return session.read_table(*resolve_target_place(spec, effect.source))
             case fx.ReadSharers():
-                return sharing(spec, session.units(spec.unit.pipeline), effect.source)
+                return list_sharing_topics(spec, session.read_unit_states(spec.unit.pipeline), effect.source)
             case _:
                 raise NotImplementedError(f"no driver carries out {effect}")
         return None
 
-    def _transact(self, effect: fx.Transact) -> None:
-        session = self._sessions.get(effect.number)
-        with session.transaction(self._spec.unit, effect.guards) as transaction:
+    def _run_transaction(self, effect: fx.Transact) -> None:
+        session = self._sessions.get_connection(effect.number)
+        with session.begin_transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
                 match operation:
                     case ops.FollowDefinition():
-                        follow(self._spec, session, transaction, operation)
+                        follow_definition(self._spec, session, transaction, operation)
                     case ops.DropTarget():
                         drop_target(self._spec, session, transaction, operation)
-                    case ops.LoseOthers():
+                    case ops.MarkSharersIncomplete():
                         lose_others(self._spec, session, transaction, operation)
-                    case ops.NotLost():
-                        not_lost(self._spec, transaction)
-                    case ops.StillAsRead():
-                        still_as_read(self._spec, session, transaction, operation)
-                    case ops.Define():
+                    case ops.RequireRowsPresent():
+                        require_rows_present(self._spec, transaction)
+                    case ops.RequireTableUnchanged():
+                        require_table_unchanged(self._spec, session, transaction, operation)
+                    case ops.PublishDefinition():
                         raise NotImplementedError("a database is told of definitions by its tables")
                     case _:
-                        carry_out(transaction, operation, effect.displaced)
+                        carry_out_operation(transaction, operation, effect.displaced)
 
-    def _keys(self, effect: fx.ListKeys | fx.LookUp) -> Sequence[Key]:
+    def _list_keys(self, effect: fx.ListKeys | fx.LookUpKeys) -> Sequence[Key]:
         self._records.go_on()
-        session = self._sessions.get(0)
-        if isinstance(effect, fx.LookUp):
-            return found_under(lambda some: session.fetch_keys(effect.table, some), effect.keys)
-        return session.fetch_rows(effect.table, effect.after, KEYS, effect.where, upto=effect.upto)
+        session = self._sessions.get_connection(0)
+        if isinstance(effect, fx.LookUpKeys):
+            return find_under_keys(lambda some: session.fetch_keys(effect.table, some), effect.keys)
+        return session.fetch_rows(effect.table, effect.after, KEYS_PER_FETCH, effect.where, upto=effect.upto)
 
     # --- lanes
 
-    def _start(self, group: LaneGroup) -> None:
+    def _start_lanes(self, group: LaneGroup) -> None:
         self._group = group
         self._threads = [
-            threading.Thread(target=self._lane, args=(group, number), name=f"lane-{number}", daemon=True)
+            threading.Thread(target=self._run_lane, args=(group, number), name=f"lane-{number}", daemon=True)
             for number in range(group.count)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _lane(self, group: LaneGroup, number: int) -> None:
+    def _run_lane(self, group: LaneGroup, number: int) -> None:
         try:
-            self._drive(group.lane(number), number)
+            self._drive_machine(group.run_lane(number), number)
         except BaseException as error:  # noqa: BLE001  # handed to the attempt's thread, whatever it is
-            group.failed(error)
+            group.record_lane_error(error)
 
-    def _join(self) -> None:
+    def _join_lanes(self) -> None:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
         self._group, self._threads = None, []
 
-    def _wait(self, effect: fx.Await | fx.Sleep, lane: int | None) -> None:
+    def _wait_for_lane(self, effect: fx.Await | fx.Sleep, lane: int | None) -> None:
         group = self._group
         if isinstance(effect, fx.Await):
-            self._signals.wait(lane, effect.ready)
+            self._signals.wait_until(lane, effect.ready)
         elif lane is None or group is None:
             time.sleep(effect.seconds)
         else:
-            self._signals.wait(lane, lambda: group.stopping, effect.seconds)
+            self._signals.wait_until(lane, lambda: group.stopping, effect.seconds)
 
 
-def carry_out(transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]) -> None:
+def carry_out_operation(
+    transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]
+) -> None:
     """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
     match operation:
-        case ops.Write():
+        case ops.WriteChanges():
             if isinstance(operation.net, EveryChange):
                 raise NotImplementedError("a database is given net changes")
-            displaced.append(transaction.apply(operation.net, displacing=operation.displacing))
-        case ops.Hold():
-            transaction.hold(operation.entries)
-        case ops.Truncate():
-            transaction.truncate(operation.table, operation.where)
-        case ops.CloseHeldBefore():
+            displaced.append(transaction.apply_net_change(operation.net, displacing=operation.displacing))
+        case ops.QuarantineEvents():
+            transaction.write_quarantine(operation.entries)
+        case ops.TruncateTarget():
+            transaction.truncate_table(operation.table, operation.where)
+        case ops.CloseQuarantineBefore():
             transaction.close_held_before(operation.offset, operation.why)
-        case ops.CloseHeld():
+        case ops.CloseQuarantine():
             transaction.close_held(operation.ids, operation.why)
         case ops.SupersedeDisplaced():
             transaction.supersede_displaced(operation.table, operation.before, operation.why)
@@ -266,7 +274,7 @@ def carry_out(transaction: TargetTransaction, operation: PlainOperation, displac
             transaction.write_progress(operation.rows)
         case ops.WriteUnit():
             transaction.write_unit(operation.state)
-        case ops.Relayout():
-            transaction.relayout(operation.rows)
+        case ops.ReplaceLaneRows():
+            transaction.replace_lanes(operation.rows)
         case _:
             assert_never(operation)

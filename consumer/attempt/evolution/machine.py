@@ -13,27 +13,27 @@ from dataclasses import replace
 import structlog
 
 from consumer.attempt.effects import (
-    Alter,
+    AlterTarget,
     EndConnection,
-    Explain,
+    ExplainMisfit,
     Machine,
     OwnConnection,
     ReadSharers,
     ReadTable,
-    Restore,
-    ask,
+    RestoreDefinition,
+    ask_driver,
 )
-from consumer.attempt.evolution.in_target import routed_place, routed_table
+from consumer.attempt.evolution.in_target import resolve_target, resolve_target_place
 from consumer.attempt.operations import (
-    CloseHeldBefore,
+    CloseQuarantineBefore,
     DropTarget,
     FollowDefinition,
     Operation,
-    Truncate,
+    TruncateTarget,
     WriteUnit,
 )
 from consumer.attempt.spec import UnitSpec
-from consumer.attempt.transactions import Progress, retried
+from consumer.attempt.transactions import AttemptProgress, retry_transient
 from consumer.errors import (
     COPY,
     CopyNeededError,
@@ -44,20 +44,26 @@ from consumer.errors import (
     UnitStoppedError,
 )
 from consumer.ordering.model import ApplyUnit, UnitState
-from consumer.ordering.progress import Mark
-from consumer.tables.definition import InForce
+from consumer.ordering.progress import LaneMark
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import (
-    DROPPED,
-    Adopt,
-    Gone,
+    DROPPED_CAUSE,
+    AdoptDefinition,
+    DefinitionVerdict,
     NeedsCopy,
-    Stop,
-    Verdict,
-    decide,
+    SourceTableDropped,
+    StopForPerson,
+    judge_table_event,
 )
-from consumer.tables.evolution.plans import ChangeMark, Planned, TableChange, decode_mark, refused
-from consumer.tables.fitness import rows_lost
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.evolution.plans import (
+    ChangeMark,
+    ChangePlan,
+    TableChange,
+    choose_after_refusal,
+    decode_mark,
+)
+from consumer.tables.fitness import describe_lost_rows
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,
@@ -71,11 +77,11 @@ from consumer.targets.alterations import (
 )
 from schemas.findings import START_OVER
 from schemas.table.model import Table
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 
 log = structlog.get_logger(__name__)
 
-ROUNDS = 6
+MAX_ROUNDS = 6
 """How often statements are carried out for one change: other units may widen or narrow what is wanted meanwhile."""
 
 
@@ -83,30 +89,32 @@ class TableChanges:
     """Changes of one unit's target table in one attempt. `before`: the stored definition; `unfit`: why the target table does not fit it,
     which may be the next one's: then nothing is applied but the begin of a copy."""
 
-    def __init__(self, spec: UnitSpec, progress: Callable[[], Progress]) -> None:
+    def __init__(self, spec: UnitSpec, progress: Callable[[], AttemptProgress]) -> None:
         """`progress`: as it is when a change is carried out."""
         self._spec = spec
         self._now = progress
-        self.before: Stored | None = None
+        self.before: StoredDefinition | None = None
         self.unfit: CopyNeededError | None = None
 
     @property
-    def _progress(self) -> Progress:
+    def _progress(self) -> AttemptProgress:
         return self._now()
 
-    def restore(self, text: str | None) -> Machine[InForce | None]:
+    def restore_definition(self, text: str | None) -> Machine[ActiveDefinition | None]:
         """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
         self.before, self.unfit = None if text is None else decode_stored(text), None
         if text is None:
             return None
-        if self.before is not None and self.before.lost:
-            place = ".".join(routed_place(self._spec, self.before.table))
+        if self.before is not None and self.before.rows_missing:
+            place = ".".join(resolve_target_place(self._spec, self.before.table))
             self.unfit = CopyNeededError(
-                rows_lost(place), cause="definition", after=self._progress.lowest.offset
+                describe_lost_rows(place), cause="definition", after=self._progress.lowest.offset
             )
             return None
         try:
-            in_force: InForce = yield from retried(lambda: ask(Restore(text)))
+            in_force: ActiveDefinition = yield from retry_transient(
+                lambda: ask_driver(RestoreDefinition(text))
+            )
         except CopyNeededError as error:
             error.after = self._progress.lowest.offset
             self.unfit = error
@@ -116,118 +124,132 @@ class TableChanges:
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
         if in_force.stored != self.before:  # columns that are left out now, or have another name there
-            yield from self._progress.guarded([WriteUnit(UnitState(in_force.text, None, None))])
+            yield from self._progress.commit_guarded([WriteUnit(UnitState(in_force.text, None, None))])
             self.before = in_force.stored
         return in_force
 
-    def judge(self, event: Event) -> Machine[Verdict]:
+    def judge_event(self, event: EventEnvelope) -> Machine[DefinitionVerdict]:
         """Say what an event means under the policy of the table's route."""
         before = self.before
         if before is None:
-            return decide(None, event, "lenient")
-        routed = routed_table(self._spec, before.table)
+            return judge_table_event(None, event, "lenient")
+        routed = resolve_target(self._spec, before.table)
         sharing: Sequence[str] = ()
         if routed.added and event.definition is not None:
-            sharing = yield from retried(lambda: ask(ReadSharers(before.table)))
-        return decide(before.table, event, routed.policy, many=bool(sharing), left=before.left)
+            sharing = yield from retry_transient(lambda: ask_driver(ReadSharers(before.table)))
+        return judge_table_event(
+            before.table, event, routed.policy, many=bool(sharing), left=before.retained_columns
+        )
 
     # --- a definition
 
-    def adopt(self, before: Stored, table: Table, verdict: Adopt, at: Mark) -> Machine[None]:
+    def adopt_definition(
+        self, before: StoredDefinition, table: Table, verdict: AdoptDefinition, at: LaneMark
+    ) -> Machine[None]:
         """Put `table` in force after `before`; afterwards all lanes stand at `at`. Raises consumer.errors, as `follow`; and
         UnitStoppedError if the target does not fit what is in force now."""
-        policy = routed_table(self._spec, table).policy
+        policy = resolve_target(self._spec, table).policy
         change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
-        stored = yield from self.follow(change, at)
-        why: str | None = yield from retried(lambda: ask(Explain(stored)))
+        stored = yield from self.follow_change(change, at)
+        why: str | None = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
         if why is not None:
             raise UnitStoppedError(why)
 
-    def follow(self, change: TableChange, at: Mark) -> Machine[Stored]:
+    def follow_change(self, change: TableChange, at: LaneMark) -> Machine[StoredDefinition]:
         """Put a definition in force, and end with what is stored; afterwards all lanes stand at `at`. Raises consumer.errors: then the old
         one is in force, and no statement is under way; TransientError: it is taken up again by the next attempt."""
-        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
-            return (yield from self._whole(change, at))
-        return (yield from self._by_statements(change, at, connection))
+            return (yield from self._apply_whole(change, at))
+        return (yield from self._apply_by_statements(change, at, connection))
 
-    def _whole(self, change: TableChange, at: Mark) -> Machine[Stored]:
+    def _apply_whole(self, change: TableChange, at: LaneMark) -> Machine[StoredDefinition]:
         lanes = range(len(self._progress.rows))
         while True:
             asked = FollowDefinition(change, "whole", at)
             try:
-                yield from self._progress.move(lanes, at, [asked, *_closing(change, at)])
+                yield from self._progress.move_lanes(
+                    lanes, at, [asked, *_list_closing_operations(change, at)]
+                )
             except (RefusedError, TargetConfigError) as error:
-                change = self._otherwise(change, asked.found, error)
+                change = self._choose_alternative(change, asked.found, error)
                 continue
-            _say(self._spec.unit, change, asked.found[-1])
+            _log_change(self._spec.unit, change, asked.found[-1])
             return asked.found[-1].stored
 
-    def _by_statements(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
+    def _apply_by_statements(
+        self, change: TableChange, at: LaneMark, connection: int
+    ) -> Machine[StoredDefinition]:
         """Carry out a change that statements make. Its mark goes with whatever ends it for good: the event is met again, and what heals it is found."""
         try:
-            return (yield from self._stated(change, at, connection))
+            return (yield from self._run_statements(change, at, connection))
         except (RefusedError, TargetConfigError, UnitStoppedError):
-            yield from self._unmark(change)
+            yield from self._unmark_change(change)
             raise
 
-    def _stated(self, change: TableChange, at: Mark, connection: int) -> Machine[Stored]:
-        planned = yield from self._mark(change, at, connection)
+    def _run_statements(
+        self, change: TableChange, at: LaneMark, connection: int
+    ) -> Machine[StoredDefinition]:
+        planned = yield from self._mark_change(change, at, connection)
         lanes = range(len(self._progress.rows))
         said = planned
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             change = replace(change, planned=planned.stored)
             try:
                 if planned.alter is not None:
-                    yield Alter(planned.alter, connection)
+                    yield AlterTarget(planned.alter, connection)
             except (RefusedError, TargetConfigError) as error:
-                change = self._otherwise(change, [planned], error)
-                planned = yield from self._mark(change, at, connection)
+                change = self._choose_alternative(change, [planned], error)
+                planned = yield from self._mark_change(change, at, connection)
                 continue
-            end = FollowDefinition(replace(change, settled=True), "end", at)
+            end = FollowDefinition(replace(change, statements_done=True), "end", at)
             try:
-                yield from self._progress.move(lanes, at, [end, *_closing(change, at)])
+                yield from self._progress.move_lanes(lanes, at, [end, *_list_closing_operations(change, at)])
             except StepsLeftError:
                 change, planned = end.change, end.found[-1]
                 continue
-            _say(self._spec.unit, change, said)
+            _log_change(self._spec.unit, change, said)
             return planned.stored
         raise UnitStoppedError(
-            f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_named(planned)}): "
+            f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_describe_steps(planned)}): "
             "alter it by hand as `rowlock check` says"
         )
 
-    def _mark(self, change: TableChange, at: Mark, connection: int) -> Machine[Planned]:
+    def _mark_change(self, change: TableChange, at: LaneMark, connection: int) -> Machine[ChangePlan]:
         asked = FollowDefinition(change, "mark", at, connection)
-        yield from self._progress.guarded([asked])
+        yield from self._progress.commit_guarded([asked])
         return asked.found[-1]
 
-    def _unmark(self, change: TableChange) -> Machine[None]:
+    def _unmark_change(self, change: TableChange) -> Machine[None]:
         """Nothing is under way any more: other units of the table need not wait."""
-        yield from self._progress.guarded([WriteUnit(UnitState(change.before.encode(), None, None))])
+        yield from self._progress.commit_guarded([WriteUnit(UnitState(change.before.encode(), None, None))])
 
-    def _otherwise(
-        self, change: TableChange, found: list[Planned], error: RefusedError | TargetConfigError
+    def _choose_alternative(
+        self, change: TableChange, found: list[ChangePlan], error: RefusedError | TargetConfigError
     ) -> TableChange:
         """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
-        other = refused(change, found[-1]) if found and not isinstance(error, MissingGrantError) else None
-        if other is None or (other.emptied and not isinstance(error, RefusedError)):
+        other = (
+            choose_after_refusal(change, found[-1])
+            if found and not isinstance(error, MissingGrantError)
+            else None
+        )
+        if other is None or (other.rows_deleted_first and not isinstance(error, RefusedError)):
             raise error
         what = (
             "deletes the unit's rows first, the copy brings them again"
-            if other.emptied
+            if other.rows_deleted_first
             else "leaves new unique indexes out"
         )
         log.warning(
             "the target refused to change a table with its rows",
-            pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_named(found[-1]), reason=str(error)[:300],
+            pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_describe_steps(found[-1]), reason=str(error)[:300],
             rowlock=what,
         )  # fmt: skip
         return other
 
     # --- what an attempt finds
 
-    def recover(self, state: UnitState) -> Machine[None]:
+    def recover_change(self, state: UnitState) -> Machine[None]:
         """Take up the change of a mark; afterwards there is none any more: it is carried out, or its event is met again."""
         mark = decode_mark(state.ddl or "")
         if mark is None or state.definition is None:
@@ -235,13 +257,13 @@ class TableChanges:
                 f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
                 f"`ddl` of the unit in rowlock_unit"
             )
-        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             raise UnitStoppedError(
                 f"{self._spec.unit.topic}: a mark of another kind of target stands in rowlock_unit: {state.ddl}"
             )
         if mark.connection != connection:
-            yield from retried(lambda: ask(EndConnection(mark.connection)))
+            yield from retry_transient(lambda: ask_driver(EndConnection(mark.connection)))
         log.info(
             "a change of the target table is taken up again",
             pipeline=self._spec.unit.pipeline,
@@ -252,8 +274,8 @@ class TableChanges:
             if mark.after is None:
                 yield from self._drop_by_statement(before, mark, connection)
             else:
-                change = mark.change(before, mark.after)
-                yield from self._by_statements(change, mark.at, connection)
+                change = mark.restore_change(before, mark.after)
+                yield from self._apply_by_statements(change, mark.at, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             log.info(
                 "a change cannot be taken up again, its event is met once more",
@@ -262,7 +284,7 @@ class TableChanges:
 
     # --- a dropped table
 
-    def gone(self, in_force: InForce, at: Mark) -> Machine[None]:
+    def handle_dropped_table(self, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
         """Do what `on_drop` says, before the stop is raised; no lane moves. With the table the definition is given up as well.
 
         Raises CopyNeededError where the target does not drop the table: one that was made again is copied into it all the same.
@@ -271,45 +293,51 @@ class TableChanges:
         if how == "keep":
             return
         sharing = (
-            (yield from retried(lambda: ask(ReadSharers(in_force.source)))) if in_force.routed.added else ()
+            (yield from retry_transient(lambda: ask_driver(ReadSharers(in_force.source))))
+            if in_force.routed.added
+            else ()
         )
         if how == "empty" or sharing:
-            yield from _empty(self._progress, in_force, at)
+            yield from _delete_unit_rows(self._progress, in_force, at)
             return
-        connection: int | None = yield from retried(lambda: ask(OwnConnection()))
+        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         try:
             if connection is None:
                 given_up = WriteUnit(UnitState(None, None, None))
-                yield from self._progress.guarded([DropTarget(in_force.source), given_up, _closed(at)])
+                yield from self._progress.commit_guarded(
+                    [DropTarget(in_force.source), given_up, _close_all_quarantined(at)]
+                )
             else:
                 mark = ChangeMark(connection, at, None)
                 state = UnitState(in_force.text, mark.encode(), None)
-                yield from self._progress.guarded([WriteUnit(state), _closed(at)])
+                yield from self._progress.commit_guarded([WriteUnit(state), _close_all_quarantined(at)])
                 yield from self._drop_by_statement(in_force.stored, mark, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
-            raise CopyNeededError(str(error), cause=DROPPED, after=at[0], instead=error) from error
+            raise CopyNeededError(str(error), cause=DROPPED_CAUSE, after=at[0], instead=error) from error
 
-    def _drop_by_statement(self, before: Stored, mark: ChangeMark, connection: int) -> Machine[None]:
-        real = yield from retried(lambda: ask(ReadTable(before.table)))
+    def _drop_by_statement(
+        self, before: StoredDefinition, mark: ChangeMark, connection: int
+    ) -> Machine[None]:
+        real = yield from retry_transient(lambda: ask_driver(ReadTable(before.table)))
         if real is not None:
             text = before.encode()
             if mark.connection != connection:
                 named = UnitState(text, ChangeMark(connection, mark.at, None).encode(), None)
-                yield from self._progress.guarded([WriteUnit(named)])
+                yield from self._progress.commit_guarded([WriteUnit(named)])
             try:
-                yield Alter(DropTable(real), connection)
+                yield AlterTarget(DropTable(real), connection)
             except (RefusedError, TargetConfigError, UnitStoppedError):
-                yield from self._progress.guarded([WriteUnit(UnitState(text, None, None))])
+                yield from self._progress.commit_guarded([WriteUnit(UnitState(text, None, None))])
                 raise
-        yield from self._progress.guarded([WriteUnit(UnitState(None, None, None))])
+        yield from self._progress.commit_guarded([WriteUnit(UnitState(None, None, None))])
 
 
-def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
+def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> None:
     """Tell the log what a change that is carried out did."""
     if planned.alter is not None:
         log.info(
             "the target table follows the source", pipeline=unit.pipeline, topic=unit.topic,
-            steps=_named(planned),
+            steps=_describe_steps(planned),
         )  # fmt: skip
     for name, column in planned.stored.names.items():
         if change.before.names.get(name) != column:
@@ -320,28 +348,28 @@ def _say(unit: ApplyUnit, change: TableChange, planned: Planned) -> None:
             )  # fmt: skip
 
 
-def _closing(change: TableChange, at: Mark) -> list[Operation]:
+def _list_closing_operations(change: TableChange, at: LaneMark) -> list[Operation]:
     """Entries of the quarantine under another key mean nothing any more; their rows come anew."""
     old = [change.columns.renamed.get(name, name) for name in change.before.table.key.columns]
     return (
         []
         if sorted(old) == sorted(change.after.key.columns)
-        else [CloseHeldBefore(at[0], "the table's key became another one")]
+        else [CloseQuarantineBefore(at[0], "the table's key became another one")]
     )
 
 
-def _closed(at: Mark) -> CloseHeldBefore:
-    return CloseHeldBefore(at[0], f"the source's table was dropped at offset {at[0]}")
+def _close_all_quarantined(at: LaneMark) -> CloseQuarantineBefore:
+    return CloseQuarantineBefore(at[0], f"the source's table was dropped at offset {at[0]}")
 
 
-def _named(planned: Planned) -> list[str]:
+def _describe_steps(planned: ChangePlan) -> list[str]:
     """Return the steps for people."""
     if planned.alter is None:
         return []
-    return [_step(step) for step in planned.alter.steps]
+    return [_describe_step(step) for step in planned.alter.steps]
 
 
-def _step(step: Alteration) -> str:
+def _describe_step(step: Alteration) -> str:
     match step:
         case RenameColumn():
             what = f"{step.old} to {step.new}"
@@ -359,17 +387,17 @@ def _step(step: Alteration) -> str:
     return f"{type(step).__name__} {what}"
 
 
-def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
+def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str) -> CopyNeededError:
     """Return why a unit stops at an event; `place`: where that is."""
     table = (event.source.db, str(event.source.table))
     match verdict:
         case NeedsCopy():
-            first = before_a_copy(verdict.remedy)
+            first = get_remedy_before_copy(verdict.remedy)
             return CopyNeededError(f"{place}: {verdict.why}", cause=verdict.cause, table=table, first=first)
-        case Gone():
-            first = before_a_copy(verdict.remedy)
-            return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED, table=table, first=first)
-        case Stop():
+        case SourceTableDropped():
+            first = get_remedy_before_copy(verdict.remedy)
+            return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED_CAUSE, table=table, first=first)
+        case StopForPerson():
             return CopyNeededError(
                 f"{place}: {verdict.why}: the definition of the table is another one, and `schema_changes` is stop", cause="policy",
                 table=table, first="alter the target table by hand as the source's was",
@@ -378,18 +406,21 @@ def stop_of(verdict: Verdict, event: Event, place: str) -> CopyNeededError:
             raise ValueError(f"{place}: {verdict} stops nothing")
 
 
-def before_a_copy(remedy: str) -> str:
+def get_remedy_before_copy(remedy: str) -> str:
     """Return what a person must do, by the remedy of a stop, before a copy helps; "": nothing. Older topics say to start over."""
     for copy in (START_OVER, COPY):
         remedy = remedy.partition(copy)[0]
     return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
 
 
-def _empty(progress: Progress, in_force: InForce, at: Mark) -> Machine[None]:
+def _delete_unit_rows(progress: AttemptProgress, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
     """Delete the unit's rows. The event at `at` is met again at each start: to a table that is all one, in a topic each time would be a record."""
-    operations: list[Operation] = [Truncate(in_force.target, in_force.routed.where), _closed(at)]
+    operations: list[Operation] = [
+        TruncateTarget(in_force.target, in_force.routed.where),
+        _close_all_quarantined(at),
+    ]
     if in_force.target.topic is None:
-        yield from progress.guarded(operations)
-    elif in_force.stored.emptied != at[0]:
-        emptied = replace(in_force.stored, emptied=at[0])
-        yield from progress.once([*operations, WriteUnit(UnitState(emptied.encode(), None, None))])
+        yield from progress.commit_guarded(operations)
+    elif in_force.stored.emptied_at != at[0]:
+        emptied = replace(in_force.stored, emptied_at=at[0])
+        yield from progress.commit_once([*operations, WriteUnit(UnitState(emptied.encode(), None, None))])

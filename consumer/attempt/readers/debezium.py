@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from consumer.attempt.readers.reader import Emptied, RecordReader, Slice, SnapshotEnd, Taken, undefined
+from consumer.attempt.readers.reader import (
+    ReaderItem,
+    RecordReader,
+    RecordSlice,
+    SnapshotEnd,
+    Truncated,
+    build_undefined_error,
+)
 from consumer.errors import CopyNeededError, UnitStoppedError
-from consumer.ordering.dedup import Verdict
+from consumer.ordering.dedup import DuplicateVerdict
 from consumer.ordering.model import LaneProgress, RowChange
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from schemas.errors import EnvelopeError
 from schemas.findings import START_OVER
 from schemas.table.model import Row
-from schemas.wire.debezium import Change
+from schemas.wire.debezium import DebeziumChange
 from schemas.wire.position import Position
 
-AGAIN_MS = 60_000
+LOG_REPEAT_MS = 60_000
 """A repeated event was committed before the last one that was applied, by the source's clock; this much is left to clocks."""
-REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 """Rows of one log event whose content is kept, to tell whether what comes under their positions again is the same."""
 
 
@@ -36,8 +43,8 @@ class DebeziumReader(RecordReader):
         self._newest = 0
         self._last: int | None = None
 
-    def begin(self, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
-        super().begin(rows, in_force)
+    def begin_reading(self, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None) -> None:
+        super().begin_reading(rows, in_force)
         if self._dedup.gen:
             raise UnitStoppedError(
                 f"{self._topic}: rowlock captured this source itself before, in the same topics: give the source "
@@ -49,7 +56,7 @@ class DebeziumReader(RecordReader):
         self._event_at: tuple[int, ...] = ()
         self._rows_there: dict[Position, tuple[str, Row | None, Row | None]] = {}
 
-    def read(self, records: Slice) -> Iterator[Taken]:
+    def read_slice(self, records: RecordSlice) -> Iterator[ReaderItem]:
         changes: list[RowChange] = []
         offset = self._mark[0]
         try:
@@ -57,45 +64,45 @@ class DebeziumReader(RecordReader):
                 if raw is None:
                     continue  # the tombstone behind a delete
                 if offset == self._last:
-                    yield self._rows(changes, offset - 1)
+                    yield self._build_row_batch(changes, offset - 1)
                     changes = []
                     yield SnapshotEnd(self._mark)
-                event = self._event(offset, raw)
-                if verdict := self._dedup.judge(offset, event.source.position, None, 0):
-                    if verdict == Verdict.DUPLICATE:
+                event = self._decode_event(offset, raw)
+                if verdict := self._dedup.judge_record(offset, event.source.position, None, 0):
+                    if verdict == DuplicateVerdict.DUPLICATE:
                         self._check_again(offset, event)
                     self.dropped += 1
                     continue
-                self._note(event)
+                self._note_event(event)
                 if event.op == "t":
-                    yield self._rows(changes, offset - 1)
+                    yield self._build_row_batch(changes, offset - 1)
                     changes = []
                     self._mark = (offset, self._dedup.position, 0, self._newest)
-                    yield Emptied(self._mark)
+                    yield Truncated(self._mark)
                 else:
-                    changes.append(self._change(offset, event, raw))
+                    changes.append(self._build_change(offset, event, raw))
         except UnitStoppedError:
-            yield self._rows(changes, offset - 1)
+            yield self._build_row_batch(changes, offset - 1)
             raise
-        yield self._rows(changes, offset)
+        yield self._build_row_batch(changes, offset)
 
-    def _event(self, offset: int, raw: bytes) -> Change:
+    def _decode_event(self, offset: int, raw: bytes) -> DebeziumChange:
         """Decode a record. Raises UnitStoppedError: it is none of this table as it is defined."""
         in_force, topic = self._in_force, self._topic
         if in_force is None:
             raise UnitStoppedError(f"{topic}: no definition of the table is in force: restart rowlock")
-        return decoded(topic, in_force, offset, raw)
+        return decode_debezium_record(topic, in_force, offset, raw)
 
-    def _change(self, offset: int, event: Change, raw: bytes) -> RowChange:
+    def _build_change(self, offset: int, event: DebeziumChange, raw: bytes) -> RowChange:
         if self._in_force is None:
-            raise undefined(self._topic)
+            raise build_undefined_error(self._topic)
         row = self._in_force.row
         before = None if event.before is None else row(event.before)
         after = None if event.after is None else row(event.after)
         read = event.op == SNAPSHOT_READ
         return RowChange((offset, 0), before, after, self._dedup.position, 0, self._newest, raw, None, read)
 
-    def _note(self, event: Change) -> None:
+    def _note_event(self, event: DebeziumChange) -> None:
         """Remember an accepted event of the log."""
         place = event.source
         if place.position is None:
@@ -104,13 +111,13 @@ class DebeziumReader(RecordReader):
         if place.position[:3] != self._event_at:
             self._event_at = place.position[:3]
             self._rows_there.clear()
-        if len(self._rows_there) < REMEMBERED:
+        if len(self._rows_there) < MAX_REMEMBERED:
             self._rows_there[place.position] = (event.op, event.before, event.after)
 
-    def _check_again(self, offset: int, event: Change) -> None:
+    def _check_again(self, offset: int, event: DebeziumChange) -> None:
         """Raise UnitStoppedError if an event that would be dropped as a duplicate cannot be one."""
         place, at = event.source, f"{self._topic} offset {offset}"
-        if place.ts_ms > self._newest + AGAIN_MS:
+        if place.ts_ms > self._newest + LOG_REPEAT_MS:
             raise UnitStoppedError(
                 f"{at}: position {place.position} is not above {self._dedup.position}, but the event was committed later "
                 f"than all that was applied: the source's log began anew, or Debezium reads another server: {START_OVER}"
@@ -123,10 +130,10 @@ class DebeziumReader(RecordReader):
             )  # fmt: skip
 
 
-def decoded(topic: str, in_force: InForce, offset: int, raw: bytes) -> Change:
+def decode_debezium_record(topic: str, in_force: ActiveDefinition, offset: int, raw: bytes) -> DebeziumChange:
     """Decode a record. Raises CopyNeededError: it does not fit the definition in force; UnitStoppedError: it is another table's."""
     try:
-        event: Change = in_force.decode_row(raw)
+        event: DebeziumChange = in_force.decode_row(raw)
     except EnvelopeError as error:
         raise CopyNeededError(f"{topic} offset {offset}: {error}", cause="event", after=offset) from error
     table, place = in_force.source, event.source

@@ -14,39 +14,39 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import CopyNeededError, TransientError, UnitStoppedError
 from schemas.findings import START_OVER
-from schemas.io.kafka_clients import client_settings, open_consumer, reads_by_offset
+from schemas.io.kafka_clients import build_client_settings, open_consumer, reads_by_offset
 
-Record = tuple[int, bytes | None]
+TopicRecord = tuple[int, bytes | None]
 """(offset, value)."""
 
-SLICE = 5000
+MAX_SLICE_RECORDS = 5000
 IDLE_S = 15.0
 """How long the broker may say nothing before the read counts as failed."""
 
 
-def reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
+def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a consumer that reads topics from and to given offsets."""
     own = {**reads_by_offset("rowlock-apply"), "enable.partition.eof": True, "fetch.wait.max.ms": 20}
-    return client_settings(bootstrap, options, own)
+    return build_client_settings(bootstrap, options, own)
 
 
-def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[Record]]:
+def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[TopicRecord]]:
     """Yield the records with offsets in [start, upto) in slices.
 
     Raises CopyNeededError when retention has deleted `start`, TransientError when the broker does not answer.
     """
-    consumer = _consumer(options, topic)
+    consumer = _make_consumer(options, topic)
     try:
         check_start(consumer, topic, start)
         consumer.assign([TopicPartition(topic, 0, start)])
         position = start
         while position < upto:
-            messages = consumer.consume(min(SLICE, upto - position), timeout=IDLE_S)
+            messages = consumer.consume(min(MAX_SLICE_RECORDS, upto - position), timeout=IDLE_S)
             if not messages:
                 raise TransientError(
                     f"{topic}: Kafka sent nothing for {IDLE_S:.0f} s while reading offset {position}"
                 )
-            records, ended = _records(messages, topic)
+            records, ended = _collect_records(messages, topic)
             # The end of the topic before `upto`: the batch's own first record was there, so only holes remain.
             position = upto if ended else records[-1][0] + 1
             if records := [record for record in records if record[0] < upto]:
@@ -57,9 +57,9 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
         consumer.close()
 
 
-def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[Record]]:
+def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[TopicRecord]]:
     """Yield what the topic holds from `start` on, or from its beginning, to its present end, in slices. Raises TransientError."""
-    consumer = _consumer(options, topic)
+    consumer = _make_consumer(options, topic)
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
     except KafkaException as error:
@@ -70,15 +70,15 @@ def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[
         yield from read_range(options, topic, max(start, low), high)
 
 
-def _consumer(options: dict[str, Any], topic: str) -> Any:
+def _make_consumer(options: dict[str, Any], topic: str) -> Any:
     try:
         return open_consumer(options)
     except KafkaException as error:
         raise TransientError(f"{topic}: no client of Kafka can be made: {error}") from error
 
 
-def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:
-    records: list[Record] = []
+def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRecord], bool]:
+    records: list[TopicRecord] = []
     for message in messages:
         error = message.error()
         if error is None:
@@ -86,7 +86,7 @@ def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:
         elif error.code() == KafkaError._PARTITION_EOF:
             return records, True
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise retention_gap(topic, None, None)
+            raise build_retention_error(topic, None, None)
         else:
             raise TransientError(f"{topic}: Kafka: {error}")
     return records, False
@@ -95,14 +95,14 @@ def _records(messages: Sequence[Any], topic: str) -> tuple[list[Record], bool]:
 def check_start(consumer: Any, topic: str, start: int) -> None:
     """Raise CopyNeededError when the topic begins after `start`, UnitStoppedError when it ends before it."""
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
-    if (error := offset_problem(topic, start, low, high)) is not None:
+    if (error := find_offset_problem(topic, start, low, high)) is not None:
         raise error
 
 
-def offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedError | None:
+def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedError | None:
     """Return why reading cannot go on at `start` in a topic that holds [low, high); None: it can."""
     if start < low:
-        return retention_gap(topic, start, low)
+        return build_retention_error(topic, start, low)
     if start > high:
         return UnitStoppedError(
             f"{topic}: the target stands at offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
@@ -111,7 +111,7 @@ def offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedEr
     return None
 
 
-def retention_gap(topic: str, start: int | None, low: int | None) -> CopyNeededError:
+def build_retention_error(topic: str, start: int | None, low: int | None) -> CopyNeededError:
     seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
     return CopyNeededError(
         f"{topic}: Kafka's retention has deleted events that the target does not have{seen}",

@@ -9,61 +9,61 @@ from typing import Any
 
 import msgspec
 
-from consumer.attempt.readers.kafka_reader import Record
+from consumer.attempt.readers.kafka_reader import TopicRecord
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.model import LaneProgress, RowChange
-from consumer.ordering.progress import Mark
+from consumer.ordering.progress import LaneMark
 from consumer.tables import undecodable
-from consumer.tables.definition import InForce
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import (
-    ROW_OPS,
+    ROW_EVENT_OPS,
     SNAPSHOT_READ,
-    Decode,
-    bad_event,
+    DecodeEvent,
+    build_event_error,
     decode_any,
+    decode_full_event,
     decode_none,
-    full_event,
 )
 from schemas.findings import START_OVER
 from schemas.table.model import Row
-from schemas.wire.event import Event
+from schemas.wire.event import EventEnvelope
 
-Slice = list[Record]
+RecordSlice = list[TopicRecord]
 """Records of one topic in offset order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBatch:
     """Row changes in offset order; with them everything up to `mark` is taken."""
 
     changes: list[RowChange]
-    mark: Mark
+    mark: LaneMark
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied:
+class Truncated:
     """The source's table was emptied: a barrier at `mark`."""
 
-    mark: Mark
+    mark: LaneMark
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNotice:
     """An event that is neither row nor truncate (definition, stop, chunk marker): a barrier at `mark`."""
 
-    mark: Mark
-    event: Event
+    mark: LaneMark
+    event: EventEnvelope
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
     """The next record is the last row of a snapshot of Debezium's with which the unit goes on (consumer.attempt.copies.snapshots): a barrier at `mark`."""
 
-    mark: Mark
+    mark: LaneMark
 
 
-Taken = Rows | Emptied | TopicNotice | SnapshotEnd
+ReaderItem = RowBatch | Truncated | TopicNotice | SnapshotEnd
 
 
 class RecordReader(ABC):
@@ -73,38 +73,38 @@ class RecordReader(ABC):
         self.dropped = 0
         self._topic = topic
 
-    def begin(self, rows: Sequence[LaneProgress], in_force: InForce | None) -> None:
+    def begin_reading(self, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None) -> None:
         """An attempt begins, or goes on with another definition or layout: judge from the lane rows on."""
         lowest = min(rows, key=lambda row: row.offset)
         self._dedup = Deduplicator(rows)
         self._in_force = in_force
-        self._mark: Mark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
+        self._mark: LaneMark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
 
     @abstractmethod
-    def read(self, records: Slice) -> Iterator[Taken]:
+    def read_slice(self, records: RecordSlice) -> Iterator[ReaderItem]:
         """Yield what `records` come to, in order; `begin` may be called behind a barrier.
 
         Raises UnitStoppedError at an event that cannot be applied, behind the rows before it.
         """
 
-    def _rows(self, changes: list[RowChange], upto: int) -> Rows:
+    def _build_row_batch(self, changes: list[RowChange], upto: int) -> RowBatch:
         """Everything up to the offset `upto` is taken; where nothing was applied, positions and times stay."""
         _, position, _, commit_ts_ms = self._mark
         if changes:
             position, commit_ts_ms = changes[-1].position, changes[-1].ts_ms
         self._mark = (upto, position, self._dedup.gen, commit_ts_ms)
-        return Rows(changes, self._mark)
+        return RowBatch(changes, self._mark)
 
 
 class EnvelopeReader(RecordReader):
     """Reads the topics that rowlock captures (design.md §4)."""
 
-    def read(self, records: Slice) -> Iterator[Taken]:
+    def read_slice(self, records: RecordSlice) -> Iterator[ReaderItem]:
         """The hot loop: no calls it can do without."""
         changes: list[RowChange] = []
         offset = self._mark[0]
-        decode, row = self._tools()
-        judge = self._dedup.judge
+        decode, row = self._get_decoders()
+        judge = self._dedup.judge_record
         try:
             for offset, raw in records:
                 if raw is None:
@@ -113,10 +113,10 @@ class EnvelopeReader(RecordReader):
                 try:
                     event = decode(raw)
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    event = self._uncommon(offset, raw)
-                    is_row = event.op in ROW_OPS
+                    event = self._decode_uncommon(offset, raw)
+                    is_row = event.op in ROW_EVENT_OPS
                     if event.undecodable is not None and is_row:
-                        self._marked(offset, raw, event, changes)
+                        self._collect_undecodable(offset, raw, event, changes)
                         continue
                 source = event.source
                 position = source.position
@@ -135,25 +135,27 @@ class EnvelopeReader(RecordReader):
                         )
                     )
                 else:
-                    yield self._rows(changes, offset - 1)
+                    yield self._build_row_batch(changes, offset - 1)
                     changes = []
-                    yield self._barrier(offset, raw)
-                    decode, row = self._tools()
-                    judge = self._dedup.judge
+                    yield self._build_barrier(offset, raw)
+                    decode, row = self._get_decoders()
+                    judge = self._dedup.judge_record
         except UnitStoppedError as error:
             if self._in_force is None and isinstance(error, CopyNeededError) and error.table is None and raw:
-                source = full_event(self._topic, offset, raw).source
+                source = decode_full_event(self._topic, offset, raw).source
                 error.table = source.db, source.table
-            yield self._rows(changes, offset - 1)
+            yield self._build_row_batch(changes, offset - 1)
             raise
-        yield self._rows(changes, offset)
+        yield self._build_row_batch(changes, offset)
 
-    def _tools(self) -> tuple[Decode, Callable[[Any], Row]]:
+    def _get_decoders(self) -> tuple[DecodeEvent, Callable[[Any], Row]]:
         """Return the decoder of row events and the row function of the definition in force; without one, no row passes."""
         in_force = self._in_force
-        return (decode_none, self._no_definition) if in_force is None else (in_force.decode_row, in_force.row)
+        return (
+            (decode_none, self._refuse_undefined) if in_force is None else (in_force.decode_row, in_force.row)
+        )
 
-    def _uncommon(self, offset: int, raw: bytes) -> Any:
+    def _decode_uncommon(self, offset: int, raw: bytes) -> Any:
         """Decode an event that the fast decoder refused: not a row, of another envelope version, or not for this unit.
 
         Raises UnitStoppedError: not an event, a newer major version, another table, not what the definition says.
@@ -162,8 +164,8 @@ class EnvelopeReader(RecordReader):
         try:
             event = decode_any(raw) if in_force is None else in_force.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise bad_event(topic, offset, raw, error) from error
-        source = full_event(topic, offset, raw).source  # looks at the version
+            raise build_event_error(topic, offset, raw, error) from error
+        source = decode_full_event(topic, offset, raw).source  # looks at the version
         if in_force is not None and (source.db, source.table) != (in_force.source.db, in_force.source.name):
             raise UnitStoppedError(
                 f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
@@ -171,36 +173,42 @@ class EnvelopeReader(RecordReader):
             )
         return event
 
-    def _marked(self, offset: int, raw: bytes, event: Any, changes: list[RowChange]) -> None:
+    def _collect_undecodable(self, offset: int, raw: bytes, event: Any, changes: list[RowChange]) -> None:
         """Collect a row with values that cannot be decoded: it is refused if it would leave one of them."""
         in_force, source, marked = self._in_force, event.source, event.undecodable
         if in_force is None:
-            raise undefined(self._topic)
+            raise build_undefined_error(self._topic)
         undecodable.check_key(in_force, marked, f"{self._topic} offset {offset}")
-        if self._dedup.judge(offset, source.position, source.prev, source.gen):
+        if self._dedup.judge_record(offset, source.position, source.prev, source.gen):
             self.dropped += 1
             return
         table, row = in_force.written, in_force.row
         before = (
-            None if event.before is None else undecodable.without(row(event.before), table, marked.before)
+            None
+            if event.before is None
+            else undecodable.clear_undecodable(row(event.before), table, marked.before)
         )
-        after = None if event.after is None else undecodable.without(row(event.after), table, marked.after)
-        refused = undecodable.refusal(table, marked.after) if marked.after else None
+        after = (
+            None
+            if event.after is None
+            else undecodable.clear_undecodable(row(event.after), table, marked.after)
+        )
+        refused = undecodable.explain_undecodable(table, marked.after) if marked.after else None
         place = (source.position, source.gen, source.ts_ms)
         read = event.op == SNAPSHOT_READ
         changes.append(RowChange((offset, 0), before, after, *place, raw, refused, read))
 
-    def _no_definition(self, _image: Any) -> Row:
-        raise undefined(self._topic)
+    def _refuse_undefined(self, _image: Any) -> Row:
+        raise build_undefined_error(self._topic)
 
-    def _barrier(self, offset: int, raw: bytes) -> Taken:
-        event = full_event(self._topic, offset, raw)
+    def _build_barrier(self, offset: int, raw: bytes) -> ReaderItem:
+        event = decode_full_event(self._topic, offset, raw)
         source = event.source
         self._mark = (offset, source.position, source.gen, source.ts_ms)
-        return Emptied(self._mark) if event.op == "t" else TopicNotice(self._mark, event)
+        return Truncated(self._mark) if event.op == "t" else TopicNotice(self._mark, event)
 
 
-def undefined(topic: str) -> CopyNeededError:
+def build_undefined_error(topic: str) -> CopyNeededError:
     """Return why rows without a definition stop the unit."""
     return CopyNeededError(
         f"{topic}: rows before any definition of the table: the beginning of the topic is missing",

@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from consumer.ordering.dispatch import Item, TablePlan, halves
-from consumer.ordering.fold import folded_text
-from consumer.ordering.model import EventId, Held, Reduced, RowChange
-from consumer.ordering.netchange import anew
-from consumer.ordering.progress import Mark
-from schemas.table.equality import same_values
+from consumer.ordering.dispatch import LaneItem, TablePlan, split_key_move
+from consumer.ordering.fold import encode_folded
+from consumer.ordering.model import ChangeId, QuarantineEntry, ReducedChanges, RowChange
+from consumer.ordering.netchange import replace_snapshot_rows
+from consumer.ordering.progress import LaneMark
+from schemas.table.equality import are_same_values
 from schemas.table.model import Key
 
-HeldKey = tuple[str, str]
+QuarantinedKey = tuple[str, str]
 """(target table "schema.name", folded key as text)."""
-HeldAt = tuple[int, int, Key]
+QuarantinePlace = tuple[int, int, Key]
 """Of an entry of the quarantine: (offset, part, exact key). Exact keys that are equal are one key: 0.0 and -0.0, whose texts differ."""
-HELD_BEHIND = "held behind offset"
+QUEUED_AFTER = "held behind offset"
 """How the error of an entry begins that only queues behind a refused one."""
 
 
 @dataclass(slots=True)
-class Batch:
+class LaneBatch:
     """The changes of one target transaction, with `mark` as the lane's new progress (written last).
 
     `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
@@ -39,13 +39,13 @@ class Batch:
     `events`: (first, last) ids of what is applied; None for a pure progress write. `count`: events in it.
     """
 
-    nets: list[Reduced]
-    mark: Mark
-    held: list[Held] = field(default_factory=list)
-    closed: list[EventId] = field(default_factory=list)
-    places: dict[HeldKey, list[HeldAt]] = field(default_factory=dict)
+    nets: list[ReducedChanges]
+    mark: LaneMark
+    quarantined: list[QuarantineEntry] = field(default_factory=list)
+    closed: list[ChangeId] = field(default_factory=list)
+    places: dict[QuarantinedKey, list[QuarantinePlace]] = field(default_factory=dict)
     displacing: str | None = None
-    events: tuple[EventId, EventId] | None = None
+    events: tuple[ChangeId, ChangeId] | None = None
     count: int = 0
 
 
@@ -53,54 +53,58 @@ class Batch:
 class Segment:
     """A stretch of items that is applied in one transaction, and what has been tried on it."""
 
-    items: list[Item]
-    end: Mark | None = None  # the drain mark, when this is the last segment before it
+    items: list[LaneItem]
+    end: LaneMark | None = None  # the drain mark, when this is the last segment before it
     tries: int = 0
     violations: int = 0
-    anew: bool = False  # a snapshot's rows replace what the target has of their keys
+    replaces_rows: bool = False  # a snapshot's rows replace what the target has of their keys
     displacing: bool = False
     #: Of a single event: the parts that the target refused, which go to quarantine, and why. A key move in one lane has two parts, 0 and 1.
     refused: dict[int, str] = field(default_factory=dict)
-    batch: Batch | None = None  # built; an untouched segment is tried again with the same
+    batch: LaneBatch | None = None  # built; an untouched segment is tried again with the same
 
 
-class HeldKeys:
+class QuarantinedKeys:
     """The keys that have changes in the quarantine, as one lane knows them: a batch says what it makes of them, and is `committed`, or forgotten."""
 
-    def __init__(self, held: Sequence[Held]) -> None:
+    def __init__(self, held: Sequence[QuarantineEntry]) -> None:
         """`held`: quarantine entries of the unit."""
-        self._entries: dict[HeldKey, list[HeldAt]] = {}  # the first entry of a key, if any, holds it
+        self._entries: dict[
+            QuarantinedKey, list[QuarantinePlace]
+        ] = {}  # the first entry of a key, if any, holds it
         for entry in held:
-            self._entries.setdefault((entry.table, entry.folded), []).append(_at(entry))
+            self._entries.setdefault((entry.table, entry.folded), []).append(_get_entry_place(entry))
 
-    def free(self, items: list[Item], batch: Batch, refused: Mapping[int, str]) -> list[Item]:
+    def split_free_items(
+        self, items: list[LaneItem], batch: LaneBatch, refused: Mapping[int, str]
+    ) -> list[LaneItem]:
         """Return what of `items` is applied. The rest is recorded in `batch.held`: what is refused, and what queues behind it.
 
         `refused`: the parts of a single item that the target refused, and why.
         """
         if not self._entries and not refused and all(item[0].refused is None for item in items):
             return items
-        free: list[Item] = []
+        free: list[LaneItem] = []
         for item in items:
             change, plan, key, _waits = item
-            for part, folded in _parts(change, plan, key):
-                earlier = self._place(batch, plan, folded)
+            for part, folded in _split_change(change, plan, key):
+                earlier = self._get_places(batch, plan, folded)
                 error = refused.get(part.id[1], part.refused)
                 settles = _settles_key(part, plan)
                 if part.snapshot or (settles and error is None):
-                    _close(batch, earlier, _exact_key(part, plan))
+                    _close_entries(batch, earlier, _build_exact_key(part, plan))
                 if earlier and not settles:
                     # another key that folds alike counts, too: to the target it may be the same, and a retry must know of both
-                    error = f"{HELD_BEHIND} {earlier[0][0]}"
+                    error = f"{QUEUED_AFTER} {earlier[0][0]}"
                 if error is None:
                     free.append((part, plan, folded, ()))
                 else:
-                    entry = _held(part, plan, folded, error)
-                    batch.held.append(entry)
-                    earlier.append(_at(entry))
+                    entry = _build_quarantine_entry(part, plan, folded, error)
+                    batch.quarantined.append(entry)
+                    earlier.append(_get_entry_place(entry))
         return free
 
-    def committed(self, batch: Batch) -> None:
+    def record_commit(self, batch: LaneBatch) -> None:
         """The batch is in the target: know its keys as it left them."""
         for place, entries in batch.places.items():
             if entries:
@@ -108,50 +112,54 @@ class HeldKeys:
             else:
                 self._entries.pop(place, None)
 
-    def _place(self, batch: Batch, plan: TablePlan, folded: bytes) -> list[HeldAt]:
+    def _get_places(self, batch: LaneBatch, plan: TablePlan, folded: bytes) -> list[QuarantinePlace]:
         """Return what is held of a key as the batch leaves it, so far; to be changed in place."""
-        place = (plan.name, folded_text(folded))
+        place = (plan.name, encode_folded(folded))
         if place not in batch.places:
             batch.places[place] = list(self._entries.get(place, ()))
         return batch.places[place]
 
 
-def build(segment: Segment, lane: int, held: HeldKeys) -> Batch:
+def build_batch(segment: Segment, lane: int, held: QuarantinedKeys) -> LaneBatch:
     """Return what is to be applied of `segment`: the costly part of a lane."""
     items = segment.items
     first, last = items[0][0].id, items[-1][0].id
-    batch = Batch([], segment.end or _mark(items[-1][0]), events=(first, last), count=len(items))
+    batch = LaneBatch([], segment.end or _build_mark(items[-1][0]), events=(first, last), count=len(items))
     if segment.displacing:
-        batch.displacing = _describe(lane, first, last)
+        batch.displacing = _encode_displacing(lane, first, last)
     groups: dict[TablePlan, list[RowChange]] = {}
-    for item in held.free(items, batch, segment.refused):
+    for item in held.split_free_items(items, batch, segment.refused):
         plan = item[1]
         if plan in groups:
             groups[plan].append(item[0])
         else:
             groups[plan] = [item[0]]
     batch.nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
-    if segment.anew:
-        batch.nets = [anew(net) for net in batch.nets]
+    if segment.replaces_rows:
+        batch.nets = [replace_snapshot_rows(net) for net in batch.nets]
     return batch
 
 
-def _describe(lane: int, first: EventId, last: EventId) -> str:
+def _encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
     return msgspec.json.encode({"lane": lane, "from": first, "to": last}).decode()
 
 
-def _parts(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChange, bytes]]:
+def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChange, bytes]]:
     """Return the change, or its halves when it moves the key: each is held, or applied, under its own key."""
     if change.after is None or not moves_key(change, plan):
         return [(change, key)]
-    first, second = halves(change)
+    first, second = split_key_move(change)
     return [(first, key), (second, plan.fold_key(change.after))]
 
 
 def moves_key(change: RowChange, plan: TablePlan) -> bool:
     """Return whether the change is an update that gives its row another key, be it 0.0 instead of -0.0: entries are recorded by exact key."""
     before, after = change.before, change.after
-    return before is not None and after is not None and not same_values(plan.key(before), plan.key(after))
+    return (
+        before is not None
+        and after is not None
+        and not are_same_values(plan.build_key(before), plan.build_key(after))
+    )
 
 
 def _settles_key(part: RowChange, plan: TablePlan) -> bool:
@@ -162,7 +170,7 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
     return part.after is None and plan.target.topic is None
 
 
-def _close(batch: Batch, earlier: list[HeldAt], key: Key) -> None:
+def _close_entries(batch: LaneBatch, earlier: list[QuarantinePlace], key: Key) -> None:
     """Close the entries of the very `key`, and not of others that fold like it."""
     closed = [(offset, part) for offset, part, of in earlier if of == key]
     if closed:
@@ -170,28 +178,28 @@ def _close(batch: Batch, earlier: list[HeldAt], key: Key) -> None:
         earlier[:] = [entry for entry in earlier if entry[2] != key]
 
 
-def _at(entry: Held) -> HeldAt:
+def _get_entry_place(entry: QuarantineEntry) -> QuarantinePlace:
     return entry.offset, entry.part, tuple(msgspec.json.decode(entry.key))
 
 
-def _held(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> Held:
-    return Held(
+def _build_quarantine_entry(change: RowChange, plan: TablePlan, folded: bytes, error: str) -> QuarantineEntry:
+    return QuarantineEntry(
         offset=change.id[0],
         part=change.id[1],
         table=plan.name,
-        key=msgspec.json.encode(_exact_key(change, plan)).decode(),
-        folded=folded_text(folded),
+        key=msgspec.json.encode(_build_exact_key(change, plan)).decode(),
+        folded=encode_folded(folded),
         event=change.wire.decode(),
         error=error,
         commit_ts_ms=change.ts_ms,
     )
 
 
-def _exact_key(change: RowChange, plan: TablePlan) -> Key:
+def _build_exact_key(change: RowChange, plan: TablePlan) -> Key:
     row = change.after if change.before is None else change.before
-    return () if row is None else plan.key(row)
+    return () if row is None else plan.build_key(row)
 
 
-def _mark(change: RowChange) -> Mark:
+def _build_mark(change: RowChange) -> LaneMark:
     """Return where a lane stands that has applied `change`."""
     return (change.id[0], change.position, change.gen, change.ts_ms)

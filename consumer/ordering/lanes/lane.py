@@ -22,38 +22,38 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumer.ordering.dispatch import Item
-from consumer.ordering.lanes.batches import Batch, HeldKeys, Segment
+from consumer.ordering.dispatch import LaneItem
+from consumer.ordering.lanes.batches import LaneBatch, QuarantinedKeys, Segment
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.lanes.segments import LaneSegments
 from consumer.ordering.locks import LockTable, Wait
-from consumer.ordering.model import EventId, Held
-from consumer.ordering.progress import Mark
+from consumer.ordering.model import ChangeId, QuarantineEntry
+from consumer.ordering.progress import LaneMark
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class ApplySegment:
     """Effect: after `pause` seconds, apply `Lane.batch()` in one transaction; then say `applied()` or `failed(error)`."""
 
     pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class WaitFor:
+class WaitForTickets:
     """Effect: block until `waits` are released (asking the holders to commit); then ask `next()` again."""
 
     waits: tuple[Wait, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class WaitForWork:
     """Effect: nothing to do until fed. `drained`: the drain mark is reached; `wrote`: and written by this lane."""
 
     drained: bool = False
     wrote: bool = False
 
 
-Effect = Apply | WaitFor | Idle
+LaneEffect = ApplySegment | WaitForTickets | WaitForWork
 
 
 class Lane:
@@ -64,7 +64,7 @@ class Lane:
         number: int,
         locks: LockTable,
         limits: LaneLimits,
-        held: Sequence[Held] = (),
+        held: Sequence[QuarantineEntry] = (),
         *,
         replace: bool = True,
         unfit: str = "",
@@ -73,28 +73,28 @@ class Lane:
         none is to be held ("…seen…: remedy"): then the unit stops in front of it."""
         self.number = number
         self._locks, self._limits = locks, limits
-        self._queue: deque[Item] = deque()
-        self._gathered: list[Item] = []
+        self._queue: deque[LaneItem] = deque()
+        self._gathered: list[LaneItem] = []
         self._bytes = 0
-        self._segments = LaneSegments(number, limits, HeldKeys(held), replace=replace, unfit=unfit)
-        self._end: Mark | None = None
+        self._segments = LaneSegments(number, limits, QuarantinedKeys(held), replace=replace, unfit=unfit)
+        self._end: LaneMark | None = None
         self._wrote = False
-        self._wanted: set[EventId] = set()
+        self._wanted: set[ChangeId] = set()
         self._push = False
 
-    def feed(self, items: list[Item]) -> None:
+    def queue_items(self, items: list[LaneItem]) -> None:
         """Queue items (event order)."""
         self._queue.extend(items)
 
-    def drain(self, mark: Mark) -> None:
+    def drain_to(self, mark: LaneMark) -> None:
         """Apply all that was fed and stand at `mark`; `next()` then says Idle(drained=True)."""
         self._end, self._wrote = mark, False
 
-    def ask(self, event: EventId) -> None:
+    def request_commit(self, event: ChangeId) -> None:
         """Another lane waits for `event`: commit as soon as it is gathered."""
         self._wanted.add(event)
 
-    def push(self) -> None:
+    def push_gathered(self) -> None:
         """Commit what is there instead of waiting for more (memory is short)."""
         self._push = True
 
@@ -102,32 +102,35 @@ class Lane:
     def busy(self) -> bool:
         """Tell whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
         return bool(
-            self._queue or self._segments.waiting or self._end is not None or (self._gathered and self._due())
+            self._queue
+            or self._segments.waiting
+            or self._end is not None
+            or (self._gathered and self._is_commit_due())
         )
 
-    def next(self) -> Effect:
+    def choose_effect(self) -> LaneEffect:
         """Say what to do now."""
         if not self._segments.waiting:
-            waits = self._gather()
-            if self._gathered and (waits or self._due()):
-                self._close()
+            waits = self._gather_items()
+            if self._gathered and (waits or self._is_commit_due()):
+                self._close_segment()
             elif waits:
-                return WaitFor(waits)
+                return WaitForTickets(waits)
         if self._segments.waiting:
-            return Apply(self._segments.pause())
+            return ApplySegment(self._segments.compute_pause())
         self._push = False
         if self._end is not None and not self._gathered:
-            self._end, idle = None, Idle(drained=True, wrote=self._wrote)
+            self._end, idle = None, WaitForWork(drained=True, wrote=self._wrote)
             return idle
-        return Idle()
+        return WaitForWork()
 
-    def batch(self) -> Batch:
+    def build_batch(self) -> LaneBatch:
         """Return what is to be applied now: the net change of the first segment. The costly part; touches only this lane."""
-        return self._segments.batch()
+        return self._segments.build_batch()
 
-    def applied(self) -> int:
+    def record_applied(self) -> int:
         """The batch is committed: its events are released (the shell holds the locks' mutex). Returns their number."""
-        segment = self._segments.committed()
+        segment = self._segments.remove_committed()
         self._wrote = segment.end is not None
         last = segment.items[-1][0].id
         self._locks.release(self.number, last)
@@ -135,15 +138,15 @@ class Lane:
             self._wanted = {event for event in self._wanted if event > last}
         return len(segment.items)
 
-    def failed(self, error: Exception) -> None:
+    def handle_failure(self, error: Exception) -> None:
         """The batch was rolled back: decide what is tried next. Raises `error` when the lane cannot go on."""
-        self._segments.failed(error)
+        self._segments.handle_failure(error)
 
-    def _gather(self) -> tuple[Wait, ...]:
+    def _gather_items(self) -> tuple[Wait, ...]:
         """Move items from the queue to the gather; return what the head of the queue must wait for, if that stops it."""
         queue, gathered, wanted = self._queue, self._gathered, self._wanted
         limit, max_bytes = self._limits.max_gather, self._limits.max_bytes
-        size, ready = self._bytes, self._locks.ready
+        size, ready = self._bytes, self._locks.is_released
         while queue and len(gathered) < limit and size < max_bytes:
             item = queue[0]
             if item[3]:
@@ -158,7 +161,7 @@ class Lane:
         self._bytes = size
         return ()
 
-    def _due(self) -> bool:
+    def _is_commit_due(self) -> bool:
         """Tell whether what is gathered is committed now, though nothing stops it from growing."""
         if (
             len(self._gathered) >= self._limits.max_gather
@@ -170,7 +173,7 @@ class Lane:
             return True
         return self._end is not None and not self._queue
 
-    def _close(self) -> None:
+    def _close_segment(self) -> None:
         end = None if self._queue else self._end
         self._segments.waiting.append(Segment(self._gathered, end))
         self._gathered, self._bytes = [], 0

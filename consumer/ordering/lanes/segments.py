@@ -7,7 +7,7 @@ own progress: halves of net rows would show states that never were, and no progr
 from __future__ import annotations
 
 from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
-from consumer.ordering.lanes.batches import Batch, HeldKeys, Segment, build, moves_key
+from consumer.ordering.lanes.batches import LaneBatch, QuarantinedKeys, Segment, build_batch, moves_key
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.netchange import may_be_anew
 from schemas.backoff import pause_after
@@ -16,83 +16,89 @@ from schemas.backoff import pause_after
 class LaneSegments:
     """The segments that lane `number` has gathered and not committed yet; the first of `waiting` (event order) is applied."""
 
-    def __init__(self, number: int, limits: LaneLimits, held: HeldKeys, *, replace: bool, unfit: str) -> None:
+    def __init__(
+        self, number: int, limits: LaneLimits, held: QuarantinedKeys, *, replace: bool, unfit: str
+    ) -> None:
         """`replace`, `unfit`: see Lane."""
         self.waiting: list[Segment] = []
         self._number, self._limits, self._held = number, limits, held
         self._replace, self._unfit = replace, unfit
         self._failures = 0
 
-    def pause(self) -> float:
+    def compute_pause(self) -> float:
         """Return for how many seconds the first segment is left alone before it is tried (again)."""
         return pause_after(self._failures, self._limits.pause, self._limits.max_pause)
 
-    def batch(self) -> Batch:
+    def build_batch(self) -> LaneBatch:
         """Return what is to be applied of the first segment."""
         segment = self.waiting[0]
         if segment.batch is None:
-            segment.batch = build(segment, self._number, self._held)
+            segment.batch = build_batch(segment, self._number, self._held)
         return segment.batch
 
-    def committed(self) -> Segment:
+    def remove_committed(self) -> Segment:
         """The batch of the first segment is in the target: forget the segment, and return it."""
         segment = self.waiting.pop(0)
         self._failures = 0
         if segment.batch is not None:
-            self._held.committed(segment.batch)
+            self._held.record_commit(segment.batch)
         return segment
 
-    def failed(self, error: Exception) -> None:
+    def handle_failure(self, error: Exception) -> None:
         """The batch was rolled back: decide what is tried next. Raises `error`, or UnitStoppedError, when the lane cannot go on."""
         segment = self.waiting[0]
         if isinstance(error, UniqueViolationError):
-            self._violated(segment, error)
+            self._handle_violation(segment, error)
         elif isinstance(error, RefusedError):
-            self._refused(segment, error)
+            self._handle_refusal(segment, error)
         elif isinstance(error, TransientError):
             self._failures += 1
             segment.tries += 1
             if self._failures >= self._limits.tries:
                 raise error
             if segment.tries >= self._limits.whole:
-                self._halve(segment)
+                self._halve_segment(segment)
         else:
             raise error
 
-    def _halve(self, segment: Segment) -> None:
+    def _halve_segment(self, segment: Segment) -> None:
         """Replace the segment by its halves, by event order; a single item stays whole."""
         items = segment.items
         if len(items) > 1:
             middle = len(items) // 2
             self.waiting[0:1] = [Segment(items[:middle]), Segment(items[middle:], segment.end)]
 
-    def _refused(self, segment: Segment, error: RefusedError) -> None:
+    def _handle_refusal(self, segment: Segment, error: RefusedError) -> None:
         if len(segment.items) > 1:
-            self._halve(segment)
+            self._halve_segment(segment)
             return
         if self._unfit and not segment.refused and not isinstance(error, UniqueViolationError):
             raise UnitStoppedError(
                 f"the target refuses the row of offset {segment.items[0][0].id[0]}, and {self._unfit}"
             ) from error
-        segment.refused = _refused_next(segment, error)
+        segment.refused = _choose_refused_parts(segment, error)
         segment.displacing, segment.batch = False, None
 
-    def _violated(self, segment: Segment, error: UniqueViolationError) -> None:
+    def _handle_violation(self, segment: Segment, error: UniqueViolationError) -> None:
         """A unique violation is tried once more as transient; then the other row is displaced, or the event refused.
 
         Rows of a snapshot that are written in place cannot pass a value on from one to another, and replaced rows can: with the second
         try they replace what is there.
         """
         segment.violations += 1
-        if not segment.anew and segment.batch is not None and any(map(may_be_anew, segment.batch.nets)):
-            segment.anew, segment.batch = True, None
+        if (
+            not segment.replaces_rows
+            and segment.batch is not None
+            and any(map(may_be_anew, segment.batch.nets))
+        ):
+            segment.replaces_rows, segment.batch = True, None
         if segment.displacing or (segment.violations > 1 and not self._replace):
-            self._refused(segment, error)
+            self._handle_refusal(segment, error)
         elif segment.violations > 1:
             segment.displacing, segment.batch = True, None
 
 
-def _refused_next(segment: Segment, error: RefusedError) -> dict[int, str]:
+def _choose_refused_parts(segment: Segment, error: RefusedError) -> dict[int, str]:
     """Return which parts of the segment's single event are held next, and why. Raises `error` when all of them are.
 
     The target does not report which half of a key move it refuses: first the delete is tried without the insert, then the

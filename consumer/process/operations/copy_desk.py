@@ -14,26 +14,26 @@ from dataclasses import dataclass
 import structlog
 from confluent_kafka import KafkaException
 
-from consumer.attempt.readers.kafka_reader import read_rest, reader_settings
-from consumer.attempt.readers.reader import Slice
+from consumer.attempt.readers.kafka_reader import build_reader_settings, read_rest
+from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import TransientError
 from consumer.spark.pipeline import PipelineSettings
-from consumer.units.unit import About
+from consumer.units.unit import UnitRef
 from schemas.config.model import KafkaConfig
 from schemas.findings import split_remedy
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
-from schemas.wire.debezium_snapshot import SnapshotScan
+from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
 
 log = structlog.get_logger(__name__)
 
-States = Callable[[str, str, str], CopyState | None]
+GetCopyState = Callable[[str, str, str], CopyState | None]
 """(source, database, table) → what its watermarks say of the table's last copy."""
-Send = Callable[[str, CopyRequest], None]
+SendCopyRequest = Callable[[str, CopyRequest], None]
 """(source, request): send it. Raises KafkaException."""
-Rest = Callable[[str, int], Iterable[Slice]]
+ReadTopicRest = Callable[[str, int], Iterable[RecordSlice]]
 """(topic, offset) → what the topic holds from there on. Raises TransientError."""
 
 
@@ -42,12 +42,12 @@ NEVER_ASKED = ("dropped", "policy")
 
 
 @dataclass(frozen=True, slots=True)
-class CopySeen:
+class CopyOutlook:
     """Things that a unit which needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
     stands; `digest`: changes when there is something new."""
 
-    begun: bool
-    said: str | None
+    has_begun: bool
+    waiting_reason: str | None
     digest: object
 
 
@@ -55,51 +55,55 @@ class UnitCopies:
     """Of one pipeline. Of Debezium's tables nothing is asked: a person sends its signal, and the topic shows what comes of it."""
 
     def __init__(
-        self, pipeline: PipelineSettings, states: States, send: Send, rest: Rest | None = None
+        self,
+        pipeline: PipelineSettings,
+        states: GetCopyState,
+        send: SendCopyRequest,
+        rest: ReadTopicRest | None = None,
     ) -> None:
         """`rest`: None: from the pipeline's Kafka."""
         self._pipeline, self._states, self._send = pipeline, states, send
-        self._rest = rest or _reads(pipeline)
+        self._rest = rest or _make_rest_reader(pipeline)
         self._asked: set[str] = set()
-        self._scans: dict[str, SnapshotScan] = {}
+        self._scans: dict[str, DebeziumSnapshotScan] = {}
 
-    def hint(self, unit: About) -> int | None:
+    def find_copy_offset(self, unit: UnitRef) -> int | None:
         """Return the offset in its topic at which the last copy of the unit's table begins, as far as is known."""
-        state = self._state(unit)
+        state = self._get_copy_state(unit)
         return None if state is None else state.offset
 
-    def _state(self, unit: About) -> CopyState | None:
+    def _get_copy_state(self, unit: UnitRef) -> CopyState | None:
         if unit.source in self._pipeline.debezium:
             return None
-        table = self._pipeline.table_of(unit.source, unit.topic)
+        table = self._pipeline.find_table(unit.source, unit.topic)
         return None if table is None else self._states(unit.source, *table)
 
-    def look(self, unit: About, need: CopyNeed, why: str) -> CopySeen:
+    def check_needed_copy(self, unit: UnitRef, need: CopyNeed, why: str) -> CopyOutlook:
         """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
         it stands."""
         if unit.source in self._pipeline.debezium:
-            return self._snapshot(unit, need)
-        state, request = self._state(unit), self._request(unit, need)
+            return self._find_snapshot(unit, need)
+        state, request = self._get_copy_state(unit), self._build_request(unit, need)
         begun = state is not None and state.offset is not None and state.offset > need.after
         repair = self._pipeline.config.repair.mode == "copy" and need.cause not in NEVER_ASKED
         if repair and not begun and (state is None or state.id != request.id):
-            self._ask(unit, request)
+            self._send_request(unit, request)
         digest = None if state is None else (state.id, state.offset, state.reason)
         by_capture = state is not None and state.by == "capture" and need.cause == "dropped"
         mine = state.id if state is not None and by_capture else request.id
-        return CopySeen(begun, _said(why, state, mine, asked=repair and not begun), digest)
+        return CopyOutlook(begun, _describe_copy_wait(why, state, mine, asked=repair and not begun), digest)
 
-    def _snapshot(self, unit: About, need: CopyNeed) -> CopySeen:
+    def _find_snapshot(self, unit: UnitRef, need: CopyNeed) -> CopyOutlook:
         """Look whether Debezium has read the table again behind what the unit cannot follow: what came since the last look. Raises consumer.errors."""
         scan = self._scans.get(unit.topic)
         if scan is None or scan.after != need.after:
-            scan = self._scans[unit.topic] = SnapshotScan(need.after)
+            scan = self._scans[unit.topic] = DebeziumSnapshotScan(need.after)
         for records in self._rest(unit.topic, scan.next):
-            scan.take(records)
-        return CopySeen(scan.found is not None, None, scan.found)
+            scan.scan_records(records)
+        return CopyOutlook(scan.found is not None, None, scan.found)
 
-    def _request(self, unit: About, need: CopyNeed) -> CopyRequest:
-        repair, found = self._pipeline.config.repair, self._pipeline.table_of(unit.source, unit.topic)
+    def _build_request(self, unit: UnitRef, need: CopyNeed) -> CopyRequest:
+        repair, found = self._pipeline.config.repair, self._pipeline.find_table(unit.source, unit.topic)
         if found is None:
             raise TransientError(f"{unit.topic}: no record of capture names its table yet")
         db, table = found
@@ -115,7 +119,7 @@ class UnitCopies:
             after=need.after,
         )
 
-    def _ask(self, unit: About, request: CopyRequest) -> None:
+    def _send_request(self, unit: UnitRef, request: CopyRequest) -> None:
         if request.id in self._asked:
             return
         try:
@@ -127,9 +131,9 @@ class UnitCopies:
         log.info("a copy of the table is asked for", topic=unit.topic, cause=request.cause, copy=request.id)
 
 
-def _reads(pipeline: PipelineSettings) -> Rest:
+def _make_rest_reader(pipeline: PipelineSettings) -> ReadTopicRest:
     return lambda topic, start: read_rest(
-        reader_settings(pipeline.bootstrap, pipeline.kafka_options), topic, start
+        build_reader_settings(pipeline.bootstrap, pipeline.kafka_options), topic, start
     )
 
 
@@ -138,7 +142,7 @@ def send_request(kafka: KafkaConfig, source: str, request: CopyRequest) -> None:
     send_record(kafka, copy_topic(kafka.prefix, source), request.id.encode(), encode_copy_request(request))
 
 
-def _said(why: str, state: CopyState | None, asked_id: str, *, asked: bool) -> str | None:
+def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, asked: bool) -> str | None:
     """Return what a stopped unit says it waits for, with a copy on its way; None: what stopped it says all."""
     seen, remedy = split_remedy(why)
     ours = state is not None and state.id == asked_id

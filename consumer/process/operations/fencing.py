@@ -11,31 +11,33 @@ from contextlib import suppress
 
 import structlog
 
-from consumer.attempt.trouble import trouble_of
+from consumer.attempt.trouble import classify_error
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.hands import Hands
-from consumer.spark.active_units import Attempts
+from consumer.process.operations.hands import TargetConnectionPool
+from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.messages import FenceUnit, UnitFenced
 from schemas.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
-GRACE_S = 0.2
+FENCE_GRACE_S = 0.2
 """How long an attempt in a worker may go on after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
 """How long a target may say nothing to a fence; then the unit's attempts are ended another way."""
-HELD_S = 0.2
+LOCK_POLL_S = 0.2
 """How often it is looked whether an attempt whose process was ended is gone."""
-FENCE = Backoff(first=0.2, longest=10.0)
+FENCE_BACKOFF = Backoff(first=0.2, longest=10.0)
 """Between two tries to fence a unit in its target."""
 
 
-class Fencing:
+class UnitFencing:
     """Of one pipeline's units. `attempts`: which process is at a unit."""
 
-    def __init__(self, pipeline: PipelineSettings, hands: Hands, attempts: Attempts) -> None:
+    def __init__(
+        self, pipeline: PipelineSettings, hands: TargetConnectionPool, attempts: AttemptLocks
+    ) -> None:
         self._pipeline, self._hands, self._attempts = pipeline, hands, attempts
 
     def fence(self, asked: FenceUnit) -> UnitFenced:
@@ -51,55 +53,58 @@ class Fencing:
         self._let_end(unit.topic)
         answer: queue.SimpleQueue[UnitFenced] = queue.SimpleQueue()
         threading.Thread(
-            target=lambda: answer.put(self._fenced_in_target(asked)), name=f"fence {unit.topic}", daemon=True
+            target=lambda: answer.put(self._fence_until_done(asked)), name=f"fence {unit.topic}", daemon=True
         ).start()
         with suppress(queue.Empty):
             return answer.get(timeout=PROOF_S)
         log.warning("unit ends without its target, which does not answer", topic=unit.topic)
-        while (holder := self._attempts.holder(unit.topic)) is not None:
+        while (holder := self._attempts.find_holder(unit.topic)) is not None:
             if holder != os.getpid():  # what runs here is waited for, as a hand is
-                _end(holder, unit.topic)
-            time.sleep(HELD_S)
+                _kill_worker(holder, unit.topic)
+            time.sleep(LOCK_POLL_S)
         return nobody
 
     def _let_end(self, topic: str) -> None:
         """Let an attempt end by itself, if it soon does: its lanes then stand equal, and nothing is applied twice."""
-        last = time.monotonic() + GRACE_S
-        while time.monotonic() < last and self._attempts.holder(topic) is not None:
-            time.sleep(GRACE_S / 50)
+        last = time.monotonic() + FENCE_GRACE_S
+        while time.monotonic() < last and self._attempts.find_holder(topic) is not None:
+            time.sleep(FENCE_GRACE_S / 50)
 
-    def _fenced_in_target(self, asked: FenceUnit) -> UnitFenced:
+    def _fence_until_done(self, asked: FenceUnit) -> UnitFenced:
         """Try for as long as it takes; somebody's later assignment is as good as our own fence."""
-        backoff = FENCE
+        backoff = FENCE_BACKOFF
         while True:
             try:
-                return self._fence(asked)
+                return self._fence_once(asked)
             except FencedError as error:
                 log.info("unit belongs to a later assignment", topic=asked.unit.topic, seen=str(error))
                 return UnitFenced(asked.unit.topic, asked.unit.assignment)
             except Exception as error:  # whatever it is: until it is fenced, it may write
-                trouble, backoff = trouble_of(asked.unit.topic, error), backoff.failed(time.monotonic())
+                trouble, backoff = (
+                    classify_error(asked.unit.topic, error),
+                    backoff.with_failure(time.monotonic()),
+                )
                 log.warning(
                     "unit cannot be fenced yet", topic=asked.unit.topic, error=trouble.message[:300],
                     again_in_s=backoff.pause, exc_info=error if trouble.fault else None,
                 )  # fmt: skip
                 time.sleep(backoff.pause)
 
-    def _fence(self, asked: FenceUnit) -> UnitFenced:
+    def _fence_once(self, asked: FenceUnit) -> UnitFenced:
         unit, pipeline = asked.unit, self._pipeline
         place = ApplyUnit(pipeline.name, unit.topic)
-        with self._hands.one() as sessions:
-            epoch, rows, state = sessions.get(0).take_over(
+        with self._hands.borrow_connections() as sessions:
+            epoch, rows, state = sessions.get_connection(0).take_over(
                 place, unit.topic_id, pipeline.layout, pipeline.config.lanes,
                 assigned=unit.assignment, above=asked.above,
             )  # fmt: skip
             if asked.stopped is not None:
-                sessions.get(0).stop_unit(place, epoch, asked.stopped, was=state.stopped)
+                sessions.get_connection(0).stop_unit(place, epoch, asked.stopped, was=state.stopped)
         lowest = min(rows, key=lambda row: row.offset)
         return UnitFenced(unit.topic, unit.assignment, lowest.offset, lowest.position)
 
 
-def _end(process: int, topic: str) -> None:
+def _kill_worker(process: int, topic: str) -> None:
     log.error("a worker holds on to a unit that has ended: its process is ended", topic=topic, worker=process)
     try:
         os.kill(process, signal.SIGKILL)

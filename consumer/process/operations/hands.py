@@ -11,27 +11,27 @@ from contextlib import contextmanager, suppress
 import structlog
 
 from consumer.attempt.reports import CopyNeed
-from consumer.attempt.trouble import trouble_of
+from consumer.attempt.trouble import classify_error
 from consumer.errors import ConsumerError, TransientError, UnitStoppedError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.worker import ConnectionCache
-from consumer.tables.discovery import Cluster, Described
-from consumer.units.messages import Failed
-from consumer.units.unit import About
+from consumer.tables.discovery import KafkaCluster, TopicDescription
+from consumer.units.messages import OperationFailed
+from consumer.units.unit import UnitRef
 from schemas.findings import START_OVER
-from schemas.topic_rules import compaction_refusal, partitions_refusal
+from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 
 log = structlog.get_logger(__name__)
 
 TAKERS, FENCERS, LOOKERS, CHECKERS = 3, 2, 1, 1
 """Hands that prepare and start units, that end them, that look at those that wait and at those that run: none of these waits for
 another."""
-MESSAGE = 1000
+MAX_ERROR_CHARS = 1000
 """Characters of an error that are passed on."""
-Bounds = tuple[int, int]
+OffsetBounds = tuple[int, int]
 
 
-class Hands:
+class TargetConnectionPool:
     """Connections to the target of one pipeline: as many as operations run at once. A unit has one hand at a time (the core sees to it)."""
 
     def __init__(self, pipeline: PipelineSettings) -> None:
@@ -43,27 +43,27 @@ class Hands:
         self._books_are_there = False
 
     @contextmanager
-    def one(self) -> Iterator[ConnectionCache]:
+    def borrow_connections(self) -> Iterator[ConnectionCache]:
         """A free hand; its lanes' connections are closed afterwards, the first is kept if nothing went wrong with it."""
         sessions = self._free.get()
         try:
             self._ensure_books(sessions)
             yield sessions
         except ConsumerError:
-            sessions.check(0)
+            sessions.drop_if_broken(0)
             raise
         except Exception:
-            sessions.drop(0)
+            sessions.drop_connection(0)
             raise
         finally:
             for lane in range(1, self._lanes):
-                sessions.drop(lane)
+                sessions.drop_connection(lane)
             self._free.put(sessions)
 
     def _ensure_books(self, sessions: ConnectionCache) -> None:
         with self._books:
             if not self._books_are_there:
-                sessions.get(0).ensure_bookkeeping()
+                sessions.get_connection(0).ensure_bookkeeping()
                 self._books_are_there = True
 
     def close(self) -> None:
@@ -76,43 +76,43 @@ class Hands:
 class UnitTopics:
     """Reads from Kafka the ids and bounds of units' topics. `seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
 
-    def __init__(self, cluster: Cluster, seen: Callable[[str, str, int], None]) -> None:
+    def __init__(self, cluster: KafkaCluster, seen: Callable[[str, str, int], None]) -> None:
         self._cluster = cluster
         self._seen = seen
 
-    def bounds(self, topics: Iterable[str]) -> dict[str, Bounds]:
+    def fetch_bounds(self, topics: Iterable[str]) -> dict[str, OffsetBounds]:
         """Return topic → (first, next) offset. Raises TransientError."""
-        return self._cluster.bounds(list(topics))
+        return self._cluster.fetch_bounds(list(topics))
 
-    def described(self, unit: About) -> Described | None:
-        return self._cluster.described([unit.topic]).get(unit.topic)
+    def describe_topic(self, unit: UnitRef) -> TopicDescription | None:
+        return self._cluster.describe_topics([unit.topic]).get(unit.topic)
 
-    def split(self, unit: About, *, debezium: bool) -> str | None:
+    def find_partitions_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
         """Return why a topic with several partitions is not applied; None: it has one. Raises TransientError."""
-        found = self.described(unit)
+        found = self.describe_topic(unit)
         return found and partitions_refusal(unit.topic, found.partitions, debezium=debezium)
 
-    def refusal(self, unit: About, *, debezium: bool) -> str | None:
+    def find_topic_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
         """Return why the topic's settings keep its events from being applied; None: nothing does, as far as the user may see them.
 
         Raises TransientError.
         """
-        if (split := self.split(unit, debezium=debezium)) is not None:
+        if (split := self.find_partitions_problem(unit, debezium=debezium)) is not None:
             return split
-        policy = self._cluster.policy(unit.topic)
-        return None if policy is None else compaction_refusal(unit.topic, policy)
+        policy = self._cluster.fetch_cleanup_policy(unit.topic)
+        return None if policy is None else explain_compaction_refusal(unit.topic, policy)
 
-    def awaited(self, unit: About) -> Bounds:
+    def fetch_expected_bounds(self, unit: UnitRef) -> OffsetBounds:
         """Return the bounds of a topic that may come yet. Raises TransientError."""
-        found = self.bounds([unit.topic]).get(unit.topic)
+        found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise TransientError(f"{unit.topic}: the topic is gone")
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
 
-    def present(self, unit: About) -> Bounds:
+    def require_bounds(self, unit: UnitRef) -> OffsetBounds:
         """Return the bounds of a topic that has been there. Raises UnitStoppedError: it is gone."""
-        found = self.bounds([unit.topic]).get(unit.topic)
+        found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise UnitStoppedError(
                 f"{unit.topic}: Kafka does not have the topic any more, with what is not applied yet: {START_OVER}"
@@ -121,16 +121,16 @@ class UnitTopics:
         return found
 
 
-def failed(unit: About, error: Exception) -> Failed:
+def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
     """Say what `error` means for the unit; one that is fenced belongs to somebody else, and ends here."""
-    trouble = trouble_of(unit.topic, error)
+    trouble = classify_error(unit.topic, error)
     if trouble.fault:
         log.error("a unit failed by a fault of rowlock", topic=unit.topic, exc_info=error)
-    return Failed(
-        unit.topic, unit.assignment, trouble.message[:MESSAGE], again=trouble.state == "behind",
+    return OperationFailed(
+        unit.topic, unit.assignment, trouble.message[:MAX_ERROR_CHARS], again=trouble.state == "behind",
         waits=trouble.state == "stopped", copy=trouble.copy,
     )  # fmt: skip
 
 
-def refused(unit: About, epoch: int, why: str, copy: CopyNeed | None = None) -> Failed:
-    return Failed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True, copy=copy)
+def build_stop(unit: UnitRef, epoch: int, why: str, copy: CopyNeed | None = None) -> OperationFailed:
+    return OperationFailed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True, copy=copy)

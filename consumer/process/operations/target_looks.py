@@ -2,84 +2,94 @@
 
 from __future__ import annotations
 
-from consumer.attempt.spec import known_table
+from consumer.attempt.spec import encode_known_table
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.definition import read_real, wanted_of
-from consumer.tables.fitness import explained, misfit, rows_lost
-from consumer.tables.stored import Stored, decode_stored
+from consumer.tables.definition import read_real, route_definition
+from consumer.tables.fitness import describe_lost_rows, explain_changed_table, find_table_misfit
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import UnitTarget
-from consumer.units.unit import About
+from consumer.units.unit import UnitRef
 
 
-class TargetLooks:
+class TargetProbe:
     """It remembers which units' tables did not fit when they were prepared: their start looks again, and refuses."""
 
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._pipeline = pipeline
         self._misfits: set[tuple[str, int]] = set()
 
-    def forget(self, topic: str, assignment: int) -> None:
+    def forget_unit(self, topic: str, assignment: int) -> None:
         self._misfits.discard((topic, assignment))
 
-    def doubted(self, unit: About) -> bool:
+    def was_misfit(self, unit: UnitRef) -> bool:
         return (unit.topic, unit.assignment) in self._misfits
 
-    def real_table(self, session: UnitTarget, unit: About) -> bytes:
+    def read_real_table(self, session: UnitTarget, unit: UnitRef) -> bytes:
         """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
-        _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
             return b""  # there is none, or it is being changed: who takes the unit over goes on with that
-        if self.misfit(session, unit, state.definition) is not None:
+        if self.find_misfit(session, unit, state.definition) is not None:
             self._misfits.add((unit.topic, unit.assignment))
         real = read_real(session, decode_stored(state.definition), unit.source, self._pipeline.routes)
-        return b"" if real is None else known_table(state.definition, real)
+        return b"" if real is None else encode_known_table(state.definition, real)
 
-    def misfit(self, session: UnitTarget, unit: About, definition: str | None) -> str | None:
+    def find_misfit(self, session: UnitTarget, unit: UnitRef, definition: str | None) -> str | None:
         """Return why the target table must not be written as it is now; None: it fits, or has no definition yet."""
         if definition is None:
             return None
         stored = decode_stored(definition)
-        return misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
+        return find_table_misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
 
-    def lost(self, unit: About, definition: str | None, after: int) -> CopyNeededError | None:
+    def find_lost_rows(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
         """Return why a unit waits for a copy whose definition says that its rows are lost; None: it says no such thing. `after`: see there."""
         stored = None if definition is None else decode_stored(definition)
-        return self._lost(stored, unit.source, after) if stored is not None and stored.lost else None
+        return (
+            self._build_lost_rows_error(stored, unit.source, after)
+            if stored is not None and stored.rows_missing
+            else None
+        )
 
-    def _lost(self, stored: Stored, source: str, after: int | None = None) -> CopyNeededError:
-        wanted, table = wanted_of(stored, source, self._pipeline.routes), stored.table
+    def _build_lost_rows_error(
+        self, stored: StoredDefinition, source: str, after: int | None = None
+    ) -> CopyNeededError:
+        wanted, table = route_definition(stored, source, self._pipeline.routes), stored.table
         place = f"{table.db}.{table.name}" if wanted is None else f"{wanted.db}.{wanted.name}"
         debezium = source in self._pipeline.debezium
         return CopyNeededError(
-            rows_lost(place), cause="definition", table=(table.db, table.name), after=after, debezium=debezium
+            describe_lost_rows(place),
+            cause="definition",
+            table=(table.db, table.name),
+            after=after,
+            debezium=debezium,
         )
 
-    def in_front(self, session: UnitTarget, unit: About) -> tuple[object, bytes]:
+    def probe_stopped(self, session: UnitTarget, unit: UnitRef) -> tuple[object, bytes]:
         """Return all that may matter of the target to a unit that waits, and the target table as JSON (empty: there is none)."""
-        _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return state and state.ddl, b""
-        wanted = wanted_of(decode_stored(state.definition), unit.source, self._pipeline.routes)
+        wanted = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
         about = (state.definition, state.ddl)  # what it is stopped by every try writes anew
         if wanted is None:
             return about, b""
         real = session.read_table(wanted.db, wanted.name)
         if real is None:
             return about, b""
-        text = known_table(state.definition, real)
-        return (about, text, session.surroundings(wanted.db, wanted.name)), text
+        text = encode_known_table(state.definition, real)
+        return (about, text, session.read_surroundings(wanted.db, wanted.name)), text
 
-    def unfit(self, session: UnitTarget, unit: About) -> str | None:
+    def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
         """Return why the target table of a unit that runs does not fit any more, in full; None: it does, or has no definition yet."""
-        _, state = session.read(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
             return None
         stored = decode_stored(state.definition)
-        if stored.lost:
-            return str(self._lost(stored, unit.source))
+        if stored.rows_missing:
+            return str(self._build_lost_rows_error(stored, unit.source))
         debezium = unit.source in self._pipeline.debezium
-        return explained(
+        return explain_changed_table(
             session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium
         )

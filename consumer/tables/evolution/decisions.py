@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from consumer.tables.evolution.widening import lossless
-from consumer.tables.router import Policy
-from schemas.table.fills import fill_of
-from schemas.table.model import Column, Kind, Table, same_definition
-from schemas.wire.event import ColumnChanges, Event
+from consumer.tables.evolution.widening import is_lossless
+from consumer.tables.router import SchemaChangePolicy
+from schemas.table.fills import find_fill
+from schemas.table.model import Column, Kind, Table, is_same_definition
+from schemas.wire.event import ColumnChanges, EventEnvelope
 
-KEPT = "kept"
-"""`Event.effect` of a statement that kept every row and value of the table."""
-DROPPED = "dropped"
+KEPT_ROWS = "kept"
+"""`EventEnvelope.effect` of a statement that kept every row and value of the table."""
+DROPPED_CAUSE = "dropped"
 """Cause of the stop of a table that is gone at the source."""
 DEFINITION, STATEMENT = "definition", "statement"
 """Causes of a copy (consumer.errors.NEEDS): a change of the definition, or nobody knows what a statement did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class KeepDefinition:
     """Nothing is done. `learnt`: the same definition, with more of it known: it is stored in place of the old one."""
 
-    learnt: Table | None = None
+    completed_table: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class AdoptDefinition:
     """The event's definition is put in force. `rewrite`: every row comes anew behind it."""
 
     columns: ColumnChanges = field(default_factory=ColumnChanges)
@@ -49,7 +49,7 @@ class NeedsCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class SourceTableDropped:
     """The table was dropped at the source. `why`, `remedy`: of the stop."""
 
     why: str
@@ -57,25 +57,30 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopForPerson:
     """A person must decide. `why`: what was seen."""
 
     why: str
 
 
-Verdict = Pass | Adopt | NeedsCopy | Gone | Stop
+DefinitionVerdict = KeepDefinition | AdoptDefinition | NeedsCopy | SourceTableDropped | StopForPerson
 
 
-def decide(
-    in_force: Table | None, event: Event, policy: Policy, *, many: bool = False, left: Collection[str] = ()
-) -> Verdict:
+def judge_table_event(
+    in_force: Table | None,
+    event: EventEnvelope,
+    policy: SchemaChangePolicy,
+    *,
+    many: bool = False,
+    left: Collection[str] = (),
+) -> DefinitionVerdict:
     """Judge an event that is neither row, truncate nor chunk marker.
 
     `many`: other units write the target table, too. `left`: columns that the unit wrote once and the target has still.
     """
     if event.stop is not None:
-        if event.stop.cause == DROPPED:
-            return Gone(event.stop.reason, event.stop.remedy)
+        if event.stop.cause == DROPPED_CAUSE:
+            return SourceTableDropped(event.stop.reason, event.stop.remedy)
         return NeedsCopy(event.stop.cause, event.stop.reason, event.stop.remedy)
     what = event.ddl or "another definition of the table"
     table = event.definition
@@ -83,72 +88,72 @@ def decide(
         return NeedsCopy(STATEMENT, f"{what}: nobody knows the definition behind it")
     copied = event.copy is not None and not event.copy.partial
     if copied or in_force is None:
-        return Adopt(event.columns or ColumnChanges(), rewrite=copied and in_force is not None)
-    if same_definition(in_force, table) and (event.ddl is None or event.effect == KEPT):
-        return Pass(None if in_force == table else table)
-    if policy == "stop" and not same_definition(in_force, table):
-        return Stop(what)
-    columns = _columns_of(event, in_force)
+        return AdoptDefinition(event.columns or ColumnChanges(), rewrite=copied and in_force is not None)
+    if is_same_definition(in_force, table) and (event.ddl is None or event.effect == KEPT_ROWS):
+        return KeepDefinition(None if in_force == table else table)
+    if policy == "stop" and not is_same_definition(in_force, table):
+        return StopForPerson(what)
+    columns = _get_column_changes(event, in_force)
     if columns is None:
-        cause = STATEMENT if same_definition(in_force, table) else DEFINITION
+        cause = STATEMENT if is_same_definition(in_force, table) else DEFINITION
         return NeedsCopy(cause, f"{what}: nothing says that it kept the table's rows")
-    case = _Case(in_force, table, columns, policy, event.effect == KEPT, many, frozenset(left))
-    why = next(_reasons(case), None)
-    return Adopt(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
+    case = _DefinitionPair(in_force, table, columns, policy, event.effect == KEPT_ROWS, many, frozenset(left))
+    why = next(_yield_copy_reasons(case), None)
+    return AdoptDefinition(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
 
 
-def _columns_of(event: Event, in_force: Table) -> ColumnChanges | None:
+def _get_column_changes(event: EventEnvelope, in_force: Table) -> ColumnChanges | None:
     """Return what the event says of columns; of a statement that kept all rows and names, none. None: not known."""
     if event.columns is not None:
         return event.columns
     same = event.definition is not None and set(in_force.column_names) == set(event.definition.column_names)
-    return ColumnChanges() if event.effect == KEPT and same else None
+    return ColumnChanges() if event.effect == KEPT_ROWS and same else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _DefinitionPair:
     old: Table
     new: Table
     columns: ColumnChanges
-    policy: Policy
+    policy: SchemaChangePolicy
     kept: bool
     many: bool
-    left: frozenset[str]
+    retained_columns: frozenset[str]
 
     @property
     def replaced(self) -> set[str]:
         """Columns that were dropped and added under one name."""
         return set(self.columns.dropped).intersection(self.columns.added)
 
-    def renamed(self, name: str) -> str:
+    def get_new_name(self, name: str) -> str:
         return self.columns.renamed.get(name, name)
 
 
-def _reasons(case: _Case) -> Iterator[str]:
+def _yield_copy_reasons(case: _DefinitionPair) -> Iterator[str]:
     """Yield why the target cannot have the source's values by an ALTER of its own."""
-    yield from _names(case)
-    yield from _renames(case)
-    yield from _key(case)
+    yield from _yield_name_reasons(case)
+    yield from _yield_rename_reasons(case)
+    yield from _yield_key_reasons(case)
     new = {column.name: column for column in case.new.columns}
     dropped = set(case.columns.dropped)
     for old in case.old.columns:
         if old.name not in dropped:
-            column = new[case.renamed(old.name)]
-            yield from _values(old, column)
+            column = new[case.get_new_name(old.name)]
+            yield from _yield_value_reasons(old, column)
             if column.name in case.columns.modified and not case.kept:
-                yield from _rounded(old, column)
+                yield from _yield_rounding_reasons(old, column)
     for name in case.columns.added:
-        yield from _added(case, new[name])
+        yield from _yield_added_reasons(case, new[name])
 
 
-def _names(case: _Case) -> Iterator[str]:
+def _yield_name_reasons(case: _DefinitionPair) -> Iterator[str]:
     """The names must come out as the statement says, or a definition between the two is missing."""
-    stay = [case.renamed(name) for name in case.old.column_names if name not in case.columns.dropped]
+    stay = [case.get_new_name(name) for name in case.old.column_names if name not in case.columns.dropped]
     if sorted([*stay, *case.columns.added]) != sorted(case.new.column_names):
         yield "it does not lead from the definition in force to its own"
 
 
-def _renames(case: _Case) -> Iterator[str]:
+def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
     """A name that goes from one column to another cannot be told from one that stayed, should the work be interrupted."""
     taken = [new for new in case.columns.renamed.values() if new in case.old.column_names]
     if taken:
@@ -158,19 +163,19 @@ def _renames(case: _Case) -> Iterator[str]:
         yield f"column {old} becomes {new}, and other units write the same target table by the old name"
 
 
-def _key(case: _Case) -> Iterator[str]:
-    old = [(case.renamed(part.column), part.prefix) for part in case.old.key.parts]
+def _yield_key_reasons(case: _DefinitionPair) -> Iterator[str]:
+    old = [(case.get_new_name(part.column), part.prefix) for part in case.old.key.parts]
     if sorted(old, key=str) != sorted(((part.column, part.prefix) for part in case.new.key.parts), key=str):
         yield "the key of the table becomes another one"
 
 
-def _values(old: Column, new: Column) -> Iterator[str]:
+def _yield_value_reasons(old: Column, new: Column) -> Iterator[str]:
     if old.generated or new.generated:
         known = old.generated and new.generated and old.expression == new.expression is not None
         if not known or old.type != new.type:
             yield f"the source computes the generated column {new.name} anew"
         return
-    if not lossless(old.type, new.type):
+    if not is_lossless(old.type, new.type):
         yield f"the values of column {new.name} change with its type"
     if old.nullable and not new.nullable:
         yield f"column {new.name} becomes NOT NULL: what was NULL has a value now"
@@ -178,21 +183,21 @@ def _values(old: Column, new: Column) -> Iterator[str]:
         yield f"column {new.name} becomes AUTO_INCREMENT: what was 0 has another value now"
 
 
-def _rounded(old: Column, new: Column) -> Iterator[str]:
+def _yield_rounding_reasons(old: Column, new: Column) -> Iterator[str]:
     """FLOAT(M,D) rounds, and the model does not know M and D."""
     if new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and old.type.kind is new.type.kind:
         yield f"the values of column {new.name} may be rounded"
 
 
-def _added(case: _Case, column: Column) -> Iterator[str]:
+def _yield_added_reasons(case: _DefinitionPair, column: Column) -> Iterator[str]:
     if case.policy == "ignore" and column.name not in case.replaced:
         return  # the target does not get it
-    fill = fill_of(column)
+    fill = find_fill(column)
     if fill is None:
         yield f"what the rows that are there have in the new column {column.name} is known to the source alone"
     elif case.many and fill.value is not None:
         yield f"the new column {column.name} has a value in the rows of this source only"
-    if column.name in case.left or (column.name in case.replaced and case.policy != "evolve"):
+    if column.name in case.retained_columns or (column.name in case.replaced and case.policy != "evolve"):
         yield f"the target has old values in a column {column.name} that is a new one at the source"
     elif case.many and column.name in case.replaced:
         yield f"column {column.name} is a new one at this source only"

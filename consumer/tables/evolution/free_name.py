@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
-SHORT = 63
+MAX_NAME_LENGTH = 63
 """Bytes that a name of any target may have."""
 
 
-def free_name(name: str, taken: Collection[str], same: Names) -> str:
+def free_name(name: str, taken: Collection[str], same: NameRules) -> str:
     """Return `name` with a number, which is none of `taken` to the target, and not longer than any target takes."""
-    there = {same.fold(each) for each in taken}
-    numbered = (_short(name, f"_{n}") for n in range(2, len(there) + 3))
-    return next(each for each in numbered if same.fold(each) not in there)
+    there = {same.fold_name(each) for each in taken}
+    numbered = (_shorten_name(name, f"_{n}") for n in range(2, len(there) + 3))
+    return next(each for each in numbered if same.fold_name(each) not in there)
 
 
-def _short(name: str, end: str) -> str:
+def _shorten_name(name: str, end: str) -> str:
     """PostgreSQL would cut a longer name, and MySQL refuse it."""
-    return name.encode()[: SHORT - len(end)].decode(errors="ignore") + end
+    return name.encode()[: MAX_NAME_LENGTH - len(end)].decode(errors="ignore") + end

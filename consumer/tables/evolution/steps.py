@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
 from consumer.tables.evolution.free_name import free_name
-from consumer.tables.evolution.index_steps import dropped_indexes, key_steps, new_indexes
-from consumer.tables.evolution.widening import join, lossless
-from consumer.tables.evolution.wish import Wish, joined_table
-from consumer.tables.router import Policy
+from consumer.tables.evolution.index_steps import plan_dropped_indexes, plan_key_steps, plan_new_indexes
+from consumer.tables.evolution.widening import is_lossless, join_types
+from consumer.tables.evolution.wish import TargetGoal, join_tables
+from consumer.tables.router import SchemaChangePolicy
 from consumer.targets.alterations import (
     AddColumn,
     Alteration,
@@ -24,123 +24,137 @@ from consumer.targets.alterations import (
     DropColumn,
     RenameColumn,
 )
-from consumer.targets.checks.column_fit import fits
-from schemas.table.collations import not_coarser
-from schemas.table.fills import fill_of
+from consumer.targets.checks.column_fit import can_hold_all_values
+from schemas.table.collations import is_not_coarser
+from schemas.table.fills import find_fill
 from schemas.table.model import Column, ColumnType, Table
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
 
-def steps(real: Table, wish: Wish) -> AlterTable | None:
+def plan_steps(real: Table, wish: TargetGoal) -> AlterTable | None:
     """Return what is left to do to `real`; None: nothing. Raises UnitStoppedError where units want what no table can be."""
     if wish.policy in ("ignore", "stop"):
         return None
-    renames = list(_renames(real, wish))
-    now, joined = _after(real, renames), joined_table(wish)
+    renames = list(_plan_renames(real, wish))
+    now, joined = _apply_renames(real, renames), join_tables(wish)
     found: list[Alteration] = [
         *renames,
-        *dropped_indexes(now, joined, wish),
-        *_column_steps(now, joined, wish),
-        *key_steps(now, joined, wish),
-        *_left(now, wish),
-        *new_indexes(now, joined, wish),
+        *plan_dropped_indexes(now, joined, wish),
+        *_plan_column_steps(now, joined, wish),
+        *plan_key_steps(now, joined, wish),
+        *_plan_unwritten_columns(now, wish),
+        *plan_new_indexes(now, joined, wish),
     ]
     return AlterTable(real, tuple(found)) if found else None
 
 
-def kept_columns(real: Table, wish: Wish) -> list[str]:
+def list_retained_columns(real: Table, wish: TargetGoal) -> list[str]:
     """Return the columns that the unit wrote and the target keeps, with their old values."""
-    return [name for name in wish.gone if wish.policy != "evolve" or wish.shared(name) if _has(real, name)]
+    return [
+        name
+        for name in wish.unwritten_names
+        if wish.policy != "evolve" or wish.is_shared(name)
+        if _has_column(real, name)
+    ]
 
 
 # --- columns
 
 
-def _renames(real: Table, wish: Wish) -> Iterator[RenameColumn]:
+def _plan_renames(real: Table, wish: TargetGoal) -> Iterator[RenameColumn]:
     for old, new in wish.columns.renamed.items():
-        if _has(real, old) and not _has(real, new) and not wish.shared(old):
+        if _has_column(real, old) and not _has_column(real, new) and not wish.is_shared(old):
             yield RenameColumn(old, new)
 
 
-def _after(real: Table, renames: Iterable[RenameColumn]) -> Table:
+def _apply_renames(real: Table, renames: Iterable[RenameColumn]) -> Table:
     """Return `real` with the columns' new names."""
     names = {rename.old: rename.new for rename in renames}
-    return real.renamed(names) if names else real
+    return real.with_renamed_columns(names) if names else real
 
 
-def _column_steps(now: Table, joined: Table, wish: Wish) -> Iterator[Alteration]:
+def _plan_column_steps(now: Table, joined: Table, wish: TargetGoal) -> Iterator[Alteration]:
     for column in joined.columns:
-        if not _has(now, column.name):
-            yield _added(column, wish)
+        if not _has_column(now, column.name):
+            yield _plan_added_column(column, wish)
             continue
-        there = now.column(column.name)
-        if column.name in wish.replaced:
+        there = now.get_column(column.name)
+        if column.name in wish.replaced_names:
             yield DropColumn(column.name)
-            yield _added(column, wish)
-        elif (changed := _changed(there, column, now, joined, wish)) != there:
-            safe = not wish.rewrite or fits(there.type, changed.type)
+            yield _plan_added_column(column, wish)
+        elif (changed := _build_changed_column(there, column, now, joined, wish)) != there:
+            safe = not wish.rewrite or can_hold_all_values(there.type, changed.type)
             yield ChangeColumn(there, changed, lossless=safe)
 
 
-def _added(column: Column, wish: Wish) -> AddColumn:
+def _plan_added_column(column: Column, wish: TargetGoal) -> AddColumn:
     if wish.others:  # rows of other sources are in the table, and none of theirs has this column
         return AddColumn(Column(name=column.name, type=column.type))
-    fill = fill_of(wish.wanted.column(column.name))
+    fill = find_fill(wish.desired.get_column(column.name))
     unknown = fill is None or (fill.value is None and not column.nullable)
     plain = Column(name=column.name, type=column.type, nullable=column.nullable or unknown)
     return AddColumn(plain, fill=None if fill is None else fill.value)
 
 
-def _changed(there: Column, column: Column, now: Table, joined: Table, wish: Wish) -> Column:
+def _build_changed_column(
+    there: Column, column: Column, now: Table, joined: Table, wish: TargetGoal
+) -> Column:
     """Return the target's column as it shall be."""
     loose = column.nullable and column.name not in joined.key.columns
-    return replace(there, type=_type(there, column, now, joined, wish), nullable=there.nullable or loose)
+    return replace(
+        there, type=_choose_type(there, column, now, joined, wish), nullable=there.nullable or loose
+    )
 
 
-def _type(there: Column, column: Column, now: Table, joined: Table, wish: Wish) -> ColumnType:
-    narrowed = wish.policy == "evolve" and wish.rewrite and not wish.settled and _type_changed(column, wish)
-    if not fits(column.type, there.type) or narrowed:
-        return _wide_enough(there, column, joined, wish)
-    coarse = not not_coarser(column.type.collation, there.type.collation)
-    if coarse and column.name in _compared(now, joined):
+def _choose_type(there: Column, column: Column, now: Table, joined: Table, wish: TargetGoal) -> ColumnType:
+    narrowed = (
+        wish.policy == "evolve"
+        and wish.rewrite
+        and not wish.statements_done
+        and _has_type_changed(column, wish)
+    )
+    if not can_hold_all_values(column.type, there.type) or narrowed:
+        return _choose_wide_type(there, column, joined, wish)
+    coarse = not is_not_coarser(column.type.collation, there.type.collation)
+    if coarse and column.name in _list_compared_columns(now, joined):
         return replace(there.type, charset=column.type.charset, collation=column.type.collation)
     return there.type
 
 
-def _type_changed(column: Column, wish: Wish) -> bool:
+def _has_type_changed(column: Column, wish: TargetGoal) -> bool:
     """Tell whether the source gave the column another type. (A target's type may be wider by itself, and stays so.)"""
     if wish.others:
         return False
-    old = {wish.renamed(each.name): each.type for each in wish.before.columns}.get(column.name)
+    old = {wish.get_new_name(each.name): each.type for each in wish.before.columns}.get(column.name)
     return old is not None and replace(old, collation=None) != replace(column.type, collation=None)
 
 
-def _wide_enough(there: Column, column: Column, joined: Table, wish: Wish) -> ColumnType:
-    if wish.policy == "evolve" or lossless(there.type, column.type):
+def _choose_wide_type(there: Column, column: Column, joined: Table, wish: TargetGoal) -> ColumnType:
+    if wish.policy == "evolve" or is_lossless(there.type, column.type):
         return column.type
-    wide = join(there.type, column.type)
+    wide = join_types(there.type, column.type)
     if wide is None:
         raise UnitStoppedError(
-            f"{_name(joined)}: column {column.name} is {there.type.kind} and becomes {column.type.kind}, and belongs to a key or unique "
+            f"{_format_name(joined)}: column {column.name} is {there.type.kind} and becomes {column.type.kind}, and belongs to a key or unique "
             "index, so that no column beside it can take its place: set `schema_changes: evolve`, or change its type by hand"
         )
     return wide
 
 
-def _compared(now: Table, joined: Table) -> set[str]:
+def _list_compared_columns(now: Table, joined: Table) -> set[str]:
     """Columns whose collation decides which rows are the same."""
     return {name for index in (now.key, *now.unique, joined.key, *joined.unique) for name in index.columns}
 
 
-def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
+def _plan_unwritten_columns(now: Table, wish: TargetGoal) -> Iterator[Alteration]:
     """Columns that the unit does not write any more: dropped where it follows, else without a value from now on."""
-    for name in wish.gone:
-        if not _has(now, name):
+    for name in wish.unwritten_names:
+        if not _has_column(now, name):
             continue
-        there = now.column(name)
-        if wish.policy == "evolve" and not wish.shared(name):
+        there = now.get_column(name)
+        if wish.policy == "evolve" and not wish.is_shared(name):
             yield DropColumn(name)
-        elif not there.nullable and name not in wish.wanted.key.columns:
+        elif not there.nullable and name not in wish.desired.key.columns:
             yield ChangeColumn(there, replace(there, nullable=True), lossless=True)
 
 
@@ -148,7 +162,7 @@ def _left(now: Table, wish: Wish) -> Iterator[Alteration]:
 
 
 def names_beside(
-    real: Table, wanted: Table, policy: Policy, names: Mapping[str, str], same: Names
+    real: Table, wanted: Table, policy: SchemaChangePolicy, names: Mapping[str, str], same: NameRules
 ) -> dict[str, str]:
     """Return wanted name → the name of a new column beside it, for each whose values the target's column cannot come to hold.
     `names`: wanted name → the source's, where that is another.
@@ -161,32 +175,32 @@ def names_beside(
     taken = {*real.column_names, *wanted.column_names}
     found = {}
     for column in wanted.columns:
-        if not _has(real, column.name) or column.name in compared:
+        if not _has_column(real, column.name) or column.name in compared:
             continue
-        there = real.column(column.name).type
-        if lossless(there, column.type) or join(there, column.type) is not None:
+        there = real.get_column(column.name).type
+        if is_lossless(there, column.type) or join_types(there, column.type) is not None:
             continue
         found[column.name] = free = free_name(names.get(column.name, column.name), taken, same)
         taken.add(free)
     return found
 
 
-def names_apart(real: Table, source: Table, names: Mapping[str, str], same: Names) -> dict[str, str]:
+def names_apart(real: Table, source: Table, names: Mapping[str, str], same: NameRules) -> dict[str, str]:
     """Return source name → the name of a new column, for each whose own name another one of `names` (source name → the target's) is written under:
     the source gave a column the name that the target had chosen for a column beside."""
     taken = {*real.column_names, *source.column_names, *names.values()}
-    written = {same.fold(name) for name in names.values()}
+    written = {same.fold_name(name) for name in names.values()}
     found = {}
     for name in source.column_names:
-        if name not in names and same.fold(name) in written:
+        if name not in names and same.fold_name(name) in written:
             found[name] = free = free_name(name, taken, same)
             taken.add(free)
     return found
 
 
-def _has(table: Table, name: str) -> bool:
+def _has_column(table: Table, name: str) -> bool:
     return name in table.column_names
 
 
-def _name(table: Table) -> str:
+def _format_name(table: Table) -> str:
     return f"{table.db}.{table.name}"

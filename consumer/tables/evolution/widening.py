@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from consumer.targets.checks.column_fit import fits, holds, int_range, keeps_signs
-from schemas.table.charsets import keeps_characters, limit_of, text_bytes
+from consumer.targets.checks.column_fit import can_hold_all_values, get_int_range, has_room, keeps_signs
+from schemas.table.charsets import choose_text_limit, compute_text_bytes, keeps_characters
 from schemas.table.model import ColumnType, Kind
 
 _CHARACTERS = (Kind.CHAR, Kind.VARCHAR)
@@ -20,7 +20,7 @@ _LABELS = (Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER)
 _FRACTIONS = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
 
 
-def lossless(old: ColumnType, new: ColumnType) -> bool:
+def is_lossless(old: ColumnType, new: ColumnType) -> bool:
     """Tell whether a source that changes a column from `old` to `new` keeps each of its values, so that a target that converts
     them too has what the source has. The collation is no part of a value."""
     if replace(old, collation=None) == replace(new, collation=None):
@@ -29,93 +29,97 @@ def lossless(old: ColumnType, new: ColumnType) -> bool:
     return rule is not None and rule(old, new) and keeps_characters(old, new)
 
 
-def join(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def join_types(one: ColumnType, other: ColumnType) -> ColumnType | None:
     """Return the narrowest type that holds all values of both, as this module knows it; None: there is none of a related kind."""
-    if fits(one, other):
+    if can_hold_all_values(one, other):
         return other
-    if fits(other, one):
+    if can_hold_all_values(other, one):
         return one
     for kinds, joined in _JOINS:
         if one.kind in kinds and other.kind in kinds:
             found = joined(one, other)
-            return found if found is not None and fits(one, found) and fits(other, found) else None
+            return (
+                found
+                if found is not None and can_hold_all_values(one, found) and can_hold_all_values(other, found)
+                else None
+            )
     return None
 
 
 # --- lossless
 
 
-def _within(old: ColumnType, new: ColumnType) -> bool:
-    (low, high), (lowest, highest) = int_range(old), int_range(new)
+def _holds_range(old: ColumnType, new: ColumnType) -> bool:
+    (low, high), (lowest, highest) = get_int_range(old), get_int_range(new)
     return lowest <= low and high <= highest
 
 
-def _digits(old: ColumnType, new: ColumnType) -> bool:
+def _holds_digits(old: ColumnType, new: ColumnType) -> bool:
     """DECIMAL into DECIMAL, or a whole number into it."""
-    return holds(old, new)
+    return has_room(old, new)
 
 
-def _year(_old: ColumnType, new: ColumnType) -> bool:
-    return int_range(new)[1] >= 2155
+def _holds_years(_old: ColumnType, new: ColumnType) -> bool:
+    return get_int_range(new)[1] >= 2155
 
 
-def _longer(old: ColumnType, new: ColumnType) -> bool:
+def _is_long_enough(old: ColumnType, new: ColumnType) -> bool:
     return old.length <= new.length
 
 
-def _room_for_bytes(old: ColumnType, new: ColumnType) -> bool:
-    return text_bytes(old, new) <= new.length
+def _has_room_for_bytes(old: ColumnType, new: ColumnType) -> bool:
+    return compute_text_bytes(old, new) <= new.length
 
 
-def _finer(old: ColumnType, new: ColumnType) -> bool:
+def _is_fine_enough(old: ColumnType, new: ColumnType) -> bool:
     return old.fsp <= new.fsp
 
 
-def _appended(old: ColumnType, new: ColumnType) -> bool:
+def _has_labels_appended(old: ColumnType, new: ColumnType) -> bool:
     return new.members[: len(old.members)] == old.members
 
 
-def _always(_old: ColumnType, _new: ColumnType) -> bool:
+def _accept_always(_old: ColumnType, _new: ColumnType) -> bool:
     return True
 
 
 #: (old kind, new kind) → what must hold. BIT, BINARY, FLOAT, YEAR and others are missing where a server pads, rounds or rewrites.
 _RULES: dict[tuple[Kind, Kind], Callable[[ColumnType, ColumnType], bool]] = {
-    (Kind.INT, Kind.INT): _within,
-    (Kind.INT, Kind.DECIMAL): _digits,
-    (Kind.DECIMAL, Kind.DECIMAL): _digits,
-    (Kind.YEAR, Kind.INT): _year,
+    (Kind.INT, Kind.INT): _holds_range,
+    (Kind.INT, Kind.DECIMAL): _holds_digits,
+    (Kind.DECIMAL, Kind.DECIMAL): _holds_digits,
+    (Kind.YEAR, Kind.INT): _holds_years,
     (Kind.FLOAT, Kind.FLOAT): keeps_signs,
     (Kind.DOUBLE, Kind.DOUBLE): keeps_signs,
-    (Kind.CHAR, Kind.CHAR): _longer,
-    (Kind.CHAR, Kind.VARCHAR): _longer,
-    (Kind.VARCHAR, Kind.VARCHAR): _longer,
-    (Kind.CHAR, Kind.TEXT): _room_for_bytes,
-    (Kind.VARCHAR, Kind.TEXT): _room_for_bytes,
-    (Kind.TEXT, Kind.TEXT): _room_for_bytes,
-    (Kind.VARBINARY, Kind.VARBINARY): _longer,
-    (Kind.VARBINARY, Kind.BLOB): _longer,
-    (Kind.BLOB, Kind.BLOB): _longer,
-    **{(kind, kind): _finer for kind in _FRACTIONS},
-    **{(kind, kind): _appended for kind in _LABELS},
-    (Kind.GEOMETRY, Kind.GEOMETRY): _always,
+    (Kind.CHAR, Kind.CHAR): _is_long_enough,
+    (Kind.CHAR, Kind.VARCHAR): _is_long_enough,
+    (Kind.VARCHAR, Kind.VARCHAR): _is_long_enough,
+    (Kind.CHAR, Kind.TEXT): _has_room_for_bytes,
+    (Kind.VARCHAR, Kind.TEXT): _has_room_for_bytes,
+    (Kind.TEXT, Kind.TEXT): _has_room_for_bytes,
+    (Kind.VARBINARY, Kind.VARBINARY): _is_long_enough,
+    (Kind.VARBINARY, Kind.BLOB): _is_long_enough,
+    (Kind.BLOB, Kind.BLOB): _is_long_enough,
+    **{(kind, kind): _is_fine_enough for kind in _FRACTIONS},
+    **{(kind, kind): _has_labels_appended for kind in _LABELS},
+    (Kind.GEOMETRY, Kind.GEOMETRY): _accept_always,
 }
 
 
 # --- join
 
 
-def _joined_int(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    low = min(int_range(one)[0], int_range(other)[0])
-    high = max(int_range(one)[1], int_range(other)[1])
+def _join_int(one: ColumnType, other: ColumnType) -> ColumnType | None:
+    low = min(get_int_range(one)[0], get_int_range(other)[0])
+    high = max(get_int_range(one)[1], get_int_range(other)[1])
     for bits in (8, 16, 24, 32, 64):
         found = ColumnType(kind=Kind.INT, bits=bits)
-        if int_range(found)[0] <= low and high <= int_range(found)[1]:
+        if get_int_range(found)[0] <= low and high <= get_int_range(found)[1]:
             return found
     return ColumnType(kind=Kind.DECIMAL, precision=20)
 
 
-def _joined_decimal(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def _join_decimal(one: ColumnType, other: ColumnType) -> ColumnType | None:
     if any(each.kind is Kind.DECIMAL and not each.precision for each in (one, other)):
         return ColumnType(kind=Kind.DECIMAL)
     sizes = [_as_decimal(each) for each in (one, other)]
@@ -130,11 +134,11 @@ def _joined_decimal(one: ColumnType, other: ColumnType) -> ColumnType | None:
 def _as_decimal(type_: ColumnType) -> tuple[int, int]:
     """Return (digits before the point, behind it)."""
     if type_.kind is Kind.INT:
-        return len(str(max(map(abs, int_range(type_))))), 0
+        return len(str(max(map(abs, get_int_range(type_))))), 0
     return type_.precision - type_.scale, type_.scale
 
 
-def _joined_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def _join_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
     charset, collation = one.charset, one.collation
     if not keeps_characters(other, one):
         charset, collation = (
@@ -144,22 +148,24 @@ def _joined_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
         length = max(one.length, other.length)
         return ColumnType(kind=Kind.VARCHAR, length=length, charset=charset, collation=collation)
     wide = ColumnType(kind=Kind.TEXT, charset=charset, collation=collation)
-    return replace(wide, length=limit_of(max(text_bytes(each, wide) for each in (one, other))))
+    return replace(
+        wide, length=choose_text_limit(max(compute_text_bytes(each, wide) for each in (one, other)))
+    )
 
 
-def _joined_bytes(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def _join_bytes(one: ColumnType, other: ColumnType) -> ColumnType | None:
     """Both as VARBINARY or BLOB: BINARY fills up."""
     length = max(one.length, other.length)
     if Kind.BLOB in (one.kind, other.kind):
-        return ColumnType(kind=Kind.BLOB, length=limit_of(length))
+        return ColumnType(kind=Kind.BLOB, length=choose_text_limit(length))
     return ColumnType(kind=Kind.VARBINARY, length=length)
 
 
-def _joined_fraction(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def _join_fraction(one: ColumnType, other: ColumnType) -> ColumnType | None:
     return one if one.kind is other.kind and one.fsp >= other.fsp else None
 
 
-def _joined_labels(one: ColumnType, other: ColumnType) -> ColumnType | None:
+def _join_labels(one: ColumnType, other: ColumnType) -> ColumnType | None:
     if one.kind is not other.kind:
         return None
     more = tuple(each for each in other.members if each not in one.members)
@@ -168,10 +174,10 @@ def _joined_labels(one: ColumnType, other: ColumnType) -> ColumnType | None:
 
 
 _JOINS: tuple[tuple[tuple[Kind, ...], Callable[[ColumnType, ColumnType], ColumnType | None]], ...] = (
-    ((Kind.INT,), _joined_int),
-    ((Kind.INT, Kind.DECIMAL), _joined_decimal),
-    (_TEXT, _joined_text),
-    (_BYTES, _joined_bytes),
-    (_FRACTIONS, _joined_fraction),
-    (_LABELS, _joined_labels),
+    ((Kind.INT,), _join_int),
+    ((Kind.INT, Kind.DECIMAL), _join_decimal),
+    (_TEXT, _join_text),
+    (_BYTES, _join_bytes),
+    (_FRACTIONS, _join_fraction),
+    (_LABELS, _join_labels),
 )

@@ -8,79 +8,79 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
-from consumer.tables.evolution.widening import join
-from consumer.tables.router import Policy
+from consumer.tables.evolution.widening import join_types
+from consumer.tables.router import SchemaChangePolicy
 from schemas.table.model import Column, Table, UniqueIndex
 from schemas.wire.event import ColumnChanges
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TargetGoal:
     """`wanted`: the new definition in target terms; `before`: the one in force. `others`: those in force of the other units that write
     the table. `rewrite`: every row comes anew. `settled`: the steps were carried out; what can be done only once is not asked
     for again. `uniques`: False: the target refused them: new unique indexes are left out, and those go that a column would have that becomes a
     long text or bytes, over which MySQL has none (error 1170)."""
 
-    wanted: Table
+    desired: Table
     before: Table
-    policy: Policy
+    policy: SchemaChangePolicy
     columns: ColumnChanges = field(default_factory=ColumnChanges)
     others: Sequence[Table] = ()
     rewrite: bool = False
-    settled: bool = False
-    uniques: bool = True
+    statements_done: bool = False
+    with_unique_indexes: bool = True
 
     @property
-    def gone(self) -> list[str]:
+    def unwritten_names(self) -> list[str]:
         """Columns that the unit wrote and writes no more, by their names of now."""
-        there = set(self.wanted.column_names)
-        return [name for name in map(self.renamed, self.before.column_names) if name not in there]
+        there = set(self.desired.column_names)
+        return [name for name in map(self.get_new_name, self.before.column_names) if name not in there]
 
     @property
-    def anew(self) -> set[str]:
+    def readded_names(self) -> set[str]:
         """Columns that the source has dropped and added under one name."""
         return set(self.columns.dropped).intersection(self.columns.added)
 
     @property
-    def replaced(self) -> set[str]:
+    def replaced_names(self) -> set[str]:
         """Those of them that are dropped and added at the target now: their indexes go with them, and come again."""
-        return set() if self.settled or self.rewrite else self.anew
+        return set() if self.statements_done or self.rewrite else self.readded_names
 
-    def renamed(self, name: str) -> str:
+    def get_new_name(self, name: str) -> str:
         return self.columns.renamed.get(name, name)
 
-    def shared(self, name: str) -> bool:
+    def is_shared(self, name: str) -> bool:
         return any(name in other.column_names for other in self.others)
 
 
-def joined_table(wish: Wish) -> Table:
+def join_tables(wish: TargetGoal) -> Table:
     """Return the table that can hold the rows of all units: what one adds it has, what one lacks may be NULL in it."""
-    tables = [wish.wanted, *wish.others]
+    tables = [wish.desired, *wish.others]
     if len(tables) == 1:
-        return wish.wanted
+        return wish.desired
     for other in wish.others:
-        if set(other.key.columns) != set(wish.wanted.key.columns):
+        if set(other.key.columns) != set(wish.desired.key.columns):
             raise UnitStoppedError(
-                f"{wish.wanted.db}.{wish.wanted.name}: the key is ({', '.join(wish.wanted.key.columns)}) here and ({', '.join(other.key.columns)}) "
+                f"{wish.desired.db}.{wish.desired.name}: the key is ({', '.join(wish.desired.key.columns)}) here and ({', '.join(other.key.columns)}) "
                 "for another source that writes this table: change the other sources alike, or route this one to a table of its own"
             )
-    columns = tuple(_joined_column(column, tables) for column in wish.wanted.columns)
+    columns = tuple(_join_columns(column, tables) for column in wish.desired.columns)
     unique = tuple(
         index
-        for index in wish.wanted.unique
-        if all(any(same_index(index, theirs) for theirs in other.unique) for other in wish.others)
+        for index in wish.desired.unique
+        if all(any(is_same_index(index, theirs) for theirs in other.unique) for other in wish.others)
     )
-    return replace(wish.wanted, columns=columns, unique=unique)
+    return replace(wish.desired, columns=columns, unique=unique)
 
 
-def _joined_column(column: Column, tables: Sequence[Table]) -> Column:
+def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
     type_, nullable = column.type, column.nullable
     for table in tables[1:]:
         if column.name not in table.column_names:
             nullable = True
             continue
-        other = table.column(column.name)
-        wide = join(type_, other.type)
+        other = table.get_column(column.name)
+        wide = join_types(type_, other.type)
         if wide is None:
             raise UnitStoppedError(
                 f"{table.db}.{table.name}: column {column.name} is {column.type.kind} here and {other.type.kind} for another source that writes "
@@ -90,7 +90,7 @@ def _joined_column(column: Column, tables: Sequence[Table]) -> Column:
     return replace(column, type=type_, nullable=nullable)
 
 
-def same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
+def is_same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
     """Tell whether a real index is the wanted one; it may compare more of a value, never less."""
     if set(wanted.columns) != set(real.columns):
         return False

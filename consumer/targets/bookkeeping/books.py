@@ -10,17 +10,17 @@ from __future__ import annotations
 from consumer.targets.bookkeeping.displaced import DisplacedStatements
 from consumer.targets.bookkeeping.lanes import LaneStatements
 from consumer.targets.bookkeeping.quarantine import QuarantineStatements
-from consumer.targets.bookkeeping.tables import BookTables
+from consumer.targets.bookkeeping.tables import BookkeepingTables
 from consumer.targets.bookkeeping.units import UnitStatements
 from consumer.targets.sql import Syntax
 
 
-class Books:
+class Bookkeeping:
     """Statements on the bookkeeping tables in `schema`."""
 
     def __init__(self, schema: str, syntax: Syntax) -> None:
         self.syntax = syntax
-        self.tables = BookTables(schema, syntax)
+        self.tables = BookkeepingTables(schema, syntax)
         self.lanes = LaneStatements(self.tables)
         self.units = UnitStatements(self.tables)
         self.quarantine = QuarantineStatements(self.tables)

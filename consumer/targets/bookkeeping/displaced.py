@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.bookkeeping.tables import OF_UNIT, BookTables
+from consumer.targets.bookkeeping.tables import OF_UNIT, BookkeepingTables
 from consumer.targets.shared.displaced_rows import MARKED
-from consumer.targets.sql import Fragment, placeholders
+from consumer.targets.sql import Fragment, render_placeholders
 
 _COLUMNS = ("pipeline", "topic", "table_name", "row_data", "displaced_by")
 
@@ -17,32 +17,32 @@ _COLUMNS = ("pipeline", "topic", "table_name", "row_data", "displaced_by")
 class DisplacedStatements:
     """Statements on displaced rows. `table`: the table's name in a statement, for a dialect that writes one of its own."""
 
-    tables: BookTables
+    tables: BookkeepingTables
 
     @property
     def table(self) -> str:
-        return self.tables.table("rowlock_displaced")
+        return self.tables.qualify_name("rowlock_displaced")
 
     @property
     def place(self) -> str:
         """The table with the columns that an INSERT gives."""
         return f"{self.table} ({', '.join(_COLUMNS)})"
 
-    def insert(self, rows: int) -> str:
-        return self.tables.insert("rowlock_displaced", _COLUMNS, rows)
+    def build_insert(self, rows: int) -> str:
+        return self.tables.build_insert("rowlock_displaced", _COLUMNS, rows)
 
-    def select(self, unit: ApplyUnit) -> Fragment:
+    def build_select(self, unit: ApplyUnit) -> Fragment:
         """Select (id, table, displaced_by) of what is not superseded."""
-        text = f"SELECT id, table_name, displaced_by FROM {self.tables.table('rowlock_displaced')} WHERE {OF_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
+        text = f"SELECT id, table_name, displaced_by FROM {self.tables.qualify_name('rowlock_displaced')} WHERE {OF_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
         return text, [unit.pipeline, unit.topic, MARKED]
 
-    def count(self, pipeline: str, *, superseded: bool = False) -> Fragment:
+    def build_count(self, pipeline: str, *, superseded: bool = False) -> Fragment:
         """Count by topic, all of a pipeline at once: the table has no index but its key's, and is mostly empty."""
         like = "LIKE" if superseded else "NOT LIKE"
-        text = f"SELECT topic, COUNT(*) FROM {self.tables.table('rowlock_displaced')} WHERE pipeline = %s AND displaced_by {like} %s GROUP BY topic"
+        text = f"SELECT topic, COUNT(*) FROM {self.tables.qualify_name('rowlock_displaced')} WHERE pipeline = %s AND displaced_by {like} %s GROUP BY topic"
         return text, [pipeline, MARKED]
 
-    def mark(self, by: str, ids: Sequence[int]) -> Fragment:
+    def build_mark(self, by: str, ids: Sequence[int]) -> Fragment:
         """Update `displaced_by` of rows by their numbers."""
-        text = f"UPDATE {self.tables.table('rowlock_displaced')} SET displaced_by = %s WHERE id IN {placeholders(len(ids))}"
+        text = f"UPDATE {self.tables.qualify_name('rowlock_displaced')} SET displaced_by = %s WHERE id IN {render_placeholders(len(ids))}"
         return text, [by, *ids]

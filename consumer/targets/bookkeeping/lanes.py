@@ -9,8 +9,8 @@ from itertools import groupby
 import orjson
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.targets.bookkeeping.tables import OF_UNIT, BookTables
-from consumer.targets.sql import Fragment, Params, placeholders
+from consumer.targets.bookkeeping.tables import OF_UNIT, BookkeepingTables
+from consumer.targets.sql import Fragment, Params, render_placeholders
 from schemas.wire.position import Position
 
 _COLUMNS = (
@@ -30,57 +30,64 @@ _COLUMNS = (
 class LaneStatements:
     """Statements on the lane rows of a unit."""
 
-    tables: BookTables
+    tables: BookkeepingTables
 
-    def select(self, unit: ApplyUnit, lanes: Sequence[int] | None = None, *, lock: bool = False) -> Fragment:
+    def build_select(
+        self, unit: ApplyUnit, lanes: Sequence[int] | None = None, *, lock: bool = False
+    ) -> Fragment:
         """Select lane rows in lane order; `lock` makes it the guard: a locking read sees the latest commit."""
         params: Params = [unit.pipeline, unit.topic]
         some = ""
         if lanes is not None:
-            some = f" AND lane IN {placeholders(len(lanes))}"
+            some = f" AND lane IN {render_placeholders(len(lanes))}"
             params.extend(lanes)
-        text = f"SELECT {', '.join(_COLUMNS)} FROM {self.tables.table('rowlock_progress')} WHERE {OF_UNIT}{some} ORDER BY lane"
+        text = f"SELECT {', '.join(_COLUMNS)} FROM {self.tables.qualify_name('rowlock_progress')} WHERE {OF_UNIT}{some} ORDER BY lane"
         return self.tables.syntax.locked(text) if lock else text, params
 
-    def insert(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> Fragment:
-        params = [value for row in rows for value in (unit.pipeline, unit.topic, *_values(row))]
-        return self.tables.insert("rowlock_progress", ("pipeline", "topic", *_COLUMNS), len(rows)), params
+    def build_insert(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> Fragment:
+        params = [value for row in rows for value in (unit.pipeline, unit.topic, *_list_values(row))]
+        return self.tables.build_insert(
+            "rowlock_progress", ("pipeline", "topic", *_COLUMNS), len(rows)
+        ), params
 
-    def update(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
+    def build_updates(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
         """Return (statement, rows it must match) for each group of lanes that get the same values.
 
         Idle lanes all write the end of the batch, so there are mostly one or two groups.
         """
-        ordered = sorted(rows, key=_content)
-        return [self._update_group(unit, list(group)) for _, group in groupby(ordered, key=_content)]
+        ordered = sorted(rows, key=_list_values_without_lane)
+        return [
+            self._update_group(unit, list(group))
+            for _, group in groupby(ordered, key=_list_values_without_lane)
+        ]
 
     def _update_group(self, unit: ApplyUnit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
         row = rows[0]
         text = (
-            f"UPDATE {self.tables.table('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
+            f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
             f"layout = %s, commit_ts_ms = %s, updated_at = {self.tables.syntax.now} "
-            f"WHERE {OF_UNIT} AND lane IN {placeholders(len(rows))} AND epoch = %s AND attempt = %s"
+            f"WHERE {OF_UNIT} AND lane IN {render_placeholders(len(rows))} AND epoch = %s AND attempt = %s"
         )
         params: Params = [
-            row.topic_id, row.offset, _position_text(row.position), row.gen, row.layout, row.commit_ts_ms,
+            row.topic_id, row.offset, _encode_position(row.position), row.gen, row.layout, row.commit_ts_ms,
             unit.pipeline, unit.topic, *(other.lane for other in rows), row.epoch, row.attempt,
         ]  # fmt: skip
         return (text, params), len(rows)
 
     def raise_epoch(self, unit: ApplyUnit, epoch: int) -> Fragment:
-        text = f"UPDATE {self.tables.table('rowlock_progress')} SET epoch = %s, updated_at = {self.tables.syntax.now}"
+        text = f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET epoch = %s, updated_at = {self.tables.syntax.now}"
         return f"{text} WHERE {OF_UNIT}", [epoch, unit.pipeline, unit.topic]
 
     def raise_attempt(self, unit: ApplyUnit, epoch: int) -> Fragment:
-        text = f"UPDATE {self.tables.table('rowlock_progress')} SET attempt = attempt + 1"
+        text = f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET attempt = attempt + 1"
         return f"{text} WHERE {OF_UNIT} AND epoch = %s", [unit.pipeline, unit.topic, epoch]
 
-    def delete(self, unit: ApplyUnit) -> Fragment:
-        text = f"DELETE FROM {self.tables.table('rowlock_progress')} WHERE {OF_UNIT}"
+    def build_delete(self, unit: ApplyUnit) -> Fragment:
+        text = f"DELETE FROM {self.tables.qualify_name('rowlock_progress')} WHERE {OF_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
 
-def lane_from(row: Sequence[object]) -> LaneProgress:
+def parse_lane_row(row: Sequence[object]) -> LaneProgress:
     """Build LaneProgress from a row of `LaneStatements.select`."""
     lane, epoch, attempt, topic_id, offset, position, gen, layout, commit_ts_ms = row
     number: Callable[[object], int] = int  # type: ignore[assignment]
@@ -91,16 +98,16 @@ def lane_from(row: Sequence[object]) -> LaneProgress:
     )  # fmt: skip
 
 
-def _position_text(position: Position) -> str:
+def _encode_position(position: Position) -> str:
     return orjson.dumps(position).decode()
 
 
-def _values(row: LaneProgress) -> tuple[object, ...]:
+def _list_values(row: LaneProgress) -> tuple[object, ...]:
     return (
-        row.lane, row.epoch, row.attempt, row.topic_id, row.offset, _position_text(row.position), row.gen,
+        row.lane, row.epoch, row.attempt, row.topic_id, row.offset, _encode_position(row.position), row.gen,
         row.layout, row.commit_ts_ms,
     )  # fmt: skip
 
 
-def _content(row: LaneProgress) -> tuple[object, ...]:
-    return _values(row)[1:]
+def _list_values_without_lane(row: LaneProgress) -> tuple[object, ...]:
+    return _list_values(row)[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumer.targets.sql import Syntax, qualified
+from consumer.targets.sql import Syntax, qualify_table
 
 #: column → neutral type; the first `keys` columns are the primary key.
 _TABLES: dict[str, tuple[int, dict[str, str]]] = {
@@ -55,28 +55,28 @@ OF_UNIT = "pipeline = %s AND topic = %s"
 
 
 @dataclass(frozen=True, slots=True)
-class BookTables:
+class BookkeepingTables:
     """The bookkeeping tables in `schema`."""
 
     schema: str
     syntax: Syntax
 
-    def names(self) -> tuple[str, ...]:
+    def list_names(self) -> tuple[str, ...]:
         return tuple(_TABLES)
 
-    def rights(self) -> dict[str, tuple[str, ...]]:
+    def list_rights(self) -> dict[str, tuple[str, ...]]:
         """Return what the user needs on each table once it is there."""
         return dict(_RIGHTS)
 
-    def table(self, name: str) -> str:
+    def qualify_name(self, name: str) -> str:
         """Return a table's name as a statement has it."""
-        return qualified(self.syntax.quote, self.schema, name)
+        return qualify_table(self.syntax.quote, self.schema, name)
 
-    def create(self, name: str) -> str:
+    def build_create(self, name: str) -> str:
         keys, columns = _TABLES[name]
         body = [f"{column} {self.syntax.types[kind]}" for column, kind in columns.items()]
         body.append(f"PRIMARY KEY ({', '.join(list(columns)[:keys])})")
-        return self.syntax.create(self.table(name), ", ".join(body))
+        return self.syntax.create(self.qualify_name(name), ", ".join(body))
 
-    def insert(self, name: str, columns: Sequence[str], rows: int) -> str:
-        return self.syntax.insert(self.table(name), columns, rows)
+    def build_insert(self, name: str, columns: Sequence[str], rows: int) -> str:
+        return self.syntax.insert(self.qualify_name(name), columns, rows)

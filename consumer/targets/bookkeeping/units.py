@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import ApplyUnit, UnitState
-from consumer.targets.bookkeeping.tables import OF_UNIT, BookTables
+from consumer.targets.bookkeeping.tables import OF_UNIT, BookkeepingTables
 from consumer.targets.sql import Fragment
 
 NO_STATE = UnitState(None, None, None)
@@ -16,42 +16,44 @@ NO_STATE = UnitState(None, None, None)
 class UnitStatements:
     """Statements on the states of units."""
 
-    tables: BookTables
+    tables: BookkeepingTables
 
-    def select(self, unit: ApplyUnit) -> Fragment:
+    def build_select(self, unit: ApplyUnit) -> Fragment:
         since = self.tables.syntax.millis("updated_at")
-        text = f"SELECT definition, ddl, stopped, {since} FROM {self.tables.table('rowlock_unit')} WHERE {OF_UNIT}"
+        text = f"SELECT definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE {OF_UNIT}"
         return text, [unit.pipeline, unit.topic]
 
     def select_all(self, pipeline: str, *, lock: bool = False) -> Fragment:
         """Select all units of a pipeline, each as `select` does behind its topic, in the order of topics."""
         since = self.tables.syntax.millis("updated_at")
-        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.tables.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
         return self.tables.syntax.locked(text) if lock else text, [pipeline]
 
     def select_topics(self, pipeline: str) -> Fragment:
-        text = f"SELECT topic FROM {self.tables.table('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        text = (
+            f"SELECT topic FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        )
         return text, [pipeline]
 
-    def insert(self, unit: ApplyUnit) -> Fragment:
-        return self.tables.insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
+    def build_insert(self, unit: ApplyUnit) -> Fragment:
+        return self.tables.build_insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
 
-    def update(self, unit: ApplyUnit, state: UnitState) -> Fragment:
+    def build_update(self, unit: ApplyUnit, state: UnitState) -> Fragment:
         text = (
-            f"UPDATE {self.tables.table('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
+            f"UPDATE {self.tables.qualify_name('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
             f"updated_at = {self.tables.syntax.now} WHERE {OF_UNIT}"
         )
         return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
 
     def update_stopped(self, unit: ApplyUnit, message: str | None, *, still: bool = False) -> Fragment:
         """Set why a unit is stopped, or that it is not; `still`: the same as before it was tried again, and since then."""
-        text = f"UPDATE {self.tables.table('rowlock_unit')} SET stopped = %s"
+        text = f"UPDATE {self.tables.qualify_name('rowlock_unit')} SET stopped = %s"
         if message is not None and not still:
             text += f", updated_at = {self.tables.syntax.now}"
         return f"{text} WHERE {OF_UNIT}", [message, unit.pipeline, unit.topic]
 
 
-def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:
+def parse_unit_rows(rows: Sequence[Sequence[object]]) -> UnitState | None:
     """Build UnitState from the rows of `UnitStatements.select`; None when there is none."""
     if not rows:
         return None
@@ -60,6 +62,6 @@ def unit_from(rows: Sequence[Sequence[object]]) -> UnitState | None:
     return UnitState(definition, ddl, stopped, int(str(since)) if stopped and since is not None else None)
 
 
-def units_from(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
+def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
     """Build topic → UnitState from the rows of `UnitStatements.select_all`."""
-    return {str(topic): unit_from([row]) or NO_STATE for topic, *row in rows}
+    return {str(topic): parse_unit_rows([row]) or NO_STATE for topic, *row in rows}

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consumer.ordering.model import Loss
-from schemas.table.charsets import LONGEST, UNICODE, keeps_characters, longest_text, text_bytes
+from consumer.ordering.model import LossKind
+from schemas.table.charsets import (
+    LONGEST,
+    UNICODE,
+    compute_longest_text,
+    compute_text_bytes,
+    keeps_characters,
+)
 from schemas.table.model import NUMBERED, ColumnType, Kind
 from schemas.table.typemap import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
 _BINARY = (Kind.BINARY, Kind.VARBINARY, Kind.BLOB)
 
-_LOSS: dict[Kind, Loss] = {
+_LOSS: dict[Kind, LossKind] = {
     **dict.fromkeys((Kind.DECIMAL, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "digits"),
     Kind.CHAR: "spaces",
     Kind.VARCHAR: "characters",
@@ -49,12 +55,12 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
 }
 
 
-def takes(source: ColumnType, real: ColumnType) -> bool:
+def accepts_kind(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether values of `source` can be written into a column of type `real` at all."""
-    return real.kind in _KINDS[source.kind] and not other_places(source, real)
+    return real.kind in _KINDS[source.kind] and not has_shifted_labels(source, real)
 
 
-def other_places(source: ColumnType, real: ColumnType) -> bool:
+def has_shifted_labels(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether a number of labels of `source` would be taken for other labels in a column of type `real`, without an error."""
     if source.kind not in NUMBERED.values() or real.kind is not source.kind:
         return False
@@ -62,17 +68,17 @@ def other_places(source: ColumnType, real: ColumnType) -> bool:
     return source.members[:shared] != real.members[:shared]
 
 
-def holds(source: ColumnType, real: ColumnType) -> bool:
+def has_room(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether `real`, which takes `source`, has room for all its values. A length of 0 means no limit."""
     check = _ROOM.get(real.kind)
     return check is None or check(source, real)
 
 
-def fits(source: ColumnType, real: ColumnType) -> bool:
+def can_hold_all_values(source: ColumnType, real: ColumnType) -> bool:
     """Tell whether a target column of type `real` takes every value of `source` as it is."""
     return (
-        takes(source, real)
-        and holds(source, real)
+        accepts_kind(source, real)
+        and has_room(source, real)
         and keeps_characters(source, real)
         and _as_it_is(source, real)
     )
@@ -83,28 +89,32 @@ def keeps_signs(old: ColumnType, new: ColumnType) -> bool:
     return old.unsigned or not new.unsigned
 
 
-def int_range(type_: ColumnType) -> tuple[int, int]:
+def get_int_range(type_: ColumnType) -> tuple[int, int]:
     """Return the smallest and the largest value of an integer type."""
     if type_.unsigned:
         return 0, 2**type_.bits - 1
     return -(2 ** (type_.bits - 1)), 2 ** (type_.bits - 1) - 1
 
 
-def loss_of(source: ColumnType, real: ColumnType) -> tuple[Loss, int] | None:
+def find_value_loss(source: ColumnType, real: ColumnType) -> tuple[LossKind, int] | None:
     """Return what a column of type `real` may lose of a value of `source`, and how much of that it has room for; None: nothing without an error."""
     if real.kind is Kind.ENUM_NUMBER and source.kind is Kind.ENUM and "" not in source.members:
         return "label", 0
     loss = _LOSS.get(real.kind)
     if loss == "digits":
-        room, wanted = _digits(real), _digits(source)
+        room, wanted = _count_fraction_digits(real), _count_fraction_digits(source)
         return None if room is None or (wanted is not None and wanted <= room) else (loss, room)
     unlimited = source.kind is Kind.TEXT and not source.length
-    if loss is None or not (real.length or loss == "spaces") or (fits(source, real) and not unlimited):
+    if (
+        loss is None
+        or not (real.length or loss == "spaces")
+        or (can_hold_all_values(source, real) and not unlimited)
+    ):
         return None
     return loss, real.length
 
 
-def _digits(type_: ColumnType) -> int | None:
+def _count_fraction_digits(type_: ColumnType) -> int | None:
     """Return how many digits values of a type have behind the point; None: any number."""
     if type_.kind is Kind.DECIMAL:
         return type_.scale if type_.precision else None
@@ -123,58 +133,58 @@ def _as_it_is(source: ColumnType, real: ColumnType) -> bool:
         return True
     if source.kind in (Kind.JSON, Kind.GEOMETRY):
         return real.length >= LONGEST and real.charset in (None, *UNICODE)
-    return source.kind in _BINARY or text_bytes(source, real) <= real.length
+    return source.kind in _BINARY or compute_text_bytes(source, real) <= real.length
 
 
-def _int_room(source: ColumnType, real: ColumnType) -> bool:
-    low, high = int_range(source) if source.kind is Kind.INT else (0, 2155)  # YEAR
-    real_low, real_high = int_range(real)
+def _has_int_room(source: ColumnType, real: ColumnType) -> bool:
+    low, high = get_int_range(source) if source.kind is Kind.INT else (0, 2155)  # YEAR
+    real_low, real_high = get_int_range(real)
     return real_low <= low and high <= real_high
 
 
-def _decimal_room(source: ColumnType, real: ColumnType) -> bool:
+def _has_decimal_room(source: ColumnType, real: ColumnType) -> bool:
     if not real.precision:
         return True
     if source.kind is Kind.DECIMAL and not source.precision:
         return (real.precision, real.scale) == WIDEST_DECIMAL
     whole, scale = source.precision - source.scale, source.scale
     if source.kind is Kind.INT:
-        whole, scale = len(str(max(map(abs, int_range(source))))), 0
+        whole, scale = len(str(max(map(abs, get_int_range(source))))), 0
     elif source.kind is Kind.YEAR:
         whole, scale = 4, 0
     signed = source.unsigned or not real.unsigned
     return real.precision - real.scale >= whole and real.scale >= scale and signed
 
 
-def _length_room(source: ColumnType, real: ColumnType) -> bool:
-    return not real.length or longest_text(source) <= real.length
+def _has_length_room(source: ColumnType, real: ColumnType) -> bool:
+    return not real.length or compute_longest_text(source) <= real.length
 
 
-def _fraction_room(source: ColumnType, real: ColumnType) -> bool:
+def _has_fraction_room(source: ColumnType, real: ColumnType) -> bool:
     return source.fsp <= real.fsp
 
 
-def _same_members(source: ColumnType, real: ColumnType) -> bool:
+def _has_same_members(source: ColumnType, real: ColumnType) -> bool:
     return set(source.members) <= set(real.members)
 
 
-def _same_numbers(source: ColumnType, real: ColumnType) -> bool:
+def _has_same_numbers(source: ColumnType, real: ColumnType) -> bool:
     """Labels that are written as numbers need the same places; those that are written as text need to be there."""
     if source.kind in NUMBERED:
-        return _same_members(source, real)
+        return _has_same_members(source, real)
     return real.members[: len(source.members)] == source.members
 
 
-def _same_length(source: ColumnType, real: ColumnType) -> bool:
+def _has_same_length(source: ColumnType, real: ColumnType) -> bool:
     return real.length in (0, source.length)
 
 
 _ROOM: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {
-    Kind.INT: _int_room,
-    Kind.DECIMAL: _decimal_room,
-    Kind.BIT: _same_length,
-    **dict.fromkeys((*_TEXT, *_BINARY), _length_room),
-    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _fraction_room),
-    **dict.fromkeys((Kind.ENUM, Kind.SET), _same_members),
-    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _same_numbers),
+    Kind.INT: _has_int_room,
+    Kind.DECIMAL: _has_decimal_room,
+    Kind.BIT: _has_same_length,
+    **dict.fromkeys((*_TEXT, *_BINARY), _has_length_room),
+    **dict.fromkeys((Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), _has_fraction_room),
+    **dict.fromkeys((Kind.ENUM, Kind.SET), _has_same_members),
+    **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _has_same_numbers),
 }

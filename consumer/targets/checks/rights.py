@@ -8,11 +8,11 @@ from dataclasses import dataclass
 #: What apply does with the rows of a target table.
 ROW_RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
-Place = tuple[str, str]
+TablePlace = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredRights:
     """The rights that a pipeline needs in a target. `books`: bookkeeping table → rights on it; `tables`: what its routes write.
 
     `create`: rowlock makes the tables that are missing. `alter`: tables that it changes as the source's are (schema_changes), `drop`:
@@ -21,16 +21,16 @@ class Wanted:
 
     books_schema: str
     books: Mapping[str, tuple[str, ...]]
-    tables: tuple[Place, ...]
+    tables: tuple[TablePlace, ...]
     create: bool
-    alter: frozenset[Place] = frozenset()
-    drop: frozenset[Place] = frozenset()
+    alter: frozenset[TablePlace] = frozenset()
+    drop: frozenset[TablePlace] = frozenset()
 
-    def in_schema(self, schema: str) -> list[str]:
+    def list_tables_in_schema(self, schema: str) -> list[str]:
         """Return the names of the target tables in `schema`, sorted."""
         return sorted({table for place, table in self.tables if place == schema})
 
-    def schemas(self) -> list[str]:
+    def list_schemas(self) -> list[str]:
         return sorted({self.books_schema, *(schema for schema, _ in self.tables)})
 
 
@@ -43,4 +43,4 @@ class MissingRight:
 
     message: str
     statement: str
-    hides: frozenset[Place] = frozenset()
+    hides: frozenset[TablePlace] = frozenset()

@@ -43,7 +43,9 @@ class TableFacts:
     finer: str = "give the column the collation {names}"
 
 
-def facts_of(found: Mapping[str, tuple[str, ...]], remarks: Remarks, place: str, finer: str) -> TableFacts:
+def build_table_facts(
+    found: Mapping[str, tuple[str, ...]], remarks: Remarks, place: str, finer: str
+) -> TableFacts:
     """Return the facts of a table from the names that a dialect's queries found, by query; `place`: the table in a statement."""
     return TableFacts(
         triggers=found["triggers"],

@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from consumer.errors import MissingGrantError, TargetConfigError
-from consumer.targets.checks.column_fit import holds, loss_of, other_places, takes
-from consumer.targets.checks.column_spelling import as_spelled, remedy_for
+from consumer.targets.checks.column_fit import accepts_kind, find_value_loss, has_room, has_shifted_labels
+from consumer.targets.checks.column_spelling import as_spelled, explain_missing_columns
 from consumer.targets.checks.rights import MissingRight
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from schemas.findings import Finding
-from schemas.table.collations import key_names, not_coarser
+from schemas.table.collations import describe_key_collations, is_not_coarser
 from schemas.table.model import Table, UniqueIndex
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 
 
 class Inspectable(Protocol):
     """The part of a session that these checks read tables through. `column_names`: how the target compares names of columns."""
 
-    column_names: Names
+    column_names: NameRules
 
     def read_table(self, schema: str, name: str) -> Table | None: ...
 
-    def facts(self, schema: str, name: str) -> TableFacts: ...
+    def read_table_facts(self, schema: str, name: str) -> TableFacts: ...
 
 
-class Probing(Protocol):
+class ServerProbe(Protocol):
     """The part of a session that probes the server beyond its tables."""
 
     def probe_blockers(self) -> None: ...
@@ -36,7 +36,7 @@ class Probing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _TableComparison:
     """`wanted`: the source's table in target terms (router.wanted_table), with the target's names; `real`: what the target has."""
 
     wanted: Table
@@ -49,14 +49,14 @@ class _Case:
     def place(self) -> str:
         return f"target table {self.real.db}.{self.real.name}"
 
-    def error(self, message: str, remedy: str) -> Finding:
+    def build_error(self, message: str, remedy: str) -> Finding:
         return Finding("error", self.place, message, remedy)
 
-    def warning(self, message: str, remedy: str) -> Finding:
+    def build_warning(self, message: str, remedy: str) -> Finding:
         return Finding("warning", self.place, message, remedy)
 
 
-def findings_for_table(
+def check_table(
     session: Inspectable,
     wanted: Table,
     *,
@@ -75,19 +75,19 @@ def findings_for_table(
         remedy = "change the target table as the message says"
         return [Finding("error", f"target table {wanted.db}.{wanted.name}", str(error), remedy)]
     if real is None:
-        return _many_to_one(wanted, added, sources) if sources > 1 else []
+        return _check_shared_target(wanted, added, sources) if sources > 1 else []
     there = as_spelled(wanted, real, added, session.column_names)
-    case = _Case(there, real, session.facts(wanted.db, wanted.name), added, leaves_out)
+    case = _TableComparison(there, real, session.read_table_facts(wanted.db, wanted.name), added, leaves_out)
     found = [finding for rule in _RULES for finding in rule(case)]
-    return found + (_many_to_one(real, added, sources) if sources > 1 else [])
+    return found + (_check_shared_target(real, added, sources) if sources > 1 else [])
 
 
-def findings_for_rights(missing: list[MissingRight], place: str) -> list[Finding]:
+def report_missing_rights(missing: list[MissingRight], place: str) -> list[Finding]:
     """Report each right that the user of a target lacks; the remedy is the statement that gives it."""
     return [Finding("error", place, each.message, each.statement) for each in missing]
 
 
-def findings_for_session(session: Probing, place: str) -> list[Finding]:
+def check_session(session: ServerProbe, place: str) -> list[Finding]:
     """Judge what the user of a target may do beyond its tables, and how safe the target's commits are."""
     try:
         session.probe_blockers()
@@ -99,7 +99,7 @@ def findings_for_session(session: Probing, place: str) -> list[Finding]:
     return [] if risk is None else [Finding(risk.level, place, risk.message, risk.remedy)]
 
 
-def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:
+def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:
     """Locks do not reach across topics: an added column must keep the sources apart in every unique index."""
     return [
         Finding(
@@ -114,73 +114,73 @@ def _many_to_one(table: Table, added: tuple[str, ...], sources: int) -> list[Fin
     ]
 
 
-def _columns(case: _Case) -> Iterator[Finding]:
+def _check_columns(case: _TableComparison) -> Iterator[Finding]:
     real = set(case.real.column_names)
     missing = [name for name in case.wanted.column_names if name not in real]
     if missing and not case.leaves_out:
-        yield case.error(
-            f"lacks the columns {', '.join(missing)}", remedy_for(missing, case.real, case.added)
+        yield case.build_error(
+            f"lacks the columns {', '.join(missing)}", explain_missing_columns(missing, case.real, case.added)
         )
     written = set(case.wanted.column_names)
     required = [name for name in case.facts.required if name not in written]
     if required:
-        yield case.error(
+        yield case.build_error(
             f"its columns {', '.join(required)} are NOT NULL without a default, and no event carries them",
             "give them a default, or allow NULL",
         )
 
 
-def _types(case: _Case) -> Iterator[Finding]:
+def _check_types(case: _TableComparison) -> Iterator[Finding]:
     real = {column.name: column for column in case.real.columns}
     for column in case.wanted.columns:
         there = real.get(column.name)
         if there is None:
             continue
         if there.generated:
-            yield case.error(f"column {column.name} is generated there", "make it an ordinary column")
-        elif other_places(column.type, there.type):
-            yield case.error(
+            yield case.build_error(f"column {column.name} is generated there", "make it an ordinary column")
+        elif has_shifted_labels(column.type, there.type):
+            yield case.build_error(
                 f"column {column.name} has other labels there than at the source, or in another order, and its values are numbers of labels, "
                 "because one of them is empty",
                 "give it the source's labels in the source's order",
             )
-        elif not takes(column.type, there.type):
-            yield case.error(
+        elif not accepts_kind(column.type, there.type):
+            yield case.build_error(
                 f"column {column.name} is {there.type.kind} there and {column.type.kind} at the source",
                 "change its type (docs/reference/types.md)",
             )
-        elif not holds(column.type, there.type) or loss_of(column.type, there.type) is not None:
-            yield case.warning(
+        elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
+            yield case.build_warning(
                 f"column {column.name} does not hold every value of the source's type as it is: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
         elif column.nullable and not there.nullable and column.name not in case.wanted.key.columns:
-            yield case.warning(
+            yield case.build_warning(
                 f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "allow NULL in the target",
             )
 
 
-def _key(case: _Case) -> Iterator[Finding]:
+def _check_key(case: _TableComparison) -> Iterator[Finding]:
     """Two source rows must never share a target row: the target's key holds the whole source key, not coarser."""
     wanted, real = case.wanted.key, case.real.key
     missing = [name for name in wanted.columns if name not in real.columns]
     if missing:
-        yield case.error(
+        yield case.build_error(
             f"its key ({', '.join(real.columns)}) lacks {', '.join(missing)} of the source's key: rows that differ at the "
             "source would be one row",
             f"make the key ({', '.join(wanted.columns)})",
         )
     foreign = [name for name in real.columns if name not in case.wanted.column_names]
     if foreign:
-        yield case.error(
+        yield case.build_error(
             f"its key holds {', '.join(foreign)}, which no event carries",
             f"make the key ({', '.join(wanted.columns)})",
         )
-    yield from _coarse_parts(case, wanted, real)
+    yield from _check_index_prefixes(case, wanted, real)
 
 
-def _unique(case: _Case) -> Iterator[Finding]:
+def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
     """A unique index is harmless when the source guarantees it: it holds all columns of one of the source's."""
     for real in case.real.unique:
         if not set(real.columns).intersection(case.wanted.column_names):
@@ -191,70 +191,72 @@ def _unique(case: _Case) -> Iterator[Finding]:
             if set(index.columns) <= set(real.columns)
         ]
         if not implied:
-            yield case.error(
+            yield case.build_error(
                 f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source: rows that the source "
                 "allows would push each other out",
                 "drop the index, or make it an ordinary one",
             )
         elif not real.nulls_distinct and all(index.nulls_distinct for index in implied):
-            nullable = [name for name in real.columns if case.wanted.column(name).nullable]
+            nullable = [name for name in real.columns if case.wanted.get_column(name).nullable]
             if nullable:
-                yield case.error(
+                yield case.build_error(
                     f"unique index {real.name} holds NULLs equal (NULLS NOT DISTINCT), the source does not",
                     "create the index without NULLS NOT DISTINCT",
                 )
         else:
-            yield from _coarse_parts(case, implied[0], real)
+            yield from _check_index_prefixes(case, implied[0], real)
 
 
-def _coarse_parts(case: _Case, wanted: UniqueIndex, real: UniqueIndex) -> Iterator[Finding]:
+def _check_index_prefixes(
+    case: _TableComparison, wanted: UniqueIndex, real: UniqueIndex
+) -> Iterator[Finding]:
     prefixes = {part.column: part.prefix for part in wanted.parts}
     for part in real.parts:
         if part.column not in case.wanted.column_names or part.column in case.added:
             continue
         prefix = prefixes.get(part.column)
         if part.prefix is not None and (prefix is None or part.prefix < prefix):
-            yield case.error(
+            yield case.build_error(
                 f"unique index {real.name} compares only {part.prefix} characters of {part.column}",
                 "index the whole column",
             )
-        source = case.wanted.column(part.column).type.collation
-        collation = part.collation or case.real.column(part.column).type.collation
-        if not not_coarser(source, collation):
-            yield case.error(
+        source = case.wanted.get_column(part.column).type.collation
+        collation = part.collation or case.real.get_column(part.column).type.collation
+        if not is_not_coarser(source, collation):
+            yield case.build_error(
                 f"unique index {real.name} compares {part.column} by {collation}, the source by {source or 'bytes'}: values "
                 "that differ at the source may be equal there, and only one of their rows would stay",
-                _finer(case, source),
+                _build_finer_remedy(case, source),
             )
 
 
-def _finer(case: _Case, source: str | None) -> str:
+def _build_finer_remedy(case: _TableComparison, source: str | None) -> str:
     if source is None:
         return "give the column a binary type"
-    return case.facts.finer.replace("{names}", key_names(source))
+    return case.facts.finer.replace("{names}", describe_key_collations(source))
 
 
-def _surroundings(case: _Case) -> Iterator[Finding]:
+def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
     facts = case.facts
     if facts.foreign_keys:
-        yield case.error(
+        yield case.build_error(
             f"has foreign keys: {', '.join(facts.foreign_keys)}; rowlock writes tables independently of each other, and a "
             "cascade would change rows that the source did not change",
             "drop them in the target: the source already guarantees them",
         )
     if facts.triggers:
-        yield case.error(
+        yield case.build_error(
             f"has triggers: {', '.join(facts.triggers)}; they would run again for what the source already did",
             "drop them in the target",
         )
     if facts.unordered:
-        yield case.error(
+        yield case.build_error(
             f"has constraints whose conflicts cannot be put in order: {', '.join(facts.unordered)}",
             "make them ordinary unique indexes over columns, or drop them",
         )
 
 
-def _remarks(case: _Case) -> Iterator[Finding]:
+def _yield_remarks(case: _TableComparison) -> Iterator[Finding]:
     """Yield the remarks that only this dialect makes on a table."""
     updated = set(case.wanted.column_names) - set(case.real.key.columns)  # those of the key are only inserted
     for each in case.facts.remarks:
@@ -266,11 +268,13 @@ def _remarks(case: _Case) -> Iterator[Finding]:
             yield Finding(each.level, case.place, message, each.remedy.replace("{column}", concerned[0]))
 
 
-def _unseen(case: _Case) -> Iterator[Finding]:
+def _check_unseen_facts(case: _TableComparison) -> Iterator[Finding]:
     for what, statement in case.facts.unseen:
-        yield case.error(f"this user cannot see {what}, so nobody knows whether there are any", statement)
+        yield case.build_error(
+            f"this user cannot see {what}, so nobody knows whether there are any", statement
+        )
 
 
-_RULES: tuple[Callable[[_Case], Iterator[Finding]], ...] = (
-    _columns, _types, _key, _unique, _surroundings, _remarks, _unseen,
+_RULES: tuple[Callable[[_TableComparison], Iterator[Finding]], ...] = (
+    _check_columns, _check_types, _check_key, _check_unique_indexes, _check_surroundings, _yield_remarks, _check_unseen_facts,
 )  # fmt: skip

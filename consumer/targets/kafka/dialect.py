@@ -14,7 +14,7 @@ def open_kafka(target: TargetConfig, _name: str) -> KafkaTarget:
     """Connect. Raises TransientError (not reachable) or TargetConfigError."""
     made = KafkaTarget(cast(KafkaTargetConfig, target))
     # It answers, and its progress topic can serve, if there is one: who only looks makes none.
-    made.topics("")
+    made.list_unit_topics("")
     return made
 
 

@@ -32,15 +32,15 @@ class WriterFencedError(TransientError):
     """Another producer took the transactional id: the progress topic says whose the unit is. Nothing of an open transaction stays."""
 
 
-def kafka_error(error: KafkaException) -> KafkaError | None:
+def get_kafka_error(error: KafkaException) -> KafkaError | None:
     """Return what Kafka says in an exception of its client."""
     seen = error.args[0] if error.args else None
     return seen if isinstance(seen, KafkaError) else None
 
 
-def translated(error: KafkaException | KafkaError, doing: str) -> ConsumerError:
+def translate_kafka_error(error: KafkaException | KafkaError, doing: str) -> ConsumerError:
     """Return the error of a call that failed; `doing`: what was being done."""
-    seen = error if isinstance(error, KafkaError) else kafka_error(error)
+    seen = error if isinstance(error, KafkaError) else get_kafka_error(error)
     if seen is None:
         return TransientError(f"{doing}: {error}")
     name = seen.name()

@@ -9,8 +9,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from consumer.errors import TransientError
-from consumer.targets.kafka.clients import READ_S, consumer_of
-from consumer.targets.kafka.errors import translated
+from consumer.targets.kafka.clients import TOPIC_READ_TIMEOUT_S, make_committed_consumer
+from consumer.targets.kafka.errors import translate_kafka_error
 from consumer.targets.kafka.topics import TargetTopics
 from schemas.config.model import KafkaTargetConfig
 
@@ -25,23 +25,23 @@ class CommittedReader:
 
     def __init__(self, config: KafkaTargetConfig, topics: TargetTopics, name: str, partitions: int) -> None:
         self._topics, self._name = topics, name
-        self._consumer = consumer_of(config)
-        self._at = self._starts(range(partitions))
+        self._consumer = make_committed_consumer(config)
+        self._at = self._find_start_offsets(range(partitions))
         # Records below are deleted: who assigned 0 first and that later would get the broker's refusal of 0 in between.
         self.cut = any(self._at.values())
         self._consumer.assign([TopicPartition(name, each, at) for each, at in self._at.items()])
 
-    def _starts(self, partitions: Iterable[int]) -> dict[int, int]:
+    def _find_start_offsets(self, partitions: Iterable[int]) -> dict[int, int]:
         try:
             return {
-                each: self._consumer.get_watermark_offsets(TopicPartition(self._name, each), timeout=READ_S)[
-                    0
-                ]
+                each: self._consumer.get_watermark_offsets(
+                    TopicPartition(self._name, each), timeout=TOPIC_READ_TIMEOUT_S
+                )[0]
                 for each in partitions
             }
         except KafkaException as error:
             self.close()
-            raise translated(error, f"the begin of topic {self._name} cannot be read") from error
+            raise translate_kafka_error(error, f"the begin of topic {self._name} cannot be read") from error
 
     def to_end(self, *, stable: bool = False) -> Iterator[Any]:
         """Yield the committed messages up to where the topic ends now, those of one partition in their order.
@@ -49,15 +49,15 @@ class CommittedReader:
         A transaction that is open below that end is awaited; `stable`: nothing behind its begin is read. Raises TransientError: nothing came
         for too long.
         """
-        ends = self._topics.ends(self._name, list(self._at), stable=stable)
+        ends = self._topics.read_end_offsets(self._name, list(self._at), stable=stable)
         left = {each for each, end in ends.items() if self._at[each] < end}
         last = time.monotonic()
         while left:
             message: Any = self._consumer.poll(0.1)
             if message is None:
-                if time.monotonic() - last > READ_S:
+                if time.monotonic() - last > TOPIC_READ_TIMEOUT_S:
                     raise TransientError(
-                        f"topic {self._name} could not be read to its end in {READ_S:.0f} s: a broker does not answer, or a transaction "
+                        f"topic {self._name} could not be read to its end in {TOPIC_READ_TIMEOUT_S:.0f} s: a broker does not answer, or a transaction "
                         "of another producer stays open"
                     )
                 continue
@@ -65,7 +65,7 @@ class CommittedReader:
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 if error.retriable() or error.code() in PASSED:
                     continue
-                raise translated(error, f"topic {self._name} cannot be read")
+                raise translate_kafka_error(error, f"topic {self._name} cannot be read")
             self._at[partition] = message.offset() + (error is None)
             if error is None:
                 last = time.monotonic()

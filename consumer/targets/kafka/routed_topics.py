@@ -6,26 +6,26 @@ from msgspec.structs import replace
 
 from consumer.ordering.model import ApplyUnit, TargetTable, TopicOptions
 from consumer.targets.checks.table_facts import TableFacts
-from consumer.targets.kafka.records import OpenedTopics, topic_of
-from consumer.targets.kafka.shaping import shape_of
+from consumer.targets.kafka.records import OpenedTopics, get_target_topic
+from consumer.targets.kafka.shaping import digest_shape_options
 from consumer.targets.kafka.store.progress import KafkaProgress
-from consumer.targets.kafka.ways import misplaced
+from consumer.targets.kafka.ways import explain_misplaced_records
 from schemas.table.model import Table
 
 
-class WithoutDefinitions:
+class DefinitionlessTables:
     """The part of a target of events that is about definitions: a topic has none, and nothing but its key is unique there."""
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return None
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         return TableFacts()
 
     def create_table(self, table: Table) -> None:
         """Do nothing: `open_topic` makes topics."""
 
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         return {}
 
 
@@ -38,32 +38,38 @@ class RoutedTopics(KafkaProgress):
         self._tables = OpenedTopics(self._topics, self._salt)
 
     def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
-        self._tables.open(table, create=create, gone=gone)
+        self._tables.open_topic(table, create=create, gone=gone)
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
-        self._tables.judge(table, create=create)
+        self._tables.judge_table(table, create=create)
 
     def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
-        return misplaced(self._known(unit).written, self._tables.seen(table), topic_of(table))
+        return explain_misplaced_records(
+            self._get_known_unit(unit).written,
+            self._tables.read_topic_identity(table),
+            get_target_topic(table),
+        )
 
-    def surroundings(self, schema: str, name: str) -> object:
-        return self._topics.facts(f"{schema}.{name}")
+    def read_surroundings(self, schema: str, name: str) -> object:
+        return self._topics.read_topic_facts(f"{schema}.{name}")
 
-    def outdated(self, unit: ApplyUnit, options: TopicOptions) -> tuple[str, ...]:
-        written = self._progress.refresh().unit(unit).written
+    def find_outdated_options(self, unit: ApplyUnit, options: TopicOptions) -> tuple[str, ...]:
+        written = self._progress.read_new_records().get_unit(unit).written
         if written is None:
             return ()
-        now = replace(written, shape=shape_of(options, self._salt))
-        return tuple(sorted({name for name, _ in written.outdated}.union(written.reshaped(now))))
+        now = replace(written, shape=digest_shape_options(options, self._salt))
+        return tuple(sorted({name for name, _ in written.outdated}.union(written.list_reshaped_options(now))))
 
-    def conflicts(self, unit: ApplyUnit, table: TargetTable, *, create: bool) -> list[str]:
-        written = self._progress.refresh().unit(unit).written
+    def find_write_conflicts(self, unit: ApplyUnit, table: TargetTable, *, create: bool) -> list[str]:
+        written = self._progress.read_new_records().get_unit(unit).written
         if written is None:
             return []
-        now = self._tables.judge(table, create=create)
+        now = self._tables.judge_table(table, create=create)
         lost = (
-            misplaced(written, self._tables.seen(table), topic_of(table))
+            explain_misplaced_records(
+                written, self._tables.read_topic_identity(table), get_target_topic(table)
+            )
             if written.topic == now.topic
             else None
         )
-        return [lost] if lost is not None else written.changes(now)
+        return [lost] if lost is not None else written.list_incompatibilities(now)

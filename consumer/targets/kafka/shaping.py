@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
-from schemas.table.filters import row_filter, text_of
+from schemas.table.filters import compile_row_filter, format_wire_value
 from schemas.table.model import NUMBERED, Column, ColumnType, Kind, Row, Table, Value
 
 SHA256 = "sha256"
@@ -33,52 +33,54 @@ class ShapeOptions(Protocol):
     def masks(self) -> tuple[tuple[str, str], ...]: ...
 
 
-class Shaping:
+class RowShaper:
     """Shapes rows of `table`, which is in target terms and whole. `salt`: goes before each value that is hashed."""
 
     def __init__(self, table: Table, options: ShapeOptions, salt: str = "") -> None:
         """Raises TargetConfigError: a column that is not there, or a mask or choice that would lose the identity of rows."""
-        _check(table, options)
+        _check_options(table, options)
         masks = dict(options.masks)
         chosen = [column for column in table.columns if not options.columns or column.name in options.columns]
         names = {column.name for column in chosen}
         self.table = structs.replace(
             table,
-            columns=tuple(_shown(column, masks.get(column.name)) for column in chosen),
+            columns=tuple(_build_shown_column(column, masks.get(column.name)) for column in chosen),
             unique=tuple(
                 index
                 for index in table.unique
                 if names.issuperset(index.columns) and masks.keys().isdisjoint(index.columns)
             ),
         )
-        at = table.indexes_of(tuple(column.name for column in chosen))
-        self._taken = [(i, _mask(masks.get(column.name), salt)) for i, column in zip(at, chosen, strict=True)]
-        self._masks = {name: _mask(mask, salt) for name, mask in masks.items()}
-        self._inside = row_filter(table, options.where)
+        at = table.find_ordinals(tuple(column.name for column in chosen))
+        self._taken = [
+            (i, _make_mask(masks.get(column.name), salt)) for i, column in zip(at, chosen, strict=True)
+        ]
+        self._masks = {name: _make_mask(mask, salt) for name, mask in masks.items()}
+        self._inside = compile_row_filter(table, options.where)
         self._same = not masks and not options.where and len(chosen) == len(table.columns)
 
-    def change(self, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None] | None:
+    def reshape_change(self, before: Row | None, after: Row | None) -> tuple[Row | None, Row | None] | None:
         """Return the change as it is written; None: both images are outside the filter."""
         if self._same:
             return before, after
-        old = None if before is None else self.row(before)
-        new = None if after is None else self.row(after)
+        old = None if before is None else self.reshape_row(before)
+        new = None if after is None else self.reshape_row(after)
         return None if old is None and new is None else (old, new)
 
-    def row(self, row: Row) -> Row | None:
+    def reshape_row(self, row: Row) -> Row | None:
         """Return a row as it is written; None: it is outside the filter."""
-        return self.shown(row) if self._inside(row) else None
+        return self.mask_row(row) if self._inside(row) else None
 
-    def shown_value(self, name: str, value: Value) -> Value:
+    def mask_value(self, name: str, value: Value) -> Value:
         mask = self._masks.get(name)
         return value if mask is None else mask(value)
 
-    def shown(self, row: Row) -> Row:
+    def mask_row(self, row: Row) -> Row:
         """Return a row as it would be written, in whichever side of the filter it is."""
         return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
 
 
-def shape_of(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
+def digest_shape_options(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
     """Return (option, digest) of what a route says of rows: others leave rows in the topic as they were. No text of it is in a digest."""
     hashed = salt if any(mask == SHA256 for _, mask in options.masks) else ""
     where = sorted((name, sorted(map(repr, values))) for name, values in options.where)
@@ -90,7 +92,7 @@ def shape_of(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, hashlib.sha256(repr(each).encode()).hexdigest()[:16]) for name, each in said)
 
 
-def _check(table: Table, options: ShapeOptions) -> None:
+def _check_options(table: Table, options: ShapeOptions) -> None:
     there = set(table.column_names)
     place = f"{table.db}.{table.name}"
     for word, names in (
@@ -104,7 +106,7 @@ def _check(table: Table, options: ShapeOptions) -> None:
                 f"{place} has no column {', '.join(lacks)}, which `{word}` of its route names: correct the route"
             )
     for name, values in options.where:
-        type_ = table.column(name).type
+        type_ = table.get_column(name).type
         if type_.kind in NUMBERED.values() and not all(
             value is None or value.isdecimal() for value in values
         ):
@@ -124,7 +126,7 @@ def _check(table: Table, options: ShapeOptions) -> None:
             )
 
 
-def _shown(column: Column, mask: str | None) -> Column:
+def _build_shown_column(column: Column, mask: str | None) -> Column:
     """Return a column as the topic has it: a masked one is text."""
     if mask is None:
         return column
@@ -133,7 +135,7 @@ def _shown(column: Column, mask: str | None) -> Column:
     return Column(name=column.name, type=type_, nullable=column.nullable)
 
 
-def _mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
+def _make_mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
     if mask is None:
         return None
     if mask != SHA256:
@@ -141,7 +143,7 @@ def _mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
     salted = hashlib.sha256(salt.encode())
 
     def hashed(value: Value) -> Value:
-        text = text_of(value)
+        text = format_wire_value(value)
         if text is None:
             return None
         found = salted.copy()

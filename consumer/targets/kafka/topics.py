@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from consumer.errors import TransientError
-from consumer.targets.kafka.clients import CALL_S
-from consumer.targets.kafka.errors import kafka_error, translated
+from consumer.targets.kafka.clients import ADMIN_CALL_TIMEOUT_S
+from consumer.targets.kafka.errors import get_kafka_error, translate_kafka_error
 from schemas.io.kafka_clients import OnError
 
 NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
@@ -33,7 +33,7 @@ NO_ID = "A" * 22
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSeen:
+class TopicIdentity:
     """The identity of a topic, by which it is told from another of its name. `id`: Kafka's own; "": the broker gives topics none."""
 
     id: str
@@ -42,7 +42,7 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key. `id`: see TopicSeen."""
+    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key. `id`: see TopicIdentity."""
 
     name: str
     partitions: int
@@ -64,10 +64,10 @@ class TargetTopics:
         self._told: KafkaError | None = None
 
     @contextmanager
-    def _asked(self) -> Iterator[AdminClient]:
+    def _open_admin_call(self) -> Iterator[AdminClient]:
         if self._client is None:
             self._told = None
-            self._client = self._open(self._hear)
+            self._client = self._open(self._record_error)
         client = self._client
         try:
             yield client
@@ -76,12 +76,12 @@ class TargetTopics:
         except KafkaException as error:
             self._client = None
             client.poll(0)  # what it has to tell
-            seen = kafka_error(error)
+            seen = get_kafka_error(error)
             if self._told is not None and seen is not None and seen.code() in NO_ANSWER:
                 raise KafkaException(self._told) from error
             raise
 
-    def _hear(self, error: KafkaError) -> None:
+    def _record_error(self, error: KafkaError) -> None:
         """Keep what says most: that all brokers are down follows from the rest."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._told = error
@@ -89,50 +89,50 @@ class TargetTopics:
     def ping(self) -> None:
         """See that the cluster answers."""
         try:
-            with self._asked() as admin:
-                admin.list_topics(timeout=CALL_S)
+            with self._open_admin_call() as admin:
+                admin.list_topics(timeout=ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
-            raise translated(error, "the Kafka cluster of the target does not answer") from error
+            raise translate_kafka_error(error, "the Kafka cluster of the target does not answer") from error
 
-    def seen(self, name: str, patience_s: float = 0.0) -> TopicSeen | None:
+    def find_topic_identity(self, name: str, patience_s: float = 0.0) -> TopicIdentity | None:
         """Return which topic there is by this name; None: none, and none has come within `patience_s`: a broker may not know yet of one."""
         until = time.monotonic() + patience_s
-        while (found := self._seen(name)) is None and time.monotonic() < until:
+        while (found := self._find_topic_identity(name)) is None and time.monotonic() < until:
             time.sleep(SHOWN_EVERY_S)
         return found
 
-    def _seen(self, name: str) -> TopicSeen | None:
+    def _find_topic_identity(self, name: str) -> TopicIdentity | None:
         try:
-            with self._asked() as admin:
-                found = admin.describe_topics(TopicCollection([name]), request_timeout=CALL_S)[name].result(
-                    CALL_S
-                )
+            with self._open_admin_call() as admin:
+                found = admin.describe_topics(TopicCollection([name]), request_timeout=ADMIN_CALL_TIMEOUT_S)[
+                    name
+                ].result(ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
-            said = kafka_error(error)
+            said = get_kafka_error(error)
             if said is not None and said.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise translated(error, f"topic {name} of the target cannot be looked at") from error
+            raise translate_kafka_error(error, f"topic {name} of the target cannot be looked at") from error
         id_ = str(found.topic_id)
-        return TopicSeen("" if id_ == NO_ID else id_, len(found.partitions))
+        return TopicIdentity("" if id_ == NO_ID else id_, len(found.partitions))
 
-    def facts(self, name: str) -> TopicFacts | None:
+    def read_topic_facts(self, name: str) -> TopicFacts | None:
         """Return what is known of a topic; None: it is not there."""
         try:
-            with self._asked() as admin:
-                found = admin.list_topics(timeout=CALL_S).topics.get(
+            with self._open_admin_call() as admin:
+                found = admin.list_topics(timeout=ADMIN_CALL_TIMEOUT_S).topics.get(
                     name
                 )  # asked of one, a broker may make it
                 if found is None or not found.partitions:
                     return None
                 resource = ConfigResource(ResourceType.TOPIC, name)
-                described = admin.describe_configs([resource], request_timeout=CALL_S)[resource]
-                settings = described.result(CALL_S)
+                described = admin.describe_configs([resource], request_timeout=ADMIN_CALL_TIMEOUT_S)[resource]
+                settings = described.result(ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
-            seen = kafka_error(error)
+            seen = get_kafka_error(error)
             if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise translated(error, f"topic {name} of the target cannot be looked at") from error
-        now = self.seen(name)
+            raise translate_kafka_error(error, f"topic {name} of the target cannot be looked at") from error
+        now = self.find_topic_identity(name)
         if now is None:
             return None
         return TopicFacts(
@@ -143,32 +143,39 @@ class TargetTopics:
             now.id,
         )
 
-    def made(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
+    def ensure_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
         """Make a topic, or find that somebody else has just done so; wait until a broker shows it."""
         wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
         try:
-            with self._asked() as admin:
-                made = admin.create_topics([wanted], operation_timeout=CALL_S, request_timeout=CALL_S)
-                made[name].result(CALL_S)
+            with self._open_admin_call() as admin:
+                made = admin.create_topics(
+                    [wanted], operation_timeout=ADMIN_CALL_TIMEOUT_S, request_timeout=ADMIN_CALL_TIMEOUT_S
+                )
+                made[name].result(ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
-            seen = kafka_error(error)
+            seen = get_kafka_error(error)
             if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translated(error, f"topic {name} of the target cannot be made") from error
-        until = time.monotonic() + CALL_S
-        while (found := self.facts(name)) is None:
+                raise translate_kafka_error(error, f"topic {name} of the target cannot be made") from error
+        until = time.monotonic() + ADMIN_CALL_TIMEOUT_S
+        while (found := self.read_topic_facts(name)) is None:
             if time.monotonic() > until:
                 raise TransientError(f"topic {name} of the target is made, and no broker shows it yet")
             time.sleep(SHOWN_EVERY_S)
         return found
 
-    def ends(self, name: str, partitions: Sequence[int], *, stable: bool = False) -> dict[int, int]:
+    def read_end_offsets(
+        self, name: str, partitions: Sequence[int], *, stable: bool = False
+    ) -> dict[int, int]:
         """Return partition → the offset behind its last record, be that committed or not; `stable`: the one below which no transaction is open."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(name, each): latest for each in partitions}
         level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
         try:
-            with self._asked() as admin:
-                found = admin.list_offsets(asked, request_timeout=CALL_S, isolation_level=level)
-                return {place.partition: future.result(CALL_S).offset for place, future in found.items()}
+            with self._open_admin_call() as admin:
+                found = admin.list_offsets(asked, request_timeout=ADMIN_CALL_TIMEOUT_S, isolation_level=level)
+                return {
+                    place.partition: future.result(ADMIN_CALL_TIMEOUT_S).offset
+                    for place, future in found.items()
+                }
         except KafkaException as error:
-            raise translated(error, f"the end of topic {name} cannot be read") from error
+            raise translate_kafka_error(error, f"the end of topic {name} cannot be read") from error

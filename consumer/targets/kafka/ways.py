@@ -10,15 +10,17 @@ from msgspec.structs import replace
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, TargetTopic
 from consumer.targets.kafka.formats.key_forms import UNSIGNED, ValueForm
-from consumer.targets.kafka.store.state import Written
-from consumer.targets.kafka.topics import TopicSeen
-from schemas.findings import START_OVER, copy_again
+from consumer.targets.kafka.store.state import RecordScheme
+from consumer.targets.kafka.topics import TopicIdentity
+from schemas.findings import START_OVER, format_copy_remedy
 
-Ends = Callable[[], Mapping[int, int]]
+ReadTopicEnds = Callable[[], Mapping[int, int]]
 """Asks for partition → where a topic ends."""
 
 
-def one_way(unit: ApplyUnit, was: Written | None, ways: Sequence[Written]) -> Written | None:
+def require_one_scheme(
+    unit: ApplyUnit, was: RecordScheme | None, ways: Sequence[RecordScheme]
+) -> RecordScheme | None:
     """Return the way in which the records of a commit are written, behind those that are there (`was`; None: there are none).
 
     Raises UnitStoppedError: records would be written in another way than those before them; TransientError: the topic is made again behind our look.
@@ -27,7 +29,7 @@ def one_way(unit: ApplyUnit, was: Written | None, ways: Sequence[Written]) -> Wr
     for before, now in pairwise(every):
         if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
             raise TransientError(f"topic {now.topic} of the target is being made again in this moment")
-        if changes := before.changes(now):
+        if changes := before.list_incompatibilities(now):
             raise UnitStoppedError(
                 f"{unit.topic}: records in the topic {before.topic} are there already, and rows would stand under two keys: {'; '.join(changes)}. If "
                 f"that comes from the configuration, set the route back, or `mask_salt`; if it is wanted, or the source's definition has changed, "
@@ -36,8 +38,8 @@ def one_way(unit: ApplyUnit, was: Written | None, ways: Sequence[Written]) -> Wr
     return every[-1] if every else None
 
 
-def misplaced(
-    written: Written | None, seen: TopicSeen | None, topic: TargetTopic, *, anew: bool = False
+def explain_misplaced_records(
+    written: RecordScheme | None, seen: TopicIdentity | None, topic: TargetTopic, *, anew: bool = False
 ) -> str | None:
     """Return why the records that were written are not in the topic as it is now, with the remedy; None: they are, as far as is known.
 
@@ -47,7 +49,7 @@ def misplaced(
     if written is None or written.topic != topic.name:
         return None
     name = topic.name
-    again = f"{copy_again(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
+    again = f"{format_copy_remedy(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
     if seen is None:
         return (
             f"topic {name} of the target is not there any more, with the records that were written to it: find out who deleted it, then {again}, which "
@@ -70,18 +72,20 @@ def misplaced(
     return None
 
 
-def accepted(was: Written | None, now: Sequence[Written], *, anew: bool) -> Written | None:
+def choose_compared_scheme(
+    was: RecordScheme | None, now: Sequence[RecordScheme], *, anew: bool
+) -> RecordScheme | None:
     """Return what the way `now` is to be compared with. Where every row comes anew, in a topic that was made again, nothing of before is there."""
     made_again = was is not None and any(each.topic_id != was.topic_id for each in now)
     return None if anew and made_again and was is not None and was.topic_id else was
 
 
-def aged(was: Written | None, now: Written, ends: Ends) -> Written:
+def add_form_ages(was: RecordScheme | None, now: RecordScheme, ends: ReadTopicEnds) -> RecordScheme:
     """Return `now` with what is known of the age of its values' forms. `was`: as the last commit left it; None: nothing is there."""
     if was is None or was.values is None or now.values is None:
         return now
     known = {each.column: each for each in was.values}
-    other = [each.column for each in now.values if not _goes_on(known.get(each.column), each)]
+    other = [each.column for each in now.values if not _does_form_continue(known.get(each.column), each)]
     found = ends() if other else {}
     since = tuple(found[each] for each in sorted(found))
     values = (
@@ -91,14 +95,16 @@ def aged(was: Written | None, now: Written, ends: Ends) -> Written:
     return replace(now, values=tuple(values))
 
 
-def _goes_on(was: ValueForm | None, now: ValueForm) -> bool:
+def _does_form_continue(was: ValueForm | None, now: ValueForm) -> bool:
     """A column that was not written until now counts as another one: one of its name may have been there long before."""
     if was is None or was.form not in (now.form, now.form.removesuffix(UNSIGNED)):
         return False
     return not now.labels or now.labels[: len(was.labels)] == was.labels
 
 
-def dated(was: Written | None, now: Written, at: int, *, copied: int | None = None) -> Written:
+def add_reshape_offsets(
+    was: RecordScheme | None, now: RecordScheme, at: int, *, copied: int | None = None
+) -> RecordScheme:
     """Return `now` with the options of the route by which records are there that are as they were before.
 
     `was`: as the last commit left it; None: nothing of the table is there. `at`: the offset at which that one left the unit. `copied`: the offset at
@@ -106,11 +112,11 @@ def dated(was: Written | None, now: Written, at: int, *, copied: int | None = No
     """
     if was is None:
         return now
-    known = dict(was.outdated) | dict.fromkeys(was.reshaped(now), at)
+    known = dict(was.outdated) | dict.fromkeys(was.list_reshaped_options(now), at)
     left = ((name, offset) for name, offset in known.items() if copied is None or offset >= copied)
     return replace(now, outdated=tuple(sorted(left)))
 
 
-def older_columns(values: Iterable[ValueForm], partition: int, offset: int) -> set[str]:
+def list_older_columns(values: Iterable[ValueForm], partition: int, offset: int) -> set[str]:
     """Return the columns of which the record there may have a value in another form than today's."""
     return {each.column for each in values if each.since and offset < each.since[partition]}

@@ -17,9 +17,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.kafka.clients import Limits, producer_of
-from consumer.targets.kafka.errors import FENCED, kafka_error, translated
-from consumer.targets.kafka.store.state import NOTHING, Known
+from consumer.targets.kafka.clients import ClientTimeouts, make_unit_producer
+from consumer.targets.kafka.errors import FENCED, get_kafka_error, translate_kafka_error
+from consumer.targets.kafka.store.state import UNKNOWN_UNIT, KnownUnit
 from schemas.config.model import KafkaTargetConfig
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -43,22 +43,22 @@ class UnitWriter:
     """
 
     def __init__(self, config: KafkaTargetConfig, unit: ApplyUnit, batch: int) -> None:
-        self.known: Known = NOTHING
+        self.known: KnownUnit = UNKNOWN_UNIT
         self.batch = batch
         self._what = f"a transaction of unit {unit.topic} of pipeline {unit.pipeline}"
-        self._limits = Limits.of(config.lease_s)
+        self._limits = ClientTimeouts.from_lease(config.lease_s)
         self._failed: list[KafkaError] = []
-        self._producer = producer_of(config, transactional_id(config, unit), batch)
+        self._producer = make_unit_producer(config, build_transactional_id(config, unit), batch)
         try:
             self._producer.init_transactions(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             self.discard()
             if isinstance(error, KafkaException):
                 longest = f"{self._limits.transaction_s:g} s at most"
-                raise translated(error, f"{self._what}, of {longest}, cannot be begun") from error
+                raise translate_kafka_error(error, f"{self._what}, of {longest}, cannot be begun") from error
             raise TransientError(f"{self._what} cannot be begun: {error}") from error
 
-    def commit(self, records: Sequence[Outgoing]) -> None:
+    def commit_records(self, records: Sequence[Outgoing]) -> None:
         """Write all in one transaction.
 
         Raises CommitUnknownError: only the progress topic can tell whether that happened; any other of consumer.errors: it did not, but for
@@ -68,12 +68,12 @@ class UnitWriter:
         try:
             self._producer.begin_transaction()
             for record in records:
-                self._produce(record)
+                self._produce_record(record)
             left = self._producer.flush(self._limits.call_s)
         except (KafkaException, SystemError) as error:
-            raise self._not_committed(error) from error
+            raise self._translate_failure(error) from error
         if self._failed:
-            raise translated(self._why_failed(), self._what)
+            raise translate_kafka_error(self._find_failure(), self._what)
         if left:
             raise TransientError(
                 f"{self._what}: {left} of {len(records)} records were not taken in {self._limits.call_s:g} s"
@@ -81,9 +81,9 @@ class UnitWriter:
         try:
             self._producer.commit_transaction(self._limits.call_s)
         except (KafkaException, SystemError) as error:
-            raise self._not_known(error) from error
+            raise self._translate_commit_failure(error) from error
 
-    def _why_failed(self) -> KafkaError:
+    def _find_failure(self) -> KafkaError:
         """Return why records were not taken. Those that were purged only follow from what failed: that is asked of the transaction, by what it
         cannot do any more."""
         for error in self._failed:
@@ -92,12 +92,12 @@ class UnitWriter:
         try:
             self._producer.begin_transaction()
         except KafkaException as said:
-            seen = kafka_error(said)
+            seen = get_kafka_error(said)
             if seen is not None and (seen.txn_requires_abort() or seen.fatal()):
                 return seen
         return self._failed[0]
 
-    def _not_committed(self, error: KafkaException | SystemError) -> Exception:
+    def _translate_failure(self, error: KafkaException | SystemError) -> Exception:
         """Behind a fatal error the library's callbacks fail by themselves (SystemError): the next call says what happened."""
         seen: KafkaException | SystemError = error
         if not isinstance(error, KafkaException):
@@ -106,20 +106,20 @@ class UnitWriter:
             except (KafkaException, SystemError) as said:
                 seen = said
         if isinstance(seen, KafkaException):
-            return translated(seen, self._what)
+            return translate_kafka_error(seen, self._what)
         return TransientError(f"{self._what}: {seen}")
 
-    def _not_known(self, error: KafkaException | SystemError) -> Exception:
+    def _translate_commit_failure(self, error: KafkaException | SystemError) -> Exception:
         """Only an answer by which Kafka itself refused the commit says that it did not happen; its UNKNOWN says nothing (it is how a broker
         answers what it met itself, a begin of another producer at the same moment among them)."""
-        seen = kafka_error(error) if isinstance(error, KafkaException) else None
+        seen = get_kafka_error(error) if isinstance(error, KafkaException) else None
         if seen is not None and (
             seen.name() in FENCED or (seen.txn_requires_abort() and seen.name() != "UNKNOWN")
         ):
-            return translated(seen, self._what)
+            return translate_kafka_error(seen, self._what)
         return CommitUnknownError(f"{self._what}: nobody knows whether it was committed: {error}")
 
-    def _produce(self, record: Outgoing) -> None:
+    def _produce_record(self, record: Outgoing) -> None:
         until = time.monotonic() + self._limits.call_s
         while True:
             try:
@@ -129,7 +129,7 @@ class UnitWriter:
                     record.key,
                     record.partition,
                     headers=list(record.headers) or None,
-                    on_delivery=self._delivered,
+                    on_delivery=self._on_delivery,
                 )
             except BufferError as error:
                 self._producer.poll(0.1)  # more than the library's queue holds
@@ -138,7 +138,7 @@ class UnitWriter:
             else:
                 return
 
-    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+    def _on_delivery(self, error: KafkaError | None, _message: Any) -> None:
         if error is not None:
             self._failed.append(error)
 
@@ -157,7 +157,7 @@ class UnitWriter:
                 step()
 
 
-def transactional_id(config: KafkaTargetConfig, unit: ApplyUnit) -> str:
+def build_transactional_id(config: KafkaTargetConfig, unit: ApplyUnit) -> str:
     """Return the unit's own id: it begins with the target's prefix and a dot, and no other prefix, pipeline and topic make the same one, for
     none of the three has a slash in it."""
     return f"{config.prefix}./{unit.pipeline}/{unit.topic}"

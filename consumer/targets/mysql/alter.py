@@ -21,20 +21,25 @@ from consumer.targets.alterations import (
     ChangeKey,
     DropColumn,
     DropUnique,
-    altered,
-    keyed,
-    turns,
+    apply_alterations,
+    group_steps,
+    list_indexed_columns,
 )
 from consumer.targets.mysql.sql import quote
-from consumer.targets.mysql.values import literal
-from consumer.targets.shared.column_values import default_value, implicit_value, table_of, value_for_rows
-from consumer.targets.sql import qualified
+from consumer.targets.mysql.values import render_literal
+from consumer.targets.shared.column_values import (
+    build_one_column_table,
+    choose_fill_value,
+    get_implicit_value,
+    parse_default_value,
+)
+from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError
 from schemas.io.mysql_connection import SQL_MODE
 from schemas.table.collations import Choose
-from schemas.table.equality import wire_equal
+from schemas.table.equality import are_wire_equal
 from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex, Value
-from schemas.table.typemap import mysql_type
+from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import to_mysql
 
 #: Values that the new type does not hold come nearest to it, NULL becomes the implicit value: no row stops the statement.
@@ -73,7 +78,7 @@ class _Column:
 
 
 @dataclass(slots=True)
-class _Whole:
+class _TableChange:
     """All steps together. `ending`: the table once they are done; `gone` are names of columns and `dropped` of indexes, as they were before; `fills`: what new columns get in rows that are
     there."""
 
@@ -89,17 +94,17 @@ class _Whole:
     lenient: bool = False
 
 
-def statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
+def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
     """Yield the one statement, before it what makes the session lenient, and behind it what drops defaults that only the rows
     needed that were there. Raises TargetConfigError where a column cannot be had there."""
     columns = {each.name: _Column(each, each.name) for each in change.table.columns}
-    whole = _Whole(change, real, altered(change), columns)
-    for renames, steps in turns(change):
-        _rename(whole, renames)
+    whole = _TableChange(change, real, apply_alterations(change), columns)
+    for renames, steps in group_steps(change):
+        _rename_columns(whole, renames)
         for step in steps:
             _STEPS[type(step)](whole, step)
-    actions, after = _actions(whole)
-    name = qualified(quote, change.table.db, change.table.name)
+    actions, after = _list_actions(whole)
+    name = qualify_table(quote, change.table.db, change.table.name)
     if whole.lenient:
         yield LENIENT
     if actions:
@@ -111,7 +116,7 @@ def statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
 # -- steps, put together
 
 
-def _rename(whole: _Whole, names: dict[str, str]) -> None:
+def _rename_columns(whole: _TableChange, names: dict[str, str]) -> None:
     def renamed(each: _Column) -> _Column:
         name = names.get(each.column.name, each.column.name)
         return _Column(replace(each.column, name=name), each.before, each.changed)
@@ -120,12 +125,12 @@ def _rename(whole: _Whole, names: dict[str, str]) -> None:
     whole.fills = {names.get(name, name): fill for name, fill in whole.fills.items()}
 
 
-def _add(whole: _Whole, step: AddColumn) -> None:
+def _add_column(whole: _TableChange, step: AddColumn) -> None:
     whole.columns[step.column.name] = _Column(step.column, None)
     whole.fills[step.column.name] = step.fill
 
 
-def _drop(whole: _Whole, step: DropColumn) -> None:
+def _drop_column(whole: _TableChange, step: DropColumn) -> None:
     """Left to itself the server takes the column out of its indexes, and what is left of a unique one is stricter."""
     before = whole.columns.pop(step.name).before
     if before is not None:
@@ -135,33 +140,38 @@ def _drop(whole: _Whole, step: DropColumn) -> None:
         )
 
 
-def _change(whole: _Whole, step: ChangeColumn) -> None:
+def _change_column(whole: _TableChange, step: ChangeColumn) -> None:
     there, wanted = whole.columns[step.wanted.name], step.wanted
     now, kinds = step.now, {step.now.type.kind, step.wanted.type.kind}
-    if not step.lossless and len(kinds) == 2 and kinds & _APART and wanted.name not in keyed(whole.ending):
-        _drop(whole, DropColumn(wanted.name))
-        _add(whole, AddColumn(wanted))
+    if (
+        not step.lossless
+        and len(kinds) == 2
+        and kinds & _APART
+        and wanted.name not in list_indexed_columns(whole.ending)
+    ):
+        _drop_column(whole, DropColumn(wanted.name))
+        _add_column(whole, AddColumn(wanted))
         return
     whole.columns[wanted.name] = _Column(wanted, there.before, changed=True)
     whole.lenient |= not step.lossless or (now.nullable and not wanted.nullable)
 
 
-def _add_unique(whole: _Whole, step: AddUnique) -> None:
+def _add_unique(whole: _TableChange, step: AddUnique) -> None:
     whole.added.append(step.index)
 
 
-def _drop_unique(whole: _Whole, step: DropUnique) -> None:
-    columns = tuple(_before(whole, column) for column in step.index.columns)
+def _drop_unique(whole: _TableChange, step: DropUnique) -> None:
+    columns = tuple(_find_old_name(whole, column) for column in step.index.columns)
     found = [name for name, real in whole.real.unique.items() if real == columns and name != "PRIMARY"]
     whole.dropped |= dict.fromkeys([name for name in found if name == step.index.name] or found)
 
 
-def _before(whole: _Whole, column: str) -> str | None:
+def _find_old_name(whole: _TableChange, column: str) -> str | None:
     there = whole.columns.get(column)
     return there.before if there else column
 
 
-def _change_key(whole: _Whole, step: ChangeKey) -> None:
+def _change_key(whole: _TableChange, step: ChangeKey) -> None:
     if "PRIMARY" in whole.real.unique:
         whole.dropped["PRIMARY"] = None
     else:
@@ -171,10 +181,10 @@ def _change_key(whole: _Whole, step: ChangeKey) -> None:
         each.changed |= each.column.auto_increment
 
 
-_STEPS: dict[type, Callable[[_Whole, Any], None]] = {
-    AddColumn: _add,
-    DropColumn: _drop,
-    ChangeColumn: _change,
+_STEPS: dict[type, Callable[[_TableChange, Any], None]] = {
+    AddColumn: _add_column,
+    DropColumn: _drop_column,
+    ChangeColumn: _change_column,
     AddUnique: _add_unique,
     DropUnique: _drop_unique,
     ChangeKey: _change_key,
@@ -184,24 +194,27 @@ _STEPS: dict[type, Callable[[_Whole, Any], None]] = {
 # -- actions of the statement
 
 
-def _actions(whole: _Whole) -> tuple[list[str], list[str]]:
+def _list_actions(whole: _TableChange) -> tuple[list[str], list[str]]:
     """Return those of the statement, and those of the one behind it."""
     actions = [_drop_index(name) for name in whole.dropped]
     actions += [f"DROP COLUMN {quote(name)}" for name in whole.gone]
     after: list[str] = []
     for name, each in whole.columns.items():
         if each.before is None:
-            text, later = _new_column(whole, AddColumn(each.column, whole.fills[name]))
+            text, later = _render_new_column(whole, AddColumn(each.column, whole.fills[name]))
             actions.append(text)
             after += later
         elif each.changed or (each.before != name and not whole.real.renames):
             verb = "MODIFY COLUMN" if each.before == name else f"CHANGE COLUMN {quote(each.before)}"
-            actions.append(f"{verb} {_definition(whole, each.column)}{_default(each.column)}")
+            actions.append(f"{verb} {_render_definition(whole, each.column)}{_render_default(each.column)}")
         elif each.before != name:
             actions.append(f"RENAME COLUMN {quote(each.before)} TO {quote(name)}")
     if whole.key is not None:
-        actions.append(f"ADD PRIMARY KEY ({parts(whole.key)})")
-    actions += [f"ADD UNIQUE KEY {quote(_free(whole, index.name))} ({parts(index)})" for index in whole.added]
+        actions.append(f"ADD PRIMARY KEY ({render_index_parts(whole.key)})")
+    actions += [
+        f"ADD UNIQUE KEY {quote(_choose_free_name(whole, index.name))} ({render_index_parts(index)})"
+        for index in whole.added
+    ]
     return actions, after
 
 
@@ -209,30 +222,30 @@ def _drop_index(name: str) -> str:
     return "DROP PRIMARY KEY" if name == "PRIMARY" else f"DROP INDEX {quote(name)}"
 
 
-def _new_column(whole: _Whole, step: AddColumn) -> tuple[str, list[str]]:
+def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[str]]:
     """Return the action that adds a column, and those that take away what only the rows needed that are there."""
-    column, rows, default = step.column, value_for_rows(step), default_value(step.column)
+    column, rows, default = step.column, choose_fill_value(step), parse_default_value(step.column)
     if rows is None and not column.nullable:  # of a kind without an implicit value
         column = replace(column, nullable=True)
-    text = f"ADD COLUMN {_definition(whole, column)}"
-    implicit = not column.nullable and wire_equal(column.type.kind, rows, implicit_value(column.type))
+    text = f"ADD COLUMN {_render_definition(whole, column)}"
+    implicit = not column.nullable and are_wire_equal(column.type.kind, rows, get_implicit_value(column.type))
     if default is None and (rows is None or (implicit and column.type.kind not in _SPELT_OUT)):
         return text, []
-    text += f" DEFAULT {_value(column, rows)}"
+    text += f" DEFAULT {_render_value(column, rows)}"
     name = quote(column.name)
     if default is None:
         # Without any default a column must be given, even where it may be NULL (error 1364): once it is written no more, rows would be refused.
         return text, [f"ALTER COLUMN {name} {'SET DEFAULT NULL' if column.nullable else 'DROP DEFAULT'}"]
-    return text, [] if wire_equal(column.type.kind, rows, default) else [
-        f"ALTER COLUMN {name} SET DEFAULT {_value(column, default)}"
+    return text, [] if are_wire_equal(column.type.kind, rows, default) else [
+        f"ALTER COLUMN {name} SET DEFAULT {_render_value(column, default)}"
     ]
 
 
-def _definition(whole: _Whole, column: Column) -> str:
+def _render_definition(whole: _TableChange, column: Column) -> str:
     """Columns of keys, and labels, keep apart all that the source does: the same rule as in a table that is made."""
-    exact = column.name in keyed(whole.ending) or column.type.members
+    exact = column.name in list_indexed_columns(whole.ending) or column.type.members
     try:
-        type_ = mysql_type(column.type, whole.real.exact if exact else whole.real.near)
+        type_ = render_mysql_type(column.type, whole.real.exact if exact else whole.real.near)
     except SchemaError as error:
         place = f"{whole.change.table.db}.{whole.change.table.name}"
         raise TargetConfigError(f"target table {place}: {error}") from error
@@ -240,28 +253,28 @@ def _definition(whole: _Whole, column: Column) -> str:
     return f"{quote(column.name)} {type_.replace('%', '%%')} {null}"
 
 
-def _default(column: Column) -> str:
-    default = default_value(column)
-    return "" if default is None else f" DEFAULT {_value(column, default)}"
+def _render_default(column: Column) -> str:
+    default = parse_default_value(column)
+    return "" if default is None else f" DEFAULT {_render_value(column, default)}"
 
 
-def _value(column: Column, value: Value) -> str:
-    (given,) = to_mysql(table_of(column))((value,))
-    text = literal(given).replace("%", "%%")
+def _render_value(column: Column, value: Value) -> str:
+    (given,) = to_mysql(build_one_column_table(column))((value,))
+    text = render_literal(given).replace("%", "%%")
     return f"({text})" if column.type.kind in _EXPRESSED and value is not None else text
 
 
-def _free(whole: _Whole, name: str) -> str:
+def _choose_free_name(whole: _TableChange, name: str) -> str:
     """Return `name`, or one like it where an index that stays has it."""
     taken = whole.real.names - whole.dropped.keys()
     numbered = (f"{name[:60]}_{at}" for at in range(2, 1000))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
-def parts(index: UniqueIndex) -> str:
+def render_index_parts(index: UniqueIndex) -> str:
     """Return the columns of an index, with their prefixes."""
-    return ", ".join(map(_part, index.parts))
+    return ", ".join(map(_render_index_part, index.parts))
 
 
-def _part(part: IndexPart) -> str:
+def _render_index_part(part: IndexPart) -> str:
     return quote(part.column) + (f"({part.prefix})" if part.prefix else "")

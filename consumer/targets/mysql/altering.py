@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pymysql
 
 from consumer.errors import ConsumerError
-from consumer.targets.alterations import AlterTable, DropTable, require_same
-from consumer.targets.mysql.alter import MySqlRealTable, statements
+from consumer.targets.alterations import AlterTable, DropTable, require_same_columns
+from consumer.targets.mysql.alter import MySqlRealTable, render_statements
 from consumer.targets.mysql.sql import quote
-from consumer.targets.sql import qualified
+from consumer.targets.sql import qualify_table
 from schemas.io import mysql_catalog
-from schemas.table.collations import chooser, key_chooser
+from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Table, UniqueIndex
 
 if TYPE_CHECKING:
@@ -46,33 +46,37 @@ class MySqlAlterer:
     def __init__(self, link: MySqlLink) -> None:
         self._link = link
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         if isinstance(change, DropTable):
-            yield f"DROP TABLE IF EXISTS {qualified(quote, change.table.db, change.table.name)}"
+            yield f"DROP TABLE IF EXISTS {qualify_table(quote, change.table.db, change.table.name)}"
         else:
             place: list[object] = [change.table.db, change.table.name]
-            require_same(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
-            yield from statements(change, self._real(change.table))
+            require_same_columns(change.table, [str(row[0]) for row in self._link.execute(_COLUMNS, place)])
+            yield from render_statements(change, self._read_real_table(change.table))
 
-    def _real(self, table: Table) -> MySqlRealTable:
+    def _read_real_table(self, table: Table) -> MySqlRealTable:
         unique: dict[str, tuple[str, ...]] = {}
         names = set[str]()
         for index, repeated, column in self._link.execute(_INDEXES, [table.db, table.name]):
             names.add(str(index))
             if not int(str(repeated)):
                 unique[str(index)] = (*unique.get(str(index), ()), str(column))
-        with self._link.translated():
-            available = mysql_catalog.collations(self._link.raw)
+        with self._link.translate_errors():
+            available = mysql_catalog.read_collations(self._link.raw)
         [(version,)] = self._link.execute("SELECT VERSION()", [])
         return MySqlRealTable(
-            unique, frozenset(names), key_chooser(available), chooser(available), has_renames(str(version))
+            unique,
+            frozenset(names),
+            make_key_collation_chooser(available),
+            make_collation_chooser(available),
+            has_renames(str(version)),
         )
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
         return index.name
 
     @contextmanager
-    def patient(self, lock_wait_s: float) -> Iterator[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
         link, wait = self._link, max(1, round(lock_wait_s))
         [before] = link.execute(f"SELECT {', '.join(f'@@SESSION.{name}' for name in _SETTINGS)}", [])
         link.execute(f"SET SESSION lock_wait_timeout = {wait}, innodb_lock_wait_timeout = {wait}", [])
@@ -83,9 +87,9 @@ class MySqlAlterer:
             yield
         finally:
             raw._read_timeout = timeout  # type: ignore[attr-defined]
-            self._restore(raw, before)
+            self._restore_settings(raw, before)
 
-    def _restore(self, raw: object, before: tuple[object, ...]) -> None:
+    def _restore_settings(self, raw: object, before: tuple[object, ...]) -> None:
         """A connection that does not take its settings back is of no use; the next one has its own."""
         try:
             if self._link.raw is raw:

@@ -19,18 +19,18 @@ import orjson
 
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.mysql.sql import (
     STATEMENT_BYTES,
     MySqlPlan,
     bare,
-    bytes_of,
-    chunks,
-    literal_key,
-    mysql_plan,
+    build_mysql_plan,
+    measure_bytes,
+    render_key_predicate,
+    split_chunks,
 )
-from consumer.targets.mysql.values import key_encoder, literal
-from consumer.targets.shared.table_cache import PerTable
+from consumer.targets.mysql.values import make_key_encoder, render_literal
+from consumer.targets.shared.table_cache import TableCache
 from schemas.table.model import Key, Row, UniqueIndex
 from schemas.values.mysql import to_mysql
 
@@ -53,58 +53,66 @@ class _Prepared:
 class MySqlApplier:
     """`session.Applier` over PyMySQL."""
 
-    def __init__(self, link: MySqlLink, books: Books) -> None:
+    def __init__(self, link: MySqlLink, books: Bookkeeping) -> None:
         self._link = link
         self._books = books
-        self._tables = PerTable(_prepare)
-        self.forget = self._tables.forget
+        self._tables = TableCache(_prepare_table)
+        self.forget_table = self._tables.forget_table
 
-    def ended(self, *, committed: bool) -> None:
+    def on_transaction_end(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
 
-    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+    def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)
         key_at = net.table.key_at
         gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
-        self._delete(prepared, _literals(prepared.key, gone))
-        kept = 0 if displacing is None else self._displace(prepared, net, unit, displacing)
-        self._put(prepared, net.snapshot)
-        self._insert(prepared, net.replaces)
-        self._update(prepared, net.updates)
+        self._delete_rows(prepared, _render_literals(prepared.key, gone))
+        kept = 0 if displacing is None else self._displace_rows(prepared, net, unit, displacing)
+        self._put_rows(prepared, net.snapshot)
+        self._insert_rows(prepared, net.replaces)
+        self._update_rows(prepared, net.updates)
         return kept
 
-    def _limit(self) -> int:
+    def _compute_size_limit(self) -> int:
         return min(STATEMENT_BYTES, self._link.max_packet - PACKET_RESERVE)
 
-    def _delete(self, prepared: _Prepared, keys: list[list[str]]) -> None:
+    def _delete_rows(self, prepared: _Prepared, keys: list[list[str]]) -> None:
         plan = prepared.plan
         # the names are repeated only in composite keys; 40 covers them
-        sizes = [sum(map(bytes_of, key)) + 40 * (len(key) - 1) for key in keys]
-        for start, end in chunks(sizes, self._limit()):
-            self._link.send(f"DELETE FROM {plan.name} WHERE {literal_key(plan.key_columns, keys[start:end])}")
+        sizes = [sum(map(measure_bytes, key)) + 40 * (len(key) - 1) for key in keys]
+        for start, end in split_chunks(sizes, self._compute_size_limit()):
+            self._link.send_statement(
+                f"DELETE FROM {plan.name} WHERE {render_key_predicate(plan.key_columns, keys[start:end])}"
+            )
 
-    def _insert(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
-        rendered = _tuples(prepared.row, rows)
-        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
+    def _insert_rows(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+        rendered = _render_tuples(prepared.row, rows)
+        for start, end in split_chunks(
+            [measure_bytes(text) for text in rendered], self._compute_size_limit()
+        ):
             self._send_rows(prepared, rendered[start:end], "")
 
-    def _update(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
-        rendered = _tuples(prepared.row, rows)
-        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
+    def _update_rows(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+        rendered = _render_tuples(prepared.row, rows)
+        for start, end in split_chunks(
+            [measure_bytes(text) for text in rendered], self._compute_size_limit()
+        ):
             self._write_over(prepared, rows[start:end], rendered[start:end])
 
-    def _put(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
+    def _put_rows(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
         """Write rows of a snapshot over those that are there; where none is, a plain insert is cheaper, and locks less."""
-        rendered = _tuples(prepared.row, rows)
-        for start, end in chunks([bytes_of(text) for text in rendered], self._limit()):
-            if self._there(prepared, rows[start:end]):
+        rendered = _render_tuples(prepared.row, rows)
+        for start, end in split_chunks(
+            [measure_bytes(text) for text in rendered], self._compute_size_limit()
+        ):
+            if self._count_existing(prepared, rows[start:end]):
                 self._write_over(prepared, rows[start:end], rendered[start:end])
             else:
                 self._send_rows(prepared, rendered[start:end], "")
 
     def _write_over(self, prepared: _Prepared, rows: Sequence[Row], rendered: list[str]) -> None:
         self._send_rows(prepared, rendered, prepared.plan.on_duplicate)
-        if prepared.table.table.unique and (found := self._there(prepared, rows)) != len(rows):
+        if prepared.table.table.unique and (found := self._count_existing(prepared, rows)) != len(rows):
             raise UniqueViolationError(
                 f"{len(rows)} rows of {prepared.plan.table_name} were to be updated, {found} are there: a row of another key "
                 "holds a unique value of a missing one"
@@ -112,32 +120,34 @@ class MySqlApplier:
 
     def _send_rows(self, prepared: _Prepared, rendered: list[str], tail: str) -> None:
         body = ",".join(rendered)
-        if len(rendered) == 1 and bytes_of(body) > self._link.max_packet - PACKET_RESERVE:
+        if len(rendered) == 1 and measure_bytes(body) > self._link.max_packet - PACKET_RESERVE:
             raise RefusedError(
-                f"a row of {prepared.plan.table_name} needs {bytes_of(body)} bytes, more than the target takes in one "
+                f"a row of {prepared.plan.table_name} needs {measure_bytes(body)} bytes, more than the target takes in one "
                 f"statement (max_allowed_packet = {self._link.max_packet}): raise it there"
             )
-        self._link.send(f"{prepared.plan.insert}{body}{tail}")
+        self._link.send_statement(f"{prepared.plan.insert}{body}{tail}")
 
-    def _there(self, prepared: _Prepared, rows: Sequence[Row]) -> int:
+    def _count_existing(self, prepared: _Prepared, rows: Sequence[Row]) -> int:
         """Return how many of the keys of `rows` are there."""
         plan, key_at = prepared.plan, prepared.table.key_at
-        keys = _literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
-        [(found,)] = self._link.send(
-            f"SELECT COUNT(*) FROM {plan.name} WHERE {literal_key(plan.key_columns, keys)}"
+        keys = _render_literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
+        [(found,)] = self._link.send_statement(
+            f"SELECT COUNT(*) FROM {plan.name} WHERE {render_key_predicate(plan.key_columns, keys)}"
         )
         return int(str(found))
 
-    def _displace(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str) -> int:
+    def _displace_rows(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str) -> int:
         """Make room. Returns how many rows were written to rowlock_displaced."""
         kept = 0
         needed = list(net.rows)
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_PER_STATEMENT):
-                where = self._foreign(prepared, index, needed[at : at + DISPLACED_PER_STATEMENT])
+                where = self._build_foreign_predicate(
+                    prepared, index, needed[at : at + DISPLACED_PER_STATEMENT]
+                )
                 if where:
                     kept += self._keep_whole(prepared.plan, where, unit, displacing)
-                    self._link.send(f"DELETE FROM {prepared.plan.name} WHERE {where}")
+                    self._link.send_statement(f"DELETE FROM {prepared.plan.name} WHERE {where}")
         return kept
 
     def _keep_whole(self, plan: MySqlPlan, where: str, unit: ApplyUnit, displacing: str) -> int:
@@ -147,19 +157,21 @@ class MySqlApplier:
         """
         rows = self._link.select_whole(f"SELECT * FROM {plan.name} WHERE {where} FOR UPDATE")
         for whole in rows:
-            params = [unit.pipeline, unit.topic, plan.table_name, _json(whole), displacing]
-            self._link.execute(self._books.displaced.insert(1), list(params))
+            params = [unit.pipeline, unit.topic, plan.table_name, _encode_json(whole), displacing]
+            self._link.execute(self._books.displaced.build_insert(1), list(params))
         return len(rows)
 
-    def _foreign(self, prepared: _Prepared, index: UniqueIndex, rows: Sequence[Row]) -> str:
+    def _build_foreign_predicate(self, prepared: _Prepared, index: UniqueIndex, rows: Sequence[Row]) -> str:
         """Return the predicate "has a row's value in `index`, and another key"; "" when all values are NULL."""
-        return " OR ".join([text for row in rows if (text := self._foreign_to(prepared, index, row))])
+        return " OR ".join(
+            [text for row in rows if (text := self._build_row_predicate(prepared, index, row))]
+        )
 
-    def _foreign_to(self, prepared: _Prepared, index: UniqueIndex, row: Row) -> str | None:
+    def _build_row_predicate(self, prepared: _Prepared, index: UniqueIndex, row: Row) -> str | None:
         """Return the predicate "has this row's value in `index`, and another key"."""
         table = prepared.table
-        [values] = _literals(prepared.row, [row])
-        at = table.table.indexes_of(index.columns)
+        [values] = _render_literals(prepared.row, [row])
+        at = table.table.find_ordinals(index.columns)
         if any(row[i] is None for i in at):
             return None
         same = []
@@ -167,26 +179,26 @@ class MySqlApplier:
             column = bare(part.column)
             cut = f"LEFT({{}}, {part.prefix})" if part.prefix else "{}"
             same.append(f"{cut.format(column)} = {cut.format(values[i])}")
-        [key] = _literals(prepared.key, [tuple(row[i] for i in table.key_at)])
-        return f"({' AND '.join(same)} AND NOT ({literal_key(prepared.plan.key_columns, [key])}))"
+        [key] = _render_literals(prepared.key, [tuple(row[i] for i in table.key_at)])
+        return f"({' AND '.join(same)} AND NOT ({render_key_predicate(prepared.plan.key_columns, [key])}))"
 
 
-def _literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
+def _render_literals(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[list[str]]:
     """Return every value as the driver writes it in a statement."""
-    return [[literal(value) for value in encode(row)] for row in rows]
+    return [[render_literal(value) for value in encode(row)] for row in rows]
 
 
-def _tuples(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
-    return ["(" + ",".join([literal(value) for value in encode(row)]) + ")" for row in rows]
+def _render_tuples(encode: Callable[[Row], Sequence[object]], rows: Sequence[Row]) -> list[str]:
+    return ["(" + ",".join([render_literal(value) for value in encode(row)]) + ")" for row in rows]
 
 
-def _prepare(table: TargetTable) -> _Prepared:
-    return _Prepared(table, mysql_plan(table), to_mysql(table.table), key_encoder(table.table))
+def _prepare_table(table: TargetTable) -> _Prepared:
+    return _Prepared(table, build_mysql_plan(table), to_mysql(table.table), make_key_encoder(table.table))
 
 
-def _json(row: dict[str, object]) -> str:
-    return orjson.dumps(row, default=_plain).decode()
+def _encode_json(row: dict[str, object]) -> str:
+    return orjson.dumps(row, default=_to_json_value).decode()
 
 
-def _plain(value: object) -> str:
+def _to_json_value(value: object) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -13,21 +13,21 @@ import structlog
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.mysql import rights
-from consumer.targets.mysql.facts import durability, table_facts
+from consumer.targets.mysql.facts import find_durability_risk, read_table_facts
 from consumer.targets.mysql.sql import quote
-from consumer.targets.mysql.values import key_encoder, order_encoder
+from consumer.targets.mysql.values import make_key_encoder, order_encoder
 from consumer.targets.shared.keyed_reads import KeyedReads
-from consumer.targets.sql import placeholders, qualified
+from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io import mysql_catalog
-from schemas.table.collations import chooser, key_chooser
+from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, IndexPart, Key, Row, Table, UniqueIndex
-from schemas.table.names import Names
-from schemas.table.typemap import mysql_type
-from schemas.values.mysql import row_from_select, select_list
+from schemas.table.names import NameRules
+from schemas.table.typemap import render_mysql_type
+from schemas.values.mysql import make_select_row_converter, select_list
 
 if TYPE_CHECKING:
     from consumer.targets.mysql.connection import Flavour, MySqlLink
@@ -39,11 +39,11 @@ _LONG = ("text", "blob")
 """Ends of the names of types that an index needs a length for."""
 
 
-class MySqlCatalogue(KeyedReads):
+class MySqlTargetCatalog(KeyedReads):
     """`parts.Catalogue` for the servers of MySQL's protocol."""
 
     quote = staticmethod(quote)
-    column_names = Names(folds=True)
+    column_names = NameRules(folds=True)
 
     def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
         self._target = target
@@ -54,54 +54,63 @@ class MySqlCatalogue(KeyedReads):
     def read_table(self, schema: str, name: str) -> Table | None:
         self._link.connect()
         try:
-            with self._link.translated():
+            with self._link.translate_errors():
                 return mysql_catalog.read_table(self._link.raw, schema, name)
         except TableNotFoundError:
             return None
         except SchemaError as error:
             raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         self._link.connect()
-        return table_facts(self._link, schema, name, self._foreign)
+        return read_table_facts(self._link, schema, name, self._foreign)
 
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
-        schemas = wanted.schemas()
-        query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {placeholders(len(schemas))}"
+        schemas = wanted.list_schemas()
+        query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {render_placeholders(len(schemas))}"
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
-        return rights.lacking(lines, self._link.account, wanted, there)
+        return rights.find_lacking_rights(lines, self._link.account, wanted, there)
 
-    def durability(self) -> Remark | None:
+    def find_durability_risk(self) -> Remark | None:
         self._link.connect()
-        return durability(self._link)
+        return find_durability_risk(self._link)
 
     def create_statements(self, table: Table) -> list[str]:
         self._link.connect()
-        with self._link.translated():
-            available = mysql_catalog.collations(self._link.raw)
-        exact, near, keyed = key_chooser(available), chooser(available), _keyed(table)
+        with self._link.translate_errors():
+            available = mysql_catalog.read_collations(self._link.raw)
+        exact, near, keyed = (
+            make_key_collation_chooser(available),
+            make_collation_chooser(available),
+            _list_exact_columns(table),
+        )
         try:
             body = [
                 f"{quote(column.name)} "
-                f"{mysql_type(column.type, exact if column.name in keyed else near).replace('%', '%%')}{_null(column)}"
+                f"{render_mysql_type(column.type, exact if column.name in keyed else near).replace('%', '%%')}{_render_null(column)}"
                 for column in table.columns
             ]
         except SchemaError as error:
             raise TargetConfigError(f"target table {table.db}.{table.name}: {error}") from error
-        body.append(f"PRIMARY KEY ({_parts(table.key)})")
-        body += [f"UNIQUE KEY {quote(index.name)} ({_parts(index)})" for index in self._possible(table)]
-        name = qualified(quote, table.db, table.name)
+        body.append(f"PRIMARY KEY ({_render_index_parts(table.key)})")
+        body += [
+            f"UNIQUE KEY {quote(index.name)} ({_render_index_parts(index)})"
+            for index in self._yield_possible_indexes(table)
+        ]
+        name = qualify_table(quote, table.db, table.name)
         create = (
             f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)}) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
         )
         return [*self._create_database(table.db), create]
 
-    def _possible(self, table: Table) -> Iterator[UniqueIndex]:
+    def _yield_possible_indexes(self, table: Table) -> Iterator[UniqueIndex]:
         """Yield the unique indexes that the server can have. The source keeps its rows unique in the others, too."""
         long = {
-            each.name for each in table.columns if mysql_type(each.type).partition(" ")[0].endswith(_LONG)
+            each.name
+            for each in table.columns
+            if render_mysql_type(each.type).partition(" ")[0].endswith(_LONG)
         }
         for index in table.unique:
             if self._whole_texts or not any(
@@ -122,29 +131,29 @@ class MySqlCatalogue(KeyedReads):
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(part.replace("%", "%%") for part in select_list(table.table))
-        return f"SELECT {columns} FROM {self.name(table)}", row_from_select(table.table)
+        return f"SELECT {columns} FROM {self.quote_table_name(table)}", make_select_row_converter(table.table)
 
-    def key_params(self, table: TargetTable, key: Key) -> list[object]:
-        return list(key_encoder(table.table)(key))
+    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
+        return list(make_key_encoder(table.table)(key))
 
     def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
         return order_encoder(table.table)(key)
 
 
-def _keyed(table: Table) -> frozenset[str]:
+def _list_exact_columns(table: Table) -> frozenset[str]:
     """Return the columns whose collation must tell apart all that the source does. Labels of an ENUM or SET must differ, too."""
     labelled = {column.name for column in table.columns if column.type.members}
     return frozenset(labelled.union(table.key.columns, *(index.columns for index in table.unique)))
 
 
-def _null(column: Column) -> str:
+def _render_null(column: Column) -> str:
     """TIMESTAMP without NULL would be NOT NULL with an automatic value on old servers."""
     return " NULL" if column.nullable else " NOT NULL"
 
 
-def _parts(index: UniqueIndex) -> str:
-    return ", ".join(_part(part) for part in index.parts)
+def _render_index_parts(index: UniqueIndex) -> str:
+    return ", ".join(_render_index_part(part) for part in index.parts)
 
 
-def _part(part: IndexPart) -> str:
+def _render_index_part(part: IndexPart) -> str:
     return quote(part.column) + (f"({part.prefix})" if part.prefix else "")

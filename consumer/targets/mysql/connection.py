@@ -22,10 +22,15 @@ from consumer.errors import (
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
-from consumer.targets.mysql.errors import COMMIT_UNKNOWN, CONNECTION_LOST, code_of, consumer_error
+from consumer.targets.mysql.errors import (
+    COMMIT_UNKNOWN,
+    CONNECTION_LOST,
+    build_consumer_error,
+    get_error_code,
+)
 from consumer.targets.mysql.locks import MARIADB_LOCKS, MYSQL_LOCKS, LockViews, MySqlLocks
-from consumer.targets.mysql.rights import account_of, grant_to_connect
-from consumer.targets.mysql.values import literal
+from consumer.targets.mysql.rights import format_account, grant_to_connect
+from consumer.targets.mysql.values import render_literal
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
 from schemas.io.mysql_connection import connect_mysql
@@ -98,19 +103,19 @@ class MySqlLink:
             self._raw = connect_mysql(
                 target.host, target.port, target.user, target.password.get_secret_value(), target.database,
                 read_timeout=READ_TIMEOUT_S, write_timeout=READ_TIMEOUT_S, program_name=self._name[:63],
-                **tls_arguments(target),
+                **build_tls_arguments(target),
             )  # fmt: skip
         except ServerConnectError as error:
             if grant := grant_to_connect(str(error)):
                 raise MissingGrantError(str(error), grant) from error
             raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
         try:
-            self._prepare()
+            self._prepare_session()
         except ConsumerError:
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare_session(self) -> None:
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", [])
         settings = (
             f"innodb_lock_wait_timeout = {LOCK_WAIT_S}",
@@ -120,9 +125,9 @@ class MySqlLink:
         self.execute(f"SET SESSION {', '.join(settings)}", [])
         self._lock_wait_s = LOCK_WAIT_S
         [(packet, account)] = self.execute("SELECT @@max_allowed_packet, CURRENT_USER()", [])
-        self.max_packet, self.account = int(str(packet)), account_of(str(account))
+        self.max_packet, self.account = int(str(packet)), format_account(str(account))
 
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+    def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
         wanted = lock_wait_s or LOCK_WAIT_S
         if wanted != self._lock_wait_s:
             self.execute(f"SET SESSION innodb_lock_wait_timeout = {max(1, round(wanted))}", [])
@@ -132,20 +137,20 @@ class MySqlLink:
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
         (text, params), *others = fragments
-        return [self.begin(None, text, params), *(self.execute(*fragment) for fragment in others)]
+        return [self.begin_transaction(None, text, params), *(self.execute(*fragment) for fragment in others)]
 
     def execute(self, text: str, params: Params) -> Rows:
-        return self.send(text % tuple(literal(value) for value in params))
+        return self.send_statement(text % tuple(render_literal(value) for value in params))
 
-    def send(self, text: str) -> Rows:
+    def send_statement(self, text: str) -> Rows:
         """Run a finished statement."""
-        with self.translated(text), self.raw.cursor() as cursor:
+        with self.translate_errors(text), self.raw.cursor() as cursor:
             self.affected = cursor.execute(text)
             return list(cursor.fetchall())
 
     def select_whole(self, text: str) -> list[dict[str, object]]:
         """Run a finished SELECT; rows by column name."""
-        with self.translated(text), self.raw.cursor(DictCursor) as cursor:
+        with self.translate_errors(text), self.raw.cursor(DictCursor) as cursor:
             cursor.execute(text)
             return [dict(row) for row in cursor.fetchall()]
 
@@ -153,12 +158,12 @@ class MySqlLink:
         try:
             self.raw.commit()
         except pymysql.MySQLError as error:
-            if code_of(error) in COMMIT_UNKNOWN:
+            if get_error_code(error) in COMMIT_UNKNOWN:
                 self.close()
                 raise CommitUnknownError(f"{self._where} did not answer COMMIT: {error}") from error
-            raise consumer_error(error, self._where, self.account) from error
+            raise build_consumer_error(error, self._where, self.account) from error
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         if self._raw is None or not self._raw.open:
             return
         try:
@@ -166,7 +171,7 @@ class MySqlLink:
         except pymysql.MySQLError:  # the server rolls back when the connection ends
             self.close()
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         return int(self.raw.thread_id())  # type: ignore[no-untyped-call]
 
     def ping(self) -> bool:
@@ -184,17 +189,17 @@ class MySqlLink:
                 raw._force_close()  # type: ignore[attr-defined]
 
     @contextmanager
-    def translated(self, statement: str = "") -> Iterator[None]:
+    def translate_errors(self, statement: str = "") -> Iterator[None]:
         """Translate PyMySQL's errors: the only place where they are looked at, COMMIT aside."""
         try:
             yield
         except pymysql.MySQLError as error:
-            if code_of(error) in CONNECTION_LOST:
+            if get_error_code(error) in CONNECTION_LOST:
                 self.close()
-            raise consumer_error(error, self._where, self.account, statement) from error
+            raise build_consumer_error(error, self._where, self.account, statement) from error
 
 
-def tls_arguments(target: TargetConfig) -> dict[str, Any]:
+def build_tls_arguments(target: TargetConfig) -> dict[str, Any]:
     """Return the driver's arguments for the target's TLS settings."""
     tls = target.tls
     if tls is None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.mysql.altering import MySqlAlterer
 from consumer.targets.mysql.apply import MySqlApplier
-from consumer.targets.mysql.catalogue import MySqlCatalogue
+from consumer.targets.mysql.catalogue import MySqlTargetCatalog
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
 from consumer.targets.mysql.sql import quote
 from consumer.targets.session import SqlSession
-from consumer.targets.shared.common_syntax import create_if_missing, for_update, insert_values, limited
+from consumer.targets.shared.common_syntax import (
+    create_if_missing,
+    insert_values,
+    render_for_update,
+    render_limit,
+)
 from consumer.targets.sql import Syntax
 
 if TYPE_CHECKING:
@@ -37,25 +42,25 @@ SYNTAX = Syntax(
     now="CURRENT_TIMESTAMP(3)",
     millis=lambda column: f"CAST(UNIX_TIMESTAMP({column}) * 1000 AS SIGNED)",
     create=lambda name, body: f"{create_if_missing(name, body)} ENGINE=InnoDB DEFAULT {_BIN}",
-    locked=for_update,
-    page=limited,
+    locked=render_for_update,
+    page=render_limit,
     insert=insert_values,
 )
 
 
-def books(database: str) -> Books:
-    return Books(database, SYNTAX)
+def build_bookkeeping(database: str) -> Bookkeeping:
+    return Bookkeeping(database, SYNTAX)
 
 
 def open_mysql(target: TargetConfig, name: str) -> SqlSession:
     """Return a connected session. Raises TransientError or TargetConfigError."""
     flavour = FLAVOURS[target.type]
-    link, kept = MySqlLink(target, flavour, name), books(target.database)
+    link, kept = MySqlLink(target, flavour, name), build_bookkeeping(target.database)
     return SqlSession(
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=MySqlCatalogue(target, link, flavour),
+            catalogue=MySqlTargetCatalog(target, link, flavour),
             applier=MySqlApplier(link, kept),
             alterer=MySqlAlterer(link),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),

@@ -18,7 +18,7 @@ from consumer.errors import (
 )
 from consumer.targets.mysql.rights import grant_for
 from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE
-from schemas.io.server_errors.mysql import UNKNOWN, noted_read
+from schemas.io.server_errors.mysql import UNKNOWN_OBJECT_CODES, get_noted_read
 
 CONNECTION_LOST = frozenset(
     {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
@@ -69,7 +69,7 @@ REMEDIES = {
 }
 
 
-def code_of(error: pymysql.MySQLError) -> int:
+def get_error_code(error: pymysql.MySQLError) -> int:
     """Return the error number; 0 for the driver's own "connection is closed"."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
@@ -78,17 +78,17 @@ def code_of(error: pymysql.MySQLError) -> int:
 _USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)'")
 
 
-def remedy_for(code: int, message: str) -> str | None:
+def find_remedy(code: int, message: str) -> str | None:
     """Return what a person does about an error; None: nothing special is known."""
     if _USED.search(message):
         return "drop what uses the column in the target (generated column, check constraint, default), and make it anew afterwards"
     return REMEDIES.get(code)
 
 
-def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
+def get_error_class(error: pymysql.MySQLError) -> type[ConsumerError]:
     """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
     "refused" would quarantine good rows."""
-    code = code_of(error)
+    code = get_error_code(error)
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
@@ -100,18 +100,20 @@ def kind_of(error: pymysql.MySQLError) -> type[ConsumerError]:
     return next((kind for codes, kind in kinds if code in codes), by_class)
 
 
-def consumer_error(error: pymysql.MySQLError, where: str, account: str, statement: str = "") -> ConsumerError:
+def build_consumer_error(
+    error: pymysql.MySQLError, where: str, account: str, statement: str = ""
+) -> ConsumerError:
     """Return the consumer's error, in words for people. `where`: the target; `account`: the user as the server knows it."""
-    code = code_of(error)
+    code = get_error_code(error)
     text = error.args[-1] if error.args else error
     said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
-    read = noted_read(error)
+    read = get_noted_read(error)
     about = f"reading {read}: " if read else ""
     message = f"{where}: {about}{said} ({code or type(error).__name__})"
     if code in DENIED and (grant := grant_for(str(text), account, statement)):
         return MissingGrantError(message, grant)
-    if read and code in UNKNOWN:
+    if read and code in UNKNOWN_OBJECT_CODES:
         return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
-    kind = kind_of(error)
-    remedy = remedy_for(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
+    kind = get_error_class(error)
+    remedy = find_remedy(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))

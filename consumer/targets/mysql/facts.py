@@ -34,7 +34,7 @@ SELECT t.engine, e.transactions FROM information_schema.tables t JOIN informatio
 WHERE t.table_schema = %s AND t.table_name = %s"""
 
 
-def table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> TableFacts:
+def read_table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> TableFacts:
     """`foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not see."""
     place: list[object] = [schema, name]
     found = {
@@ -44,18 +44,21 @@ def table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> TableF
     engines = link.execute(_ENGINE, [*place])
     partitions = link.execute(_PARTITIONS, place * 2)
     lines = [str(row[0]) for row in link.execute("SHOW GRANTS", [])]
-    if rights.sees_processes(lines):
-        found["foreign_keys"] = (*found["foreign_keys"], *_hidden(link, schema, name, foreign))
+    if rights.can_see_processes(lines):
+        found["foreign_keys"] = (
+            *found["foreign_keys"],
+            *_list_hidden_foreign_keys(link, schema, name, foreign),
+        )
     return TableFacts(
         triggers=found["triggers"],
         foreign_keys=found["foreign_keys"],
         required=found["required"],
-        unseen=tuple(rights.blind(lines, link.account, (schema, name))),
-        remarks=(*_engine(engines), *_uncovered(partitions)),
+        unseen=tuple(rights.find_visibility_gaps(lines, link.account, (schema, name))),
+        remarks=(*_check_engine(engines), *_check_partitions(partitions)),
     )
 
 
-def durability(link: MySqlLink) -> Remark | None:
+def find_durability_risk(link: MySqlLink) -> Remark | None:
     """Unlike elsewhere, this setting is the server's: a session cannot see to it by itself."""
     flush = int(str(link.execute("SELECT @@innodb_flush_log_at_trx_commit", [])[0][0]))
     if flush == 1:
@@ -69,9 +72,9 @@ def durability(link: MySqlLink) -> Remark | None:
     )
 
 
-def _hidden(link: MySqlLink, schema: str, name: str, foreign: str) -> list[str]:
+def _list_hidden_foreign_keys(link: MySqlLink, schema: str, name: str, foreign: str) -> list[str]:
     """Return the foreign keys of other databases that refer to the table, whether or not the user may see those."""
-    names = [f"{schema}/{name}", f"{in_files(schema)}/{in_files(name)}"]
+    names = [f"{schema}/{name}", f"{encode_file_name(schema)}/{encode_file_name(name)}"]
     query = (
         f"SELECT CONCAT(id, ' (', for_name, ' to ', ref_name, ')') FROM information_schema.{foreign} "
         "WHERE ref_name IN (%s, %s) AND for_name NOT LIKE CONCAT(SUBSTRING_INDEX(ref_name, '/', 1), '/%%')"
@@ -79,7 +82,7 @@ def _hidden(link: MySqlLink, schema: str, name: str, foreign: str) -> list[str]:
     return [str(row[0]) for row in link.execute(query, [*names])]
 
 
-def _engine(engines: Sequence[Sequence[object]]) -> Iterator[Remark]:
+def _check_engine(engines: Sequence[Sequence[object]]) -> Iterator[Remark]:
     for engine, transactions in engines:
         if transactions != "YES":
             yield Remark(
@@ -88,8 +91,8 @@ def _engine(engines: Sequence[Sequence[object]]) -> Iterator[Remark]:
             )
 
 
-def _uncovered(partitions: Sequence[Sequence[object]]) -> Iterator[Remark]:
-    if open_ones := uncovered(partitions):
+def _check_partitions(partitions: Sequence[Sequence[object]]) -> Iterator[Remark]:
+    if open_ones := find_partial_partitionings(partitions):
         yield Remark(
             f"has partitions that do not take every row ({', '.join(open_ones)}): rows that none takes are quarantined",
             "add a partition for the rest (LIST on MariaDB: DEFAULT; RANGE: MAXVALUE)",
@@ -97,7 +100,7 @@ def _uncovered(partitions: Sequence[Sequence[object]]) -> Iterator[Remark]:
         )
 
 
-def uncovered(partitions: Sequence[Sequence[object]]) -> tuple[str, ...]:
+def find_partial_partitionings(partitions: Sequence[Sequence[object]]) -> tuple[str, ...]:
     """Return the partitionings that do not take every row, of (method, expression, bound) of each partition. Pure."""
     bounds: dict[tuple[str, str], set[str]] = {}
     for method, expression, bound in partitions:
@@ -110,7 +113,7 @@ def uncovered(partitions: Sequence[Sequence[object]]) -> tuple[str, ...]:
     )
 
 
-def in_files(name: str) -> str:
+def encode_file_name(name: str) -> str:
     """Return a name as InnoDB's own catalogue writes it (letters of some scripts have other codes, which are not made here)."""
     return "".join(
         char if char.isascii() and (char.isalnum() or char == "_") else f"@{ord(char):04x}" for char in name

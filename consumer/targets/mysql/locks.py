@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
-from consumer.targets.dialect_components import Holders, Link, LockHolder, Rows
+from consumer.targets.dialect_components import Link, LockHolder, LockHolders, Rows
 from schemas.table.model import Table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LockViews:
     """
 
     blockers: str
-    holders: Callable[[Link, int, Table], Holders]
+    holders: Callable[[Link, int, Table], LockHolders]
     grant: str
     kill: str
 
@@ -84,50 +84,56 @@ class MySqlLocks:
                 f"{error.seen}: to end a dead worker's connection rowlock must see who holds a lock",
                 f"GRANT {self._views.grant} TO {self._link.account};",
             ) from error
-        return [each for each in found if self._kill(each)]
+        return [each for each in found if self._kill_connection(each)]
 
-    def holders(self, waiting: int, table: Table) -> Holders:
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         try:
             return self._views.holders(self._link, waiting, table)
         except MissingGrantError:
-            return Holders(unseen=f"it is shown after GRANT {self._views.grant} TO {self._link.account}")
+            return LockHolders(unseen=f"it is shown after GRANT {self._views.grant} TO {self._link.account}")
 
-    def end(self, connection: int) -> bool:
-        there = self._kill(connection)
+    def end_connection(self, connection: int) -> bool:
+        there = self._kill_connection(connection)
         # a link that was lost instead says nothing: TransientError
         return self._link.raw is not None and there
 
-    def _kill(self, connection: int) -> bool:
+    def _kill_connection(self, connection: int) -> bool:
         """End a connection; tell whether it was there."""
         try:
             self._link.execute(f"KILL {connection:d}", [])
         except TransientError:  # it ended by itself
             return False
         except MissingGrantError as error:
-            raise MissingGrantError(f"{error.seen}: {_foreign(connection)}", error.statement) from error
+            raise MissingGrantError(
+                f"{error.seen}: {_explain_other_user(connection)}", error.statement
+            ) from error
         except TargetConfigError as error:  # 1095, which does not say what right would do
             statement = f"GRANT {self._views.kill} ON *.* TO {self._link.account};"
-            raise MissingGrantError(f"{error}: {_foreign(connection)}", statement) from error
+            raise MissingGrantError(f"{error}: {_explain_other_user(connection)}", statement) from error
         return True
 
 
-def _of_mysql(link: Link, waiting: int, table: Table) -> Holders:
-    return Holders(_holders(link.execute(_METADATA_LOCKS, [waiting])))
+def _find_mysql_holders(link: Link, waiting: int, table: Table) -> LockHolders:
+    return LockHolders(_parse_holders(link.execute(_METADATA_LOCKS, [waiting])))
 
 
-def _of_mariadb(link: Link, waiting: int, table: Table) -> Holders:
+def _find_mariadb_holders(link: Link, waiting: int, table: Table) -> LockHolders:
     if not link.execute(_WAITS, [waiting]):
-        return Holders()
+        return LockHolders()
     if link.execute(_PLUGIN, []):
-        return Holders(_holders(link.execute(_SHOWN, [table.db, table.name, waiting])))
-    return Holders(_holders(link.execute(_MAY, [waiting, table.name])), guessed=True, unseen=_INSTALL)
+        return LockHolders(_parse_holders(link.execute(_SHOWN, [table.db, table.name, waiting])))
+    return LockHolders(
+        _parse_holders(link.execute(_MAY, [waiting, table.name])), guessed=True, unseen=_INSTALL
+    )
 
 
-MYSQL_LOCKS = LockViews(_DATA_LOCK_WAITS, _of_mysql, "SELECT ON performance_schema.*", "CONNECTION_ADMIN")
-MARIADB_LOCKS = LockViews(_INNODB_LOCK_WAITS, _of_mariadb, "PROCESS ON *.*", "CONNECTION ADMIN")
+MYSQL_LOCKS = LockViews(
+    _DATA_LOCK_WAITS, _find_mysql_holders, "SELECT ON performance_schema.*", "CONNECTION_ADMIN"
+)
+MARIADB_LOCKS = LockViews(_INNODB_LOCK_WAITS, _find_mariadb_holders, "PROCESS ON *.*", "CONNECTION ADMIN")
 
 
-def _holders(rows: Rows) -> tuple[LockHolder, ...]:
+def _parse_holders(rows: Rows) -> tuple[LockHolder, ...]:
     return tuple(
         LockHolder(
             int(str(number)),
@@ -139,5 +145,5 @@ def _holders(rows: Rows) -> tuple[LockHolder, ...]:
     )
 
 
-def _foreign(connection: int) -> str:
+def _explain_other_user(connection: int) -> str:
     return f"connection {connection} of another user is in the way (let all workers of a target use one user)"

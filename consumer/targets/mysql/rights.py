@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Place, Wanted
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights, TablePlace
 from consumer.targets.mysql.sql import bare
 
 _NAME = r"(?:\*|`(?:[^`]|``)*`)"
@@ -25,67 +25,73 @@ class _Grant:
     db: str | None
     table: str | None
 
-    def gives(self, right: str, schema: str, table: str) -> bool:
+    def gives_right(self, right: str, schema: str, table: str) -> bool:
         """A right on single columns counts as the right: which columns a run needs is not known here."""
         if right not in self.rights and not self.rights & _ALL:
             return False
         if self.db is None:
             return True
         if self.table is None:
-            return _like(self.db, schema)
+            return _does_pattern_match(self.db, schema)
         # not told apart by case, as on servers that do not
         return self.db.casefold() == schema.casefold() and self.table.casefold() == table.casefold()
 
 
-def account_of(current_user: str) -> str:
+def format_account(current_user: str) -> str:
     """Return the account as GRANT names it, from CURRENT_USER() ("user@host")."""
     user, _, host = current_user.rpartition("@")
     return f"{bare(user)}@{bare(host)}"
 
 
-def lacking(
-    lines: Sequence[str], account: str, wanted: Wanted, there: Collection[Place]
+def find_lacking_rights(
+    lines: Sequence[str], account: str, wanted: RequiredRights, there: Collection[TablePlace]
 ) -> list[MissingRight]:
     """Return the rights that the lines of SHOW GRANTS do not give; `there`: the target tables that exist.
 
     The lines are those of a session like the run's: they hold what its active roles give, and nothing of others.
     """
-    grants = [grant for line in lines if (grant := _parse(line))]
+    grants = [grant for line in lines if (grant := _parse_grant(line))]
     found: list[MissingRight] = []
-    for schema in wanted.schemas():
+    for schema in wanted.list_schemas():
         missing = {
             table: lacks
-            for table, rights in _needed(wanted, schema, there).items()
-            if (lacks := _lacks(grants, schema, table, rights))
+            for table, rights in _list_needed_rights(wanted, schema, there).items()
+            if (lacks := _list_missing_rights(grants, schema, table, rights))
         }
         # who was given rights table by table gets these in the same way
         single = any(grant.table is not None and grant.db == schema for grant in grants)
-        found += _each(schema, missing, account) if single else _together(schema, missing, account)
+        found += (
+            _list_each_missing_right(schema, missing, account)
+            if single
+            else _merge_missing_rights(schema, missing, account)
+        )
     return found
 
 
-def blind(lines: Sequence[str], account: str, place: Place) -> Iterator[tuple[str, str]]:
+def find_visibility_gaps(lines: Sequence[str], account: str, place: TablePlace) -> Iterator[tuple[str, str]]:
     """Return what a user with these lines of SHOW GRANTS cannot see of a table, each with the statement that shows it.
 
     The server shows triggers to those alone who may make them, and says nothing to the others.
     """
     schema, table = place
-    if not any(grant.gives("TRIGGER", *place) for line in lines if (grant := _parse(line))):
-        yield "its triggers", _grant(["TRIGGER"], f"{bare(schema)}.{bare(table)}", account)
-    if not sees_processes(lines):
-        yield "foreign keys of other databases that refer to it", _grant(["PROCESS"], "*.*", account)
+    if not any(grant.gives_right("TRIGGER", *place) for line in lines if (grant := _parse_grant(line))):
+        yield "its triggers", _render_grant(["TRIGGER"], f"{bare(schema)}.{bare(table)}", account)
+    if not can_see_processes(lines):
+        yield "foreign keys of other databases that refer to it", _render_grant(["PROCESS"], "*.*", account)
 
 
-def sees_processes(lines: Sequence[str]) -> bool:
+def can_see_processes(lines: Sequence[str]) -> bool:
     """Tell whether a user with these lines of SHOW GRANTS may read InnoDB's own catalogue."""
-    grants = [grant for line in lines if (grant := _parse(line)) and grant.db is None]
+    grants = [grant for line in lines if (grant := _parse_grant(line)) and grant.db is None]
     return any(grant.rights & {"PROCESS", *_ALL} for grant in grants)
 
 
-def _needed(wanted: Wanted, schema: str, there: Collection[Place]) -> dict[str, tuple[str, ...]]:
+def _list_needed_rights(
+    wanted: RequiredRights, schema: str, there: Collection[TablePlace]
+) -> dict[str, tuple[str, ...]]:
     """CREATE TABLE IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always."""
     out: dict[str, tuple[str, ...]] = {}
-    for table in wanted.in_schema(schema):
+    for table in wanted.list_tables_in_schema(schema):
         creates = wanted.create and (schema, table) not in there
         changes = [
             right
@@ -98,39 +104,47 @@ def _needed(wanted: Wanted, schema: str, there: Collection[Place]) -> dict[str, 
     return out
 
 
-def _lacks(grants: list[_Grant], schema: str, table: str, rights: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(right for right in rights if not any(grant.gives(right, schema, table) for grant in grants))
+def _list_missing_rights(
+    grants: list[_Grant], schema: str, table: str, rights: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(
+        right for right in rights if not any(grant.gives_right(right, schema, table) for grant in grants)
+    )
 
 
-def _together(schema: str, missing: dict[str, tuple[str, ...]], account: str) -> Iterator[MissingRight]:
+def _merge_missing_rights(
+    schema: str, missing: dict[str, tuple[str, ...]], account: str
+) -> Iterator[MissingRight]:
     lacks = [right for right in _ORDER if any(right in rights for rights in missing.values())]
     if lacks:
         message = f"user {account} lacks {', '.join(lacks)} on database {schema}"
         hides = frozenset((schema, table) for table, rights in missing.items() if "SELECT" in rights)
-        yield MissingRight(message, _grant(lacks, f"{_pattern(schema)}.*", account), hides)
+        yield MissingRight(message, _render_grant(lacks, f"{_escape_pattern(schema)}.*", account), hides)
 
 
-def _each(schema: str, missing: dict[str, tuple[str, ...]], account: str) -> Iterator[MissingRight]:
+def _list_each_missing_right(
+    schema: str, missing: dict[str, tuple[str, ...]], account: str
+) -> Iterator[MissingRight]:
     for table, lacks in missing.items():
         message = f"user {account} lacks {', '.join(lacks)} on {schema}.{table}"
         hides = frozenset({(schema, table)} if "SELECT" in lacks else ())
-        yield MissingRight(message, _grant(lacks, f"{bare(schema)}.{bare(table)}", account), hides)
+        yield MissingRight(message, _render_grant(lacks, f"{bare(schema)}.{bare(table)}", account), hides)
 
 
-def _parse(line: str) -> _Grant | None:
+def _parse_grant(line: str) -> _Grant | None:
     match = _GRANT.match(line)
     if match is None:
         return None
     what = re.sub(r"\([^)]*\)", "", match["what"])
     rights = frozenset(each.strip().upper() for each in what.split(","))
-    return _Grant(rights, _name(match["db"]), _name(match["table"]))
+    return _Grant(rights, _parse_name(match["db"]), _parse_name(match["table"]))
 
 
-def _name(text: str) -> str | None:
+def _parse_name(text: str) -> str | None:
     return None if text == "*" else text[1:-1].replace("``", "`")
 
 
-def _like(pattern: str, schema: str) -> bool:
+def _does_pattern_match(pattern: str, schema: str) -> bool:
     """Databases in GRANT are patterns: "_" is any character, "%" any text, a backslash takes that away."""
     parts = re.findall(r"\\.|.", pattern, re.S)
     one = {"_": ".", "%": ".*"}
@@ -138,12 +152,12 @@ def _like(pattern: str, schema: str) -> bool:
     return re.fullmatch(text, schema, re.I | re.S) is not None
 
 
-def _pattern(schema: str) -> str:
+def _escape_pattern(schema: str) -> str:
     """Return a database's name for `ON name.*`, where it is a pattern."""
     return bare(re.sub(r"([_%\\])", r"\\\1", schema))
 
 
-def _grant(rights: Sequence[str], where: str, account: str) -> str:
+def _render_grant(rights: Sequence[str], where: str, account: str) -> str:
     return f"GRANT {', '.join(rights)} ON {where} TO {account};"
 
 
@@ -170,15 +184,15 @@ def grant_for(message: str, account: str, statement: str = "") -> str | None:
     a message names the host the client is on, not the account's.
     """
     if found := _COLUMN.search(message) or _TABLE.search(message):
-        return _for_table(found["what"], found["place"], account, statement)
+        return _render_table_grant(found["what"], found["place"], account, statement)
     if found := _ROUTINE.search(message):
-        return _grant([found["what"].upper()], f"{_pattern(found['db'])}.*", account)
+        return _render_grant([found["what"].upper()], f"{_escape_pattern(found['db'])}.*", account)
     if found := _DATABASE.search(message):
-        return _grant(_CREATING, f"{_pattern(found['db'])}.*", account)
+        return _render_grant(_CREATING, f"{_escape_pattern(found['db'])}.*", account)
     if found := _SPECIFIC.search(message):
         rights = re.split(r",\s*|\s+or\s+", found["what"], flags=re.I)
         narrow = [right for right in rights if right != "SUPER"] or rights
-        return _grant(narrow[:1], "*.*", account)
+        return _render_grant(narrow[:1], "*.*", account)
     return None
 
 
@@ -187,28 +201,30 @@ def grant_to_connect(message: str) -> str | None:
     found = _DATABASE.search(message)
     if found is None:
         return None
-    return _grant(_CREATING, f"{_pattern(found['db'])}.*", f"{bare(found['user'])}@{bare(found['host'])}")
+    return _render_grant(
+        _CREATING, f"{_escape_pattern(found['db'])}.*", f"{bare(found['user'])}@{bare(found['host'])}"
+    )
 
 
-def _for_table(what: str, place: str, account: str, statement: str) -> str | None:
-    rights = _rights(what)
-    found = _place(place, statement)
+def _render_table_grant(what: str, place: str, account: str, statement: str) -> str | None:
+    rights = _parse_rights(what)
+    found = _parse_place(place, statement)
     if not rights or found is None:
         return None
     schema, table = found
     if "CREATE" in rights:  # a table that is not there yet, and seldom alone
-        return _grant(rights, f"{_pattern(schema)}.*", account)
-    return _grant(rights, f"{bare(schema)}.{bare(table)}", account)
+        return _render_grant(rights, f"{_escape_pattern(schema)}.*", account)
+    return _render_grant(rights, f"{bare(schema)}.{bare(table)}", account)
 
 
-def _rights(what: str) -> list[str]:
+def _parse_rights(what: str) -> list[str]:
     if what.upper() == _LOCKING:
         return ["SELECT", "UPDATE"]
     rights = [each.strip().upper() for each in what.split(",")]
     return rights if _GRANTABLE.issuperset(rights) else []
 
 
-def _place(place: str, statement: str) -> Place | None:
+def _parse_place(place: str, statement: str) -> TablePlace | None:
     """Return (database, table): MariaDB names both, MySQL the table alone."""
     both = re.fullmatch(r"`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`", place)
     if both is None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import forms_of_key, qualified, quote_with
+from consumer.targets.sql import list_multiform_key_columns, qualify_table, quote_with
 from schemas.table.model import NUMBERED, UniqueIndex
 
 quote = quote_with("`")
@@ -34,14 +34,16 @@ class MySqlPlan:
     unique: tuple[UniqueIndex, ...]
 
 
-def mysql_plan(table: TargetTable) -> MySqlPlan:
-    name = qualified(bare, table.schema, table.name)
+def build_mysql_plan(table: TargetTable) -> MySqlPlan:
+    name = qualify_table(bare, table.schema, table.name)
     columns = [bare(column) for column in table.table.column_names]
     key = tuple(bare(column) for column in table.table.key.columns)
     written = set(table.table.column_names)
     numbered = [column for column in table.table.columns if column.type.kind in NUMBERED.values()]
     by_number = {bare(column.name) for column in numbered}
-    forms = _forms(key, [bare(column) for column in forms_of_key(table.table)], by_number)
+    forms = _render_key_forms(
+        key, [bare(column) for column in list_multiform_key_columns(table.table)], by_number
+    )
     others = [f"{column} = {_render_new(column, by_number)}" for column in columns if column not in key]
     return MySqlPlan(
         name=name,
@@ -59,7 +61,7 @@ def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
     return f" ON DUPLICATE KEY UPDATE {', '.join(sets) or f'{key[0]} = {key[0]}'}"
 
 
-def _forms(key: Sequence[str], columns: Sequence[str], by_number: Collection[str]) -> list[str]:
+def _render_key_forms(key: Sequence[str], columns: Sequence[str], by_number: Collection[str]) -> list[str]:
     """Assign key columns where the row's key is the same one to the server, in another form perhaps: also once an earlier one is assigned."""
     same = " AND ".join(
         f"{_render_old(column, by_number)} = {_render_new(column, by_number)}" for column in key
@@ -82,12 +84,12 @@ def _render_old(column: str, by_number: Collection[str]) -> str:
     return f"CAST({column} AS UNSIGNED)" if column in by_number else column
 
 
-def bytes_of(text: str) -> int:
+def measure_bytes(text: str) -> int:
     """Return the length of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
-def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+def split_chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
     """Yield (start, end) of chunks of at most MAX_ROWS items and `limit` bytes together (at least one item)."""
     start = total = 0
     for at, size in enumerate(sizes):
@@ -99,7 +101,7 @@ def chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
         yield start, len(sizes)
 
 
-def literal_key(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
+def render_key_predicate(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
     """Return the predicate "key is one of `keys`" of already escaped literals (see sql.keys_in for the form)."""
     constant = [at for at in range(len(key_columns)) if all(key[at] == keys[0][at] for key in keys)]
     varying = [at for at in range(len(key_columns)) if at not in constant]
@@ -107,9 +109,9 @@ def literal_key(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> st
     if len(varying) == 1:
         parts.append(f"{key_columns[varying[0]]} IN ({','.join([key[varying[0]] for key in keys])})")
     elif varying:
-        parts.append("(" + " OR ".join([_one(key_columns, key, varying) for key in keys]) + ")")
+        parts.append("(" + " OR ".join([_render_one_key(key_columns, key, varying) for key in keys]) + ")")
     return " AND ".join(parts)
 
 
-def _one(columns: Sequence[str], key: Sequence[str], at: Sequence[int]) -> str:
+def _render_one_key(columns: Sequence[str], key: Sequence[str], at: Sequence[int]) -> str:
     return "(" + " AND ".join([f"{columns[i]} = {key[i]}" for i in at]) + ")"

@@ -13,25 +13,32 @@ from pymysql.converters import encoders, escape_item, escape_string
 from schemas.table.model import Column, Key, Kind, Table, Value
 from schemas.values.mysql import to_mysql_columns
 
-Change = Callable[[object], object]
+KeyConversion = Callable[[object], object]
 
 
-def key_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
+def make_key_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
     """Return the function from a key's wire values to parameters for "=" and IN."""
-    return _encoder(table, {Kind.DECIMAL: lambda _: _decimal})
+    return _make_encoder(table, {Kind.DECIMAL: lambda _: _convert_decimal})
 
 
 def order_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
     """Return the function from a key's wire values to parameters for "<" and ">" in the order of the key's index."""
-    return _encoder(table, {Kind.DECIMAL: lambda _: _decimal, Kind.ENUM: _ordinal, Kind.SET: _bits})
+    return _make_encoder(
+        table,
+        {
+            Kind.DECIMAL: lambda _: _convert_decimal,
+            Kind.ENUM: _make_ordinal_change,
+            Kind.SET: _make_bits_change,
+        },
+    )
 
 
-def _encoder(
-    table: Table, special: dict[Kind, Callable[[Column], Change]]
+def _make_encoder(
+    table: Table, special: dict[Kind, Callable[[Column], KeyConversion]]
 ) -> Callable[[Key], Sequence[object]]:
     names = table.key.columns
     plain = to_mysql_columns(table, names)
-    columns = [table.column(name) for name in names]
+    columns = [table.get_column(name) for name in names]
     changes = [
         (at, special[column.type.kind](column))
         for at, column in enumerate(columns)
@@ -49,21 +56,21 @@ def _encoder(
     return encode
 
 
-def _decimal(value: object) -> object:
+def _convert_decimal(value: object) -> object:
     return Decimal(str(value))
 
 
-def _ordinal(column: Column) -> Change:
+def _make_ordinal_change(column: Column) -> KeyConversion:
     places: dict[Value, int] = {label: at for at, label in enumerate(column.type.members, 1)}
     return lambda value: places.get(str(value), 0)
 
 
-def _bits(column: Column) -> Change:
+def _make_bits_change(column: Column) -> KeyConversion:
     places = {label: 1 << at for at, label in enumerate(column.type.members)}
     return lambda value: sum(places[label] for label in str(value).split(",") if label)
 
 
-def literal(value: object) -> str:
+def render_literal(value: object) -> str:
     """Return `value` as the driver writes it into a statement; the frequent types without its generic dispatch.
 
     Sessions never run with NO_BACKSLASH_ESCAPES (schemas.io.mysql_connection.SQL_MODE).

@@ -24,18 +24,24 @@ from consumer.targets.alterations import (
     DropTable,
     DropUnique,
     RenameColumn,
-    altered,
-    require_same,
+    apply_alterations,
+    require_same_columns,
 )
-from consumer.targets.oracle.catalogue import by_expression, index_name, takes_null, type_of, unique_statement
-from consumer.targets.oracle.connection import CALL_S
-from consumer.targets.oracle.sql import named, quote, spelled
+from consumer.targets.oracle.catalogue import (
+    build_index_name,
+    list_expression_columns,
+    render_type,
+    render_unique_index,
+    takes_null,
+)
+from consumer.targets.oracle.connection import ORACLE_CALL_TIMEOUT_S
+from consumer.targets.oracle.sql import normalize_name, quote_identifier, restore_spelling
 from consumer.targets.oracle.values import to_oracle
-from consumer.targets.shared.column_values import value_for_rows
-from consumer.targets.sql import qualified
+from consumer.targets.shared.column_values import choose_fill_value
+from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.model import Column, Table, UniqueIndex
-from schemas.table.oracle_ddl import EMPTY_IS_NULL, oracle_type
+from schemas.table.oracle_ddl import EMPTY_IS_NULL, render_oracle_type
 
 if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
@@ -62,26 +68,26 @@ class OracleAlterer:
     def __init__(self, link: OracleLink) -> None:
         self._link = link
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         table = change.table
-        at: list[object] = [named(table.db), named(table.name)]
-        there = [spelled(str(row[0]), table.name) for row in self._link.execute(_COLUMNS, at)]
+        at: list[object] = [normalize_name(table.db), normalize_name(table.name)]
+        there = [restore_spelling(str(row[0]), table.name) for row in self._link.execute(_COLUMNS, at)]
         if isinstance(change, DropTable):
             if there:
-                yield f"DROP TABLE {qualified(quote, table.db, table.name)}"
+                yield f"DROP TABLE {qualify_table(quote_identifier, table.db, table.name)}"
             return
-        require_same(table, there)
+        require_same_columns(table, there)
         constraints = {
             str(index): None if constraint is None else str(constraint)
             for index, constraint in self._link.execute(_INDEXES, at)
         }
-        yield from statements(change, constraints)
+        yield from render_statements(change, constraints)
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
-        return named(index_name(table.name, index.name))
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
+        return normalize_name(build_index_name(table.name, index.name))
 
     @contextmanager
-    def patient(self, lock_wait_s: float) -> Iterator[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
         link = self._link
         link.execute(f"ALTER SESSION SET DDL_LOCK_TIMEOUT = {max(1, round(lock_wait_s))}", [])
         link.raw.call_timeout = STATEMENT_S * 1000
@@ -89,11 +95,11 @@ class OracleAlterer:
             yield
         finally:
             if link.ping():
-                link.raw.call_timeout = CALL_S * 1000
+                link.raw.call_timeout = ORACLE_CALL_TIMEOUT_S * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _TableChange:
     """`name`: quoted; `ending`: the table once all steps are done; `constraints`: real unique index → its constraint, None: it has none;
     `dropped`: real indexes that are gone by now."""
 
@@ -103,23 +109,23 @@ class _Whole:
     dropped: set[str] = field(default_factory=set)
 
 
-def statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterator[str]:
+def render_statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterator[str]:
     """Yield the statements of a change, in order. Raises TargetConfigError, before the first one, for what is not done."""
-    table, ending = change.table, altered(change)
+    table, ending = change.table, apply_alterations(change)
     _require_possible(change)
-    whole = _Whole(qualified(quote, table.db, table.name), ending, constraints)
-    made_again = [index for index in table.unique if _in_the_way(change, index)]
-    texts = [text for index in made_again for text in _dropped_index(whole, index)]
-    texts += [text for step in change.steps for text in _step(whole, change, step)]
+    whole = _TableChange(qualify_table(quote_identifier, table.db, table.name), ending, constraints)
+    made_again = [index for index in table.unique if _is_blocking_index(change, index)]
+    texts = [text for index in made_again for text in _render_drop_index(whole, index)]
+    texts += [text for step in change.steps for text in _render_step(whole, change, step)]
     there = {index.name: index for index in ending.unique}
     for name in (index.name for index in made_again if index.name in there):
-        texts.append(unique_statement(ending, there[name], name))
+        texts.append(render_unique_index(ending, there[name], name))
     yield from texts
 
 
-def _in_the_way(change: AlterTable, index: UniqueIndex) -> bool:
+def _is_blocking_index(change: AlterTable, index: UniqueIndex) -> bool:
     """A column that an index has in an expression is neither renamed nor changed (ORA-54032, ORA-54033): the index is made anew."""
-    if not by_expression(change.table, index):
+    if not list_expression_columns(change.table, index):
         return False
     touched = {step.old for step in change.steps if isinstance(step, RenameColumn)}
     names = {step.new: step.old for step in change.steps if isinstance(step, RenameColumn)}
@@ -135,100 +141,104 @@ def _require_possible(change: AlterTable) -> None:
     names = set(change.table.column_names)
     for step in change.steps:
         if isinstance(step, ChangeKey):
-            raise _refused(
+            raise _build_refusal(
                 change.table, "its primary key would change, and between two statements it would have none"
             )
         if isinstance(step, RenameColumn):
             if step.new in names:
-                raise _refused(
+                raise _build_refusal(
                     change.table, f"columns change places ({step.old} becomes {step.new}, which is there)"
                 )
             names = (names - {step.old}) | {step.new}
-        if isinstance(step, ChangeColumn) and not _grows(step):
-            now, wanted = _shown(step.now), _shown(step.wanted)
-            raise _refused(
+        if isinstance(step, ChangeColumn) and not _can_modify_in_place(step):
+            now, wanted = _describe_column(step.now), _describe_column(step.wanted)
+            raise _build_refusal(
                 change.table,
                 f"column {step.wanted.name} would go from {now} to {wanted}, which Oracle does with empty columns alone",
             )
 
 
-def _refused(table: Table, why: str) -> TargetConfigError:
+def _build_refusal(table: Table, why: str) -> TargetConfigError:
     return TargetConfigError(
         f"target table {table.db}.{table.name} is not changed as the source's was: {why}: {_BY_HAND}"
     )
 
 
-def _shown(column: Column) -> str:
+def _describe_column(column: Column) -> str:
     try:
-        return oracle_type(column.type)
+        return render_oracle_type(column.type)
     except SchemaError:
         return str(column.type.kind)
 
 
-def _grows(step: ChangeColumn) -> bool:
+def _can_modify_in_place(step: ChangeColumn) -> bool:
     """Tell whether MODIFY does it with rows there: the same type, with as much room or more."""
-    now, wanted = _shown(step.now), _shown(step.wanted)
+    now, wanted = _describe_column(step.now), _describe_column(step.wanted)
     if now == wanted:
         return True
     return step.lossless and now.partition("(")[0] == wanted.partition("(")[0]
 
 
-def _step(whole: _Whole, change: AlterTable, step: Alteration) -> Iterator[str]:
+def _render_step(whole: _TableChange, change: AlterTable, step: Alteration) -> Iterator[str]:
     name = whole.name
     if isinstance(step, AddColumn):
-        yield from _added(whole, step)
+        yield from _render_add_column(whole, step)
     elif isinstance(step, DropColumn):
         for index in change.table.unique:
             if step.name in index.columns:
-                yield from _dropped_index(whole, index)
-        yield f"ALTER TABLE {name} DROP ({quote(step.name)}) CASCADE CONSTRAINTS"
+                yield from _render_drop_index(whole, index)
+        yield f"ALTER TABLE {name} DROP ({quote_identifier(step.name)}) CASCADE CONSTRAINTS"
     elif isinstance(step, RenameColumn):
-        yield f"ALTER TABLE {name} RENAME COLUMN {quote(step.old)} TO {quote(step.new)}"
+        yield f"ALTER TABLE {name} RENAME COLUMN {quote_identifier(step.old)} TO {quote_identifier(step.new)}"
     elif isinstance(step, ChangeColumn):
-        yield from _changed(whole, step)
+        yield from _render_change_column(whole, step)
     elif isinstance(step, DropUnique):
-        yield from _dropped_index(whole, step.index)
+        yield from _render_drop_index(whole, step.index)
     elif isinstance(step, AddUnique):
-        yield unique_statement(whole.ending, step.index)
+        yield render_unique_index(whole.ending, step.index)
 
 
-def _added(whole: _Whole, step: AddColumn) -> Iterator[str]:
+def _render_add_column(whole: _TableChange, step: AddColumn) -> Iterator[str]:
     """A default of a NOT NULL column is kept beside the rows; it is taken away afterwards, for the source gives every value."""
     column = step.column
-    value = _literal(column, value_for_rows(step))
+    value = _render_column_literal(column, choose_fill_value(step))
     null = "" if takes_null(whole.ending, column) or value is None else " NOT NULL"
     default = "" if value is None else f" DEFAULT {value}"
-    name = quote(column.name)
-    yield f"ALTER TABLE {whole.name} ADD ({name} {type_of(whole.ending, column)}{default}{null})"
+    name = quote_identifier(column.name)
+    yield f"ALTER TABLE {whole.name} ADD ({name} {render_type(whole.ending, column)}{default}{null})"
     if value is not None:
         yield f"ALTER TABLE {whole.name} MODIFY ({name} DEFAULT NULL)"
 
 
-def _changed(whole: _Whole, step: ChangeColumn) -> Iterator[str]:
+def _render_change_column(whole: _TableChange, step: ChangeColumn) -> Iterator[str]:
     """A clause for NULL stands only where it changes (ORA-01451, ORA-01442)."""
-    name, parts = quote(step.wanted.name), []
-    if _shown(step.now) != _shown(step.wanted):
-        parts.append(type_of(whole.ending, step.wanted))
+    name, parts = quote_identifier(step.wanted.name), []
+    if _describe_column(step.now) != _describe_column(step.wanted):
+        parts.append(render_type(whole.ending, step.wanted))
     if takes_null(whole.ending, step.wanted) and not step.now.nullable:
         parts.append("NULL")
     if parts:
         yield f"ALTER TABLE {whole.name} MODIFY ({name} {' '.join(parts)})"
 
 
-def _dropped_index(whole: _Whole, index: UniqueIndex) -> Iterator[str]:
+def _render_drop_index(whole: _TableChange, index: UniqueIndex) -> Iterator[str]:
     """A constraint's index goes with it."""
-    real = index.name if index.name in whole.constraints else named(index_name(whole.ending.name, index.name))
+    real = (
+        index.name
+        if index.name in whole.constraints
+        else normalize_name(build_index_name(whole.ending.name, index.name))
+    )
     if real in whole.dropped:
         return
     whole.dropped.add(real)
     constraint = whole.constraints.get(real)
     if constraint is not None:
-        yield f"ALTER TABLE {whole.name} DROP CONSTRAINT {quote(constraint)}"
+        yield f"ALTER TABLE {whole.name} DROP CONSTRAINT {quote_identifier(constraint)}"
     else:
-        yield f"DROP INDEX {qualified(quote, whole.ending.db, real)}"
+        yield f"DROP INDEX {qualify_table(quote_identifier, whole.ending.db, real)}"
 
 
-def _literal(column: Column, value: object) -> str | None:
+def _render_column_literal(column: Column, value: object) -> str | None:
     """Return the value as it stands in a statement; None: NULL, also for what Oracle cannot hold (a zero date, an empty text)."""
     alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
     try:
@@ -237,10 +247,10 @@ def _literal(column: Column, value: object) -> str | None:
         return None
     if given is None or (given == "" and column.type.kind in EMPTY_IS_NULL):
         return None
-    return literal(given, oracle_type(column.type))
+    return render_literal(given, render_oracle_type(column.type))
 
 
-def literal(value: object, type_: str) -> str:
+def render_literal(value: object, type_: str) -> str:
     """Return a literal for a value of the driver, in a text in which "%" is doubled."""
     if isinstance(value, bytes):
         return f"HEXTORAW('{value.hex()}')"

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.oracle.sql import OraclePlan, bare, oracle_plan, spelled
-from consumer.targets.oracle.values import input_sizes, refusals, to_oracle
-from consumer.targets.shared.table_cache import PerTable
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.oracle.sql import OraclePlan, build_oracle_plan, quote_bare, restore_spelling
+from consumer.targets.oracle.values import list_input_sizes, to_oracle, translate_refusals
+from consumer.targets.shared.table_cache import TableCache
 from schemas.table.model import Key, Row, UniqueIndex
 
 if TYPE_CHECKING:
@@ -45,72 +45,74 @@ class _Prepared:
 class OracleApplier:
     """`consumer.targets.dialect_components.NetChangeApplier` over python-oracledb."""
 
-    def __init__(self, link: OracleLink, books: Books) -> None:
+    def __init__(self, link: OracleLink, books: Bookkeeping) -> None:
         self._link = link
         self._books = books
-        self._tables = PerTable(_prepare)
-        self.forget = self._tables.forget
+        self._tables = TableCache(_prepare_table)
+        self.forget_table = self._tables.forget_table
 
-    def ended(self, *, committed: bool) -> None:
+    def on_transaction_end(self, *, committed: bool) -> None:
         """Nothing here outlives a statement."""
 
-    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        with refusals():
+    def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        with translate_refusals():
             prepared = self._tables.get(net.table)
             gone = [
                 *map(prepared.key, net.deletes),
-                *(prepared.key(_key(net.table, row)) for row in net.replaces),
+                *(prepared.key(_get_row_key(net.table, row)) for row in net.replaces),
             ]
             read, replaces, updates = (
                 [prepared.row(row) for row in rows] for rows in (net.snapshot, net.replaces, net.updates)
             )
-        self._run(prepared.plan.delete, gone, prepared.key_sizes)
+        self._run_array(prepared.plan.delete, gone, prepared.key_sizes)
         kept = (
             0
             if displacing is None
-            else self._displace(prepared, [*read, *replaces, *updates], unit, displacing)
+            else self._displace_rows(prepared, [*read, *replaces, *updates], unit, displacing)
         )
         self._write_over(prepared, read)
-        self._run(prepared.plan.insert, replaces, prepared.sizes)
+        self._run_array(prepared.plan.insert, replaces, prepared.sizes)
         self._write_over(prepared, updates)
         return kept
 
-    def _run(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[Any]) -> list[int]:
+    def _run_array(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[Any]) -> list[int]:
         """Return how many rows each of `rows` matched."""
         counts: list[int] = []
         for at in range(0, len(rows), ROWS):
-            counts += self._link.batch(statement, rows[at : at + ROWS], sizes)
+            counts += self._link.execute_array(statement, rows[at : at + ROWS], sizes)
         return counts
 
     def _write_over(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
         """Write rows over those of their keys, or insert them where these are missing. Columns that rowlock does not know stay."""
         if prepared.plan.upsert is None:
-            self._update(prepared, rows)
+            self._update_rows(prepared, rows)
             return
         order = (*prepared.table.key_at, *prepared.plan.others_at, *range(len(prepared.sizes)))
         sizes = [prepared.sizes[at] for at in order]
-        self._run(prepared.plan.upsert, _ordered(rows, order), sizes)
+        self._run_array(prepared.plan.upsert, _reorder_values(rows, order), sizes)
 
-    def _update(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
+    def _update_rows(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
         plan, key_at = prepared.plan, prepared.table.key_at
         order = (*plan.others_at, *key_at)
-        counts = self._run(plan.update, _ordered(rows, order), [prepared.sizes[at] for at in order])
+        counts = self._run_array(
+            plan.update, _reorder_values(rows, order), [prepared.sizes[at] for at in order]
+        )
         missing = [*compress(rows, (not count for count in counts))]
-        self._run(plan.insert, missing, prepared.sizes)
+        self._run_array(plan.insert, missing, prepared.sizes)
 
-    def _displace(
+    def _displace_rows(
         self, prepared: _Prepared, needed: Sequence[Sequence[object]], unit: ApplyUnit, displacing: str
     ) -> int:
         """Make room. Returns how many rows were written to rowlock_displaced."""
         kept = 0
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_ROWS):
-                where, params = _foreign(prepared, index, needed[at : at + DISPLACED_ROWS])
+                where, params = _build_foreign_predicate(prepared, index, needed[at : at + DISPLACED_ROWS])
                 if where:
-                    kept += self._move(prepared, where, params, unit, displacing)
+                    kept += self._move_to_displaced(prepared, where, params, unit, displacing)
         return kept
 
-    def _move(
+    def _move_to_displaced(
         self, prepared: _Prepared, where: str, params: list[object], unit: ApplyUnit, displacing: str
     ) -> int:
         """Write rows to rowlock_displaced with all their columns, and delete them. Returns how many."""
@@ -121,24 +123,24 @@ class OracleApplier:
         place = prepared.table.name
         said: list[object] = []
         for whole in rows:
-            named = {spelled(name, place): value for name, value in whole.items()}
-            said += [unit.pipeline, unit.topic, plan.table_name, _json(named), displacing]
+            named = {restore_spelling(name, place): value for name, value in whole.items()}
+            said += [unit.pipeline, unit.topic, plan.table_name, _encode_json(named), displacing]
         if rows:
-            self._link.execute(self._books.displaced.insert(len(rows)), said)
-            with self._link.translated(plan.name), self._link.raw.cursor() as cursor:
+            self._link.execute(self._books.displaced.build_insert(len(rows)), said)
+            with self._link.translate_errors(plan.name), self._link.raw.cursor() as cursor:
                 cursor.execute(f"DELETE FROM {plan.name} t WHERE {where}", params)
         return len(rows)
 
 
-def _ordered(rows: Sequence[Sequence[object]], order: Sequence[int]) -> list[list[object]]:
+def _reorder_values(rows: Sequence[Sequence[object]], order: Sequence[int]) -> list[list[object]]:
     return [[row[at] for at in order] for row in rows]
 
 
-def _key(table: TargetTable, row: Row) -> Key:
+def _get_row_key(table: TargetTable, row: Row) -> Key:
     return tuple(row[at] for at in table.key_at)
 
 
-def _foreign(
+def _build_foreign_predicate(
     prepared: _Prepared, index: UniqueIndex, rows: Sequence[Sequence[object]]
 ) -> tuple[str, list[object]]:
     """Return the predicate "has a row's value in `index`, and another key", with its values; "": no row has one that can collide."""
@@ -149,14 +151,14 @@ def _foreign(
         params.append(value)
         return f":{len(params)}"
 
-    at = prepared.table.table.indexes_of(index.columns)
+    at = prepared.table.table.find_ordinals(index.columns)
     for row in rows:
         values = [row[i] for i in at]
         nulls = [value is None for value in values]
         if all(nulls) or (index.nulls_distinct and any(nulls)):
             continue
         same = " AND ".join(
-            f"t.{bare(column)} IS NULL" if value is None else f"t.{bare(column)} = {mark(value)}"
+            f"t.{quote_bare(column)} IS NULL" if value is None else f"t.{quote_bare(column)} = {mark(value)}"
             for column, value in zip(index.columns, values, strict=True)
         )
         own = " AND ".join(
@@ -167,24 +169,24 @@ def _foreign(
     return " OR ".join(parts), params
 
 
-def _prepare(table: TargetTable) -> _Prepared:
+def _prepare_table(table: TargetTable) -> _Prepared:
     model = table.table
     key = model.key.columns
     return _Prepared(
         table,
-        oracle_plan(table),
+        build_oracle_plan(table),
         to_oracle(model),
         to_oracle(model, key),
-        input_sizes(model),
-        input_sizes(model, key),
+        list_input_sizes(model),
+        list_input_sizes(model, key),
     )
 
 
-def _json(row: dict[str, object]) -> str:
-    return orjson.dumps(row, default=_plain).decode()
+def _encode_json(row: dict[str, object]) -> str:
+    return orjson.dumps(row, default=_to_json_value).decode()
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and abs(value) < 1 << 53 else str(value)
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.targets.checks.rights import MissingRight, Wanted
+from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.oracle import rights
-from consumer.targets.oracle.facts import table_facts
-from consumer.targets.oracle.sql import COLUMN_NAMES, IDENTIFIER_BYTES, named, quote, require_fit, spelled
-from consumer.targets.oracle.values import from_oracle, keyed_columns, refusals, to_oracle
+from consumer.targets.oracle.facts import read_table_facts
+from consumer.targets.oracle.sql import (
+    COLUMN_NAMES,
+    IDENTIFIER_BYTES,
+    normalize_name,
+    quote_identifier,
+    require_fit,
+    restore_spelling,
+)
+from consumer.targets.oracle.values import from_oracle, list_keyed_columns, to_oracle, translate_refusals
 from consumer.targets.shared.keyed_reads import KeyedReads
-from consumer.targets.sql import placeholders, qualified
+from consumer.targets.sql import qualify_table, render_placeholders
 from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from schemas.table.names import Names
+from schemas.table.names import NameRules
 from schemas.table.oracle_ddl import (
     EMPTY_IS_NULL,
     PADDED,
-    CatalogueType,
+    OracleCatalogType,
+    convert_oracle_type,
     is_lob,
-    neutral_from_oracle,
-    oracle_type,
+    render_oracle_type,
 )
 
 if TYPE_CHECKING:
@@ -58,11 +65,11 @@ _UNLESS_NULL = re.compile(r'\s*CASE\s+WHEN\s+(?P<given>.+?)\s+THEN\s+"(?P<column
 _GIVEN = re.compile(r'\(*\s*"(?P<column>[^"]+)"\s+IS\s+NOT\s+NULL\s*\)*')
 
 
-class OracleCatalogue(KeyedReads):
+class OracleTargetCatalog(KeyedReads):
     """`consumer.targets.dialect_components.TargetCatalogue` for Oracle."""
 
-    quote = staticmethod(quote)
-    column_names: Names = COLUMN_NAMES
+    quote = staticmethod(quote_identifier)
+    column_names: NameRules = COLUMN_NAMES
 
     def __init__(self, link: OracleLink) -> None:
         self._link = link
@@ -71,13 +78,13 @@ class OracleCatalogue(KeyedReads):
         place = f"{schema}.{name}"
         require_fit(place, schema, name)
         self._link.connect()
-        at: list[object] = [named(schema), named(name)]
+        at: list[object] = [normalize_name(schema), normalize_name(name)]
         rows = self._link.execute(_COLUMNS, at)
         if not rows:
             return None
-        columns = tuple(_column(row, name) for row in rows)
-        indexes = self._indexes(at, columns, place, name)
-        _refuse_padded({spelled(str(row[0]), name): str(row[1]) for row in rows}, indexes, place)
+        columns = tuple(_parse_column(row, name) for row in rows)
+        indexes = self._read_unique_indexes(at, columns, place, name)
+        _refuse_padded({restore_spelling(str(row[0]), name): str(row[1]) for row in rows}, indexes, place)
         try:
             key = choose_key(columns, indexes, place)
         except SchemaError as error:
@@ -85,7 +92,7 @@ class OracleCatalogue(KeyedReads):
         unique = tuple(index for index in indexes if index is not key)
         return Table(db=schema, name=name, columns=columns, key=key, unique=unique)
 
-    def _indexes(
+    def _read_unique_indexes(
         self, at: list[object], columns: Sequence[Column], place: str, name: str
     ) -> list[UniqueIndex]:
         primary = self._link.execute(_PRIMARY, at)
@@ -94,29 +101,29 @@ class OracleCatalogue(KeyedReads):
             found.setdefault(str(index), []).append(
                 (str(column), None if expression is None else str(expression))
             )
-        key_columns = [spelled(str(column), name) for _, column in primary]
-        indexes = [_plain_index("PRIMARY", key_columns, frozenset())] if key_columns else []
+        key_columns = [restore_spelling(str(column), name) for _, column in primary]
+        indexes = [_build_plain_index("PRIMARY", key_columns, frozenset())] if key_columns else []
         nullable = frozenset(column.name for column in columns if column.nullable)
         for index, parts in found.items():
             if primary and index == str(primary[0][0]):
                 continue
-            indexes.append(_index(index, parts, nullable, place, name))
+            indexes.append(_build_index(index, parts, nullable, place, name))
         return indexes
 
-    def facts(self, schema: str, name: str) -> TableFacts:
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
         self._link.connect()
-        return table_facts(self._link, schema, name)
+        return read_table_facts(self._link, schema, name)
 
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         execute = self._link.execute
         [(user,)] = execute(_ROLE, [])
-        schemas: list[object] = [named(schema) for schema in wanted.schemas()]
-        some = placeholders(len(schemas))
+        schemas: list[object] = [normalize_name(schema) for schema in wanted.list_schemas()]
+        some = render_placeholders(len(schemas))
         granted: dict[tuple[str, str], set[str]] = {}
         for schema, table, right in execute(_GRANTED.format(schemas=some), schemas):
             granted.setdefault((str(schema), str(table)), set()).add(str(right))
-        return rights.lacking(
+        return rights.find_lacking_rights(
             rights.OracleRights(
                 user=str(user),
                 privileges=frozenset(str(row[0]) for row in execute(_PRIVILEGES, [])),
@@ -126,32 +133,32 @@ class OracleCatalogue(KeyedReads):
             wanted,
         )
 
-    def durability(self) -> Remark | None:
+    def find_durability_risk(self) -> Remark | None:
         return None  # COMMIT waits for the redo log unless COMMIT_WAIT says otherwise, which a session may not see
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"
         require_fit(place, table.db, table.name, *table.column_names)
         self._link.connect()
-        if not self._link.execute(_USER, [named(table.db)]):
+        if not self._link.execute(_USER, [normalize_name(table.db)]):
             raise TargetConfigError(
-                f"target table {place}: Oracle has no user {named(table.db)}, and so no schema of that name: create the user, or send the "
+                f"target table {place}: Oracle has no user {normalize_name(table.db)}, and so no schema of that name: create the user, or send the "
                 "table elsewhere by a route (`to`)"
             )
-        body = [column_definition(table, column) for column in table.columns]
-        body.append(f"PRIMARY KEY ({_listed(table.key.columns)})")
-        name = qualified(quote, table.db, table.name)
+        body = [render_column_definition(table, column) for column in table.columns]
+        body.append(f"PRIMARY KEY ({_join_quoted(table.key.columns)})")
+        name = qualify_table(quote_identifier, table.db, table.name)
         return [
             f"CREATE TABLE {name} ({', '.join(body)})",
-            *(unique_statement(table, index) for index in table.unique),
+            *(render_unique_index(table, index) for index in table.unique),
         ]
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
-        columns = ", ".join(map(quote, table.table.column_names))
-        return f"SELECT {columns} FROM {self.name(table)}", from_oracle(table.table)
+        columns = ", ".join(map(quote_identifier, table.table.column_names))
+        return f"SELECT {columns} FROM {self.quote_table_name(table)}", from_oracle(table.table)
 
-    def key_params(self, table: TargetTable, key: Key) -> list[object]:
-        with refusals():
+    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
+        with translate_refusals():
             return list(to_oracle(table.table, table.table.key.columns)(key))
 
 
@@ -159,17 +166,19 @@ def takes_null(table: Table, column: Column) -> bool:
     """Tell whether a column is made to take NULL: also where the source's does not, but holds empty values."""
     if column.name in table.key.columns:
         return False
-    return column.nullable or (column.type.kind in EMPTY_IS_NULL and column.name not in keyed_columns(table))
+    return column.nullable or (
+        column.type.kind in EMPTY_IS_NULL and column.name not in list_keyed_columns(table)
+    )
 
 
-def type_of(table: Table, column: Column) -> str:
+def render_type(table: Table, column: Column) -> str:
     """Return the DDL type of a column. Raises TargetConfigError: there is none, or a key cannot be over it."""
     place = f"target table {table.db}.{table.name}: column {column.name}"
     try:
-        rendered = oracle_type(column.type)
+        rendered = render_oracle_type(column.type)
     except SchemaError as error:
         raise TargetConfigError(f"{place}: {error}") from error
-    if is_lob(rendered) and column.name in keyed_columns(table):
+    if is_lob(rendered) and column.name in list_keyed_columns(table):
         raise TargetConfigError(
             f"{place}: Oracle makes a {rendered} of it, over which there is no key and no unique index: make it shorter at the source, or "
             "make the target table by hand"
@@ -177,32 +186,34 @@ def type_of(table: Table, column: Column) -> str:
     return rendered
 
 
-def column_definition(table: Table, column: Column) -> str:
+def render_column_definition(table: Table, column: Column) -> str:
     null = "" if takes_null(table, column) else " NOT NULL"
-    return f"{quote(column.name)} {type_of(table, column)}{null}"
+    return f"{quote_identifier(column.name)} {render_type(table, column)}{null}"
 
 
-def by_expression(table: Table, index: UniqueIndex) -> list[str]:
+def list_expression_columns(table: Table, index: UniqueIndex) -> list[str]:
     """Return the columns whose NULLs keep a row out of the index by an expression; none: it is over its columns."""
-    nullable = [name for name in index.columns if takes_null(table, table.column(name))]
+    nullable = [name for name in index.columns if takes_null(table, table.get_column(name))]
     return nullable if len(index.columns) > 1 and index.nulls_distinct else []
 
 
-def unique_statement(table: Table, index: UniqueIndex, name: str = "") -> str:
+def render_unique_index(table: Table, index: UniqueIndex, name: str = "") -> str:
     """Return CREATE UNIQUE INDEX; `name`: as it is called in the catalogue, where it was there. Oracle holds (1, NULL) and (1, NULL) equal, the sources do not: where a column of several takes NULL, a
     row with a NULL is kept out of the index by an expression."""
-    if nullable := by_expression(table, index):
-        given = " AND ".join(f"{quote(column)} IS NOT NULL" for column in nullable)
-        parts = ", ".join(f"CASE WHEN {given} THEN {quote(column)} END" for column in index.columns)
+    if nullable := list_expression_columns(table, index):
+        given = " AND ".join(f"{quote_identifier(column)} IS NOT NULL" for column in nullable)
+        parts = ", ".join(
+            f"CASE WHEN {given} THEN {quote_identifier(column)} END" for column in index.columns
+        )
     else:
-        parts = _listed(index.columns)
+        parts = _join_quoted(index.columns)
     for column in index.columns:
-        type_of(table, table.column(column))
-    place = qualified(quote, table.db, name or index_name(table.name, index.name))
-    return f"CREATE UNIQUE INDEX {place} ON {qualified(quote, table.db, table.name)} ({parts})"
+        render_type(table, table.get_column(column))
+    place = qualify_table(quote_identifier, table.db, name or build_index_name(table.name, index.name))
+    return f"CREATE UNIQUE INDEX {place} ON {qualify_table(quote_identifier, table.db, table.name)} ({parts})"
 
 
-def index_name(table: str, index: str) -> str:
+def build_index_name(table: str, index: str) -> str:
     """Index names are unique per schema in Oracle, per table in MySQL."""
     name = f"{table}_{index}_key".replace('"', "'")
     if len(name.encode()) <= IDENTIFIER_BYTES:
@@ -211,26 +222,26 @@ def index_name(table: str, index: str) -> str:
     return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
 
 
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(quote, columns))
+def _join_quoted(columns: Sequence[str]) -> str:
+    return ", ".join(map(quote_identifier, columns))
 
 
-def _column(row: Sequence[object], place: str) -> Column:
+def _parse_column(row: Sequence[object], place: str) -> Column:
     name, data_type, characters, size, precision, scale, nullable, virtual, default = row
 
     def number(value: object) -> int | None:
         return None if value is None else int(str(value))
 
-    real = CatalogueType(
+    real = OracleCatalogType(
         str(data_type), number(characters) or number(size) or 0, number(precision), number(scale)
     )
     try:
-        type_ = neutral_from_oracle(real)
+        type_ = convert_oracle_type(real)
     except SchemaError:  # an object, XML, a vector: no value of ours goes into it, which its check says
         type_ = ColumnType(kind=Kind.GEOMETRY)
     generated = virtual == "YES"
     return Column(
-        name=spelled(str(name), place),
+        name=restore_spelling(str(name), place),
         type=type_,
         nullable=nullable == "Y",
         default=None if default is None or generated else str(default).strip(),
@@ -252,7 +263,7 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
                 )
 
 
-def _plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) -> UniqueIndex:
+def _build_plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) -> UniqueIndex:
     """NULLs of one column never collide, rows with the same partly NULL values do."""
     distinct = len(columns) == 1 or nullable.isdisjoint(columns)
     return UniqueIndex(
@@ -260,39 +271,41 @@ def _plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) ->
     )
 
 
-def _index(
+def _build_index(
     name: str, parts: Sequence[tuple[str, str | None]], nullable: frozenset[str], place: str, table: str
 ) -> UniqueIndex:
     if all(expression is None for _, expression in parts):
-        return _plain_index(name, [spelled(column, table) for column, _ in parts], nullable)
-    columns = _columns_unless_null(parts)
-    if columns is None or not nullable.intersection(spelled(each, table) for each in columns) <= {
-        spelled(each, table) for each in _given_of(parts)
+        return _build_plain_index(name, [restore_spelling(column, table) for column, _ in parts], nullable)
+    columns = _parse_expression_columns(parts)
+    if columns is None or not nullable.intersection(restore_spelling(each, table) for each in columns) <= {
+        restore_spelling(each, table) for each in _parse_given_columns(parts)
     }:
         raise TargetConfigError(
             f"unique index {name} of target table {place} is over an expression: its conflicts cannot be put in order. Make it an ordinary "
             "unique index over columns, or drop it"
         )
-    return UniqueIndex(name=name, parts=tuple(IndexPart(column=spelled(each, table)) for each in columns))
+    return UniqueIndex(
+        name=name, parts=tuple(IndexPart(column=restore_spelling(each, table)) for each in columns)
+    )
 
 
-def _columns_unless_null(parts: Sequence[tuple[str, str | None]]) -> list[str] | None:
+def _parse_expression_columns(parts: Sequence[tuple[str, str | None]]) -> list[str] | None:
     """Return the columns of an index of `unique_statement` over expressions; None: it is another."""
     matches = [_UNLESS_NULL.fullmatch(expression or "") for _, expression in parts]
     found = [match for match in matches if match is not None]
-    conditions = {_conditions(match["given"]) for match in found}
+    conditions = {_parse_not_null_conditions(match["given"]) for match in found}
     if len(found) < len(parts) or len(conditions) != 1 or None in conditions:
         return None
     columns = [match["column"] for match in found]
     return columns if (conditions.pop() or frozenset()) <= set(columns) else None
 
 
-def _given_of(parts: Sequence[tuple[str, str | None]]) -> frozenset[str]:
+def _parse_given_columns(parts: Sequence[tuple[str, str | None]]) -> frozenset[str]:
     match = _UNLESS_NULL.fullmatch(parts[0][1] or "")
-    return (_conditions(match["given"]) if match else None) or frozenset()
+    return (_parse_not_null_conditions(match["given"]) if match else None) or frozenset()
 
 
-def _conditions(text: str) -> frozenset[str] | None:
+def _parse_not_null_conditions(text: str) -> frozenset[str] | None:
     """Return the columns of "A IS NOT NULL AND B IS NOT NULL"; None: it says something else."""
     matches = [_GIVEN.fullmatch(each.strip()) for each in re.split(r"\s+AND\s+", text)]
     columns = [match["column"] for match in matches if match is not None]

@@ -14,19 +14,24 @@ from typing import TYPE_CHECKING, Any
 import oracledb
 
 from consumer.errors import (
-    AlreadyThereError,
+    AlreadyExistsError,
     CommitUnknownError,
     ConsumerError,
     TargetConfigError,
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
-from consumer.targets.oracle.errors import CONNECTION_LOST, TIMED_OUT, consumer_error, gravest
-from consumer.targets.oracle.locks import OracleLocks, identity
-from consumer.targets.oracle.sql import numbered, waiting
+from consumer.targets.oracle.errors import (
+    CONNECTION_LOST,
+    TIMED_OUT,
+    build_consumer_error,
+    find_gravest_error,
+)
+from consumer.targets.oracle.locks import OracleLocks, encode_connection_id
+from consumer.targets.oracle.sql import number_marks, render_lock_wait
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import ServerConnectError
-from schemas.io.oracle_connection import error_code, error_message
+from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -35,9 +40,9 @@ Open = Callable[..., Any]
 """Opens a connection to a configured target: schemas.io.oracle_connection.open_oracle, and in tests what stands in for it."""
 
 #: The first version whose names are as long as those of rowlock's indexes may be.
-OLDEST = (12, 2)
+MIN_SERVER_VERSION = (12, 2)
 #: Seconds that a statement may take, waits for locks of rows included. None of ours comes near it but a change of a table.
-CALL_S = 300
+ORACLE_CALL_TIMEOUT_S = 300
 _INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 _IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s"
 
@@ -69,31 +74,33 @@ class OracleLink:
         except ServerConnectError as error:
             raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
         version = str(raw.version)
-        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST:
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MIN_SERVER_VERSION:
             raw.close()
             raise TargetConfigError(
-                f"{self._where} is {version}: {'.'.join(map(str, OLDEST))} or later is needed (names of 128 bytes)"
+                f"{self._where} is {version}: {'.'.join(map(str, MIN_SERVER_VERSION))} or later is needed (names of 128 bytes)"
             )
         raw.autocommit = True
-        raw.call_timeout = CALL_S * 1000
+        raw.call_timeout = ORACLE_CALL_TIMEOUT_S * 1000
         self._raw = raw
         [(instance,)] = self.execute(_INSTANCE, [])
-        self._identity = identity(int(str(instance)), raw.session_id, raw.serial_num)
+        self._identity = encode_connection_id(int(str(instance)), raw.session_id, raw.serial_num)
 
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        return self.begin_all([(text if lock_wait_s is None else waiting(text, lock_wait_s), params)])[0]
+    def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        return self.begin_all(
+            [(text if lock_wait_s is None else render_lock_wait(text, lock_wait_s), params)]
+        )[0]
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
         """A transaction begins with its first statement, whatever that is."""
-        with self.translated():
+        with self.translate_errors():
             self.raw.autocommit = False
         return [self.execute(*fragment) for fragment in fragments]
 
     def execute(self, text: str, params: Params) -> Rows:
         """Run a statement; with values for several times its marks it is run for each of them, as one array."""
-        statement, marks = numbered(text)
+        statement, marks = number_marks(text)
         try:
-            with self.translated(statement), self.raw.cursor() as cursor:
+            with self.translate_errors(statement), self.raw.cursor() as cursor:
                 if marks and len(params) > marks:
                     arrays = [params[at : at + marks] for at in range(0, len(params), marks)]
                     cursor.executemany(statement, arrays)
@@ -101,7 +108,7 @@ class OracleLink:
                     cursor.execute(statement, params)
                 self.affected = cursor.rowcount
                 return list(cursor.fetchall()) if cursor.description else []
-        except AlreadyThereError:
+        except AlreadyExistsError:
             # before 23ai there is no IF NOT EXISTS
             if statement.startswith("CREATE TABLE ") and self._is_table(statement.split(" (")[0][13:]):
                 return []
@@ -110,13 +117,15 @@ class OracleLink:
     def _is_table(self, name: str) -> bool:
         return bool(self.execute(_IS_TABLE, [*name.strip('"').split('"."')]))
 
-    def batch(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[object]) -> list[int]:
+    def execute_array(
+        self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[object]
+    ) -> list[int]:
         """Run a finished statement for each of `rows`, as one array; return how many rows each of them matched.
 
         `sizes`: types of the values (setinputsizes). What succeeded beside a failure is taken back: the gravest failure is raised, and
         says how many there were.
         """
-        with self.translated(statement):
+        with self.translate_errors(statement):
             self.execute("SAVEPOINT rowlock_batch", [])
             with self.raw.cursor() as cursor:
                 cursor.setinputsizes(*sizes)
@@ -125,13 +134,13 @@ class OracleLink:
                 if not failures:
                     return list(cursor.getarraydmlrowcounts())
             self.execute("ROLLBACK TO SAVEPOINT rowlock_batch", [])
-        worst = failures[gravest([failure.full_code for failure in failures])]
-        with self.translated(more=len(failures) - 1):
+        worst = failures[find_gravest_error([failure.full_code for failure in failures])]
+        with self.translate_errors(more=len(failures) - 1):
             raise oracledb.DatabaseError(worst)
 
     def select_whole(self, text: str, params: Params) -> list[dict[str, object]]:
         """Run a SELECT of the driver's marks; rows by column name."""
-        with self.translated(text), self.raw.cursor() as cursor:
+        with self.translate_errors(text), self.raw.cursor() as cursor:
             cursor.execute(text, params)
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -141,15 +150,15 @@ class OracleLink:
             self.raw.commit()
             self.raw.autocommit = True
         except oracledb.Error as error:
-            code = error_code(error)
+            code = get_oracle_error_code(error)
             if code in CONNECTION_LOST or code == TIMED_OUT:
                 self.close()
                 raise CommitUnknownError(
-                    f"{self._where} did not answer COMMIT: {error_message(error)}"
+                    f"{self._where} did not answer COMMIT: {format_oracle_error(error)}"
                 ) from error
-            raise consumer_error(error, self._where) from error
+            raise build_consumer_error(error, self._where) from error
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         if self._raw is None:
             return
         try:
@@ -158,7 +167,7 @@ class OracleLink:
         except oracledb.Error:  # the server rolls back when the connection ends
             self.close()
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         if self._raw is None:
             raise TransientError(f"the connection to {self._where} is lost")
         return self._identity
@@ -178,11 +187,11 @@ class OracleLink:
                 return
 
     @contextmanager
-    def translated(self, statement: str = "", more: int = 0) -> Iterator[None]:
+    def translate_errors(self, statement: str = "", more: int = 0) -> Iterator[None]:
         """Translate the driver's errors: the only place where they are looked at, COMMIT aside. `more`: rows that failed beside it."""
         try:
             yield
         except oracledb.Error as error:
-            if error_code(error) in CONNECTION_LOST:
+            if get_oracle_error_code(error) in CONNECTION_LOST:
                 self.close()
-            raise consumer_error(error, self._where, statement, more) from error
+            raise build_consumer_error(error, self._where, statement, more) from error

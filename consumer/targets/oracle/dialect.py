@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.oracle.altering import OracleAlterer
 from consumer.targets.oracle.apply import OracleApplier
-from consumer.targets.oracle.catalogue import OracleCatalogue
+from consumer.targets.oracle.catalogue import OracleTargetCatalog
 from consumer.targets.oracle.connection import Open, OracleLink
-from consumer.targets.oracle.sql import create, insert, locked, page, quote
+from consumer.targets.oracle.sql import (
+    quote_identifier,
+    render_create,
+    render_insert,
+    render_locking_select,
+    render_page,
+)
 from consumer.targets.session import SqlSession
 from consumer.targets.sql import Syntax
 from schemas.io.oracle_connection import open_oracle
@@ -31,7 +37,7 @@ _TYPES = {
 }
 
 
-def _millis(column: str) -> str:
+def _render_milliseconds(column: str) -> str:
     """An interval has days, hours, minutes and seconds; the session is in UTC (schemas.io.oracle_connection)."""
     since = f"({column} - TIMESTAMP '1970-01-01 00:00:00')"
     whole = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000))
@@ -40,28 +46,28 @@ def _millis(column: str) -> str:
 
 
 SYNTAX = Syntax(
-    quote=quote,
+    quote=quote_identifier,
     types=_TYPES,
     now="SYSTIMESTAMP",
-    millis=_millis,
-    create=create,
-    locked=locked,
-    page=page,
-    insert=insert,
+    millis=_render_milliseconds,
+    create=render_create,
+    locked=render_locking_select,
+    page=render_page,
+    insert=render_insert,
 )
 
 
-def session_of(target: TargetConfig, name: str, connect: Open) -> SqlSession:
+def open_sql_session(target: TargetConfig, name: str, connect: Open) -> SqlSession:
     """Return a connected session whose connections `connect` opens. Raises TransientError or TargetConfigError.
 
     The bookkeeping tables are in the schema of the user.
     """
-    link, kept = OracleLink(target, name, connect), Books(target.user, SYNTAX)
+    link, kept = OracleLink(target, name, connect), Bookkeeping(target.user, SYNTAX)
     return SqlSession(
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=OracleCatalogue(link),
+            catalogue=OracleTargetCatalog(link),
             applier=OracleApplier(link, kept),
             alterer=OracleAlterer(link),
             fresh=lambda: OracleLink(target, f"{name} take-over", connect),
@@ -70,7 +76,7 @@ def session_of(target: TargetConfig, name: str, connect: Open) -> SqlSession:
 
 
 def open_oracle_target(target: TargetConfig, name: str) -> SqlSession:
-    return session_of(target, name, open_oracle)
+    return open_sql_session(target, name, open_oracle)
 
 
 ORACLE = Dialect("oracle", open_oracle_target)

@@ -9,7 +9,7 @@ import oracledb
 
 from consumer.errors import (
     UNDO,
-    AlreadyThereError,
+    AlreadyExistsError,
     ConsumerError,
     LockWaitError,
     RefusedError,
@@ -17,8 +17,8 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from schemas.io.oracle_connection import error_code, error_message
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
+from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
 
 #: The connection is gone, or is of no more use.
 CONNECTION_LOST = frozenset({
@@ -28,7 +28,7 @@ CONNECTION_LOST = frozenset({
 #: A statement was given up after `call_timeout`; of a COMMIT the outcome is then not known.
 TIMED_OUT = "DPY-4024"
 #: A column, or a view's column, does not exist.
-UNKNOWN = "ORA-00904"
+UNKNOWN_COLUMN_CODE = "ORA-00904"
 NAME_TAKEN = "ORA-00955"
 UNIQUE = "ORA-00001"
 #: A right is missing, or it is a table that this user may not see: Oracle says the latter as "does not exist".
@@ -71,11 +71,11 @@ REMEDIES = {
 }
 
 
-def kind_of(code: str) -> type[ConsumerError]:
+def get_error_class(code: str) -> type[ConsumerError]:
     """Return the class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
     kinds: tuple[tuple[frozenset[str], type[ConsumerError]], ...] = (
         (frozenset({UNIQUE}) | _EQUAL_ROWS, UniqueViolationError),
-        (frozenset({NAME_TAKEN}), AlreadyThereError),
+        (frozenset({NAME_TAKEN}), AlreadyExistsError),
         (_LOCK_WAIT, LockWaitError),
         (_REFUSED, RefusedError),
         (_CONFIG, TargetConfigError),
@@ -83,14 +83,16 @@ def kind_of(code: str) -> type[ConsumerError]:
     return next((kind for codes, kind in kinds if code in codes), TransientError)
 
 
-def consumer_error(error: oracledb.Error, where: str, statement: str = "", more: int = 0) -> ConsumerError:
+def build_consumer_error(
+    error: oracledb.Error, where: str, statement: str = "", more: int = 0
+) -> ConsumerError:
     """Return the consumer's error, in words for people. `where`: the target; `more`: rows of an array that failed beside it."""
-    code = error_code(error)
-    kind = kind_of(code)
+    code = get_oracle_error_code(error)
+    kind = get_error_class(code)
     others = f", and {more} rows beside it" if more else ""
     about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
-    message = f"{where}: {error_message(error)} ({code or type(error).__name__}{others}){about}"
-    if code == UNKNOWN and (read := catalog_read(statement)) is not None:
+    message = f"{where}: {format_oracle_error(error)} ({code or type(error).__name__}{others}){about}"
+    if code == UNKNOWN_COLUMN_CODE and (read := name_catalog_read(statement)) is not None:
         return TargetConfigError(f"{message}, reading {read}: {UNKNOWN_THERE}")
     remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))
@@ -105,11 +107,11 @@ _WEIGHT: tuple[type[ConsumerError], ...] = (
 )
 
 
-def gravest(codes: list[str]) -> int:
+def find_gravest_error(codes: list[str]) -> int:
     """Return which of several errors of one array is raised: trying again comes before a person, a person before a quarantine."""
 
     def weight(at: int) -> int:
-        kind = kind_of(codes[at])
+        kind = get_error_class(codes[at])
         return next(number for number, each in enumerate(_WEIGHT) if issubclass(kind, each))
 
     return min(range(len(codes)), key=weight)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from consumer.errors import MissingGrantError, TargetConfigError, TransientError
-from consumer.targets.dialect_components import Holders, LockHolder
-from consumer.targets.oracle.sql import named
+from consumer.targets.dialect_components import LockHolder, LockHolders
+from consumer.targets.oracle.sql import normalize_name
 from schemas.table.model import Table
 
 if TYPE_CHECKING:
@@ -34,26 +34,26 @@ class OracleLocks:
 
     def __init__(self, link: OracleLink, user: str) -> None:
         self._link = link
-        self._user = f'"{named(user)}"'
+        self._user = f'"{normalize_name(user)}"'
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         try:
-            found = self._link.execute(_BLOCKERS, list(parts_of(waiting)))
+            found = self._link.execute(_BLOCKERS, list(decode_connection_id(waiting)))
         except TargetConfigError as error:
             raise MissingGrantError(
                 f"{error}: to end a dead worker's connection rowlock must see who holds a lock",
                 _SEES.format(user=self._user),
             ) from error
-        numbers = [identity_of(row) for row in found]
-        return [number for number in numbers if self._kill(number)]
+        numbers = [read_connection_id(row) for row in found]
+        return [number for number in numbers if self._kill_connection(number)]
 
-    def holders(self, waiting: int, table: Table) -> Holders:
-        _, sid, _ = parts_of(waiting)
-        rows = self._link.execute(_HOLDERS, [named(table.db), named(table.name), sid])
-        return Holders(
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
+        _, sid, _ = decode_connection_id(waiting)
+        rows = self._link.execute(_HOLDERS, [normalize_name(table.db), normalize_name(table.name), sid])
+        return LockHolders(
             tuple(
                 LockHolder(
-                    identity_of(row[:3]),
+                    read_connection_id(row[:3]),
                     str(row[3]),
                     None if row[4] is None else int(str(row[4])),
                     None if row[5] is None else f"sql_id {row[5]}",
@@ -62,15 +62,15 @@ class OracleLocks:
             )
         )
 
-    def end(self, connection: int) -> bool:
-        if not self._link.execute(_THERE, list(parts_of(connection))):
+    def end_connection(self, connection: int) -> bool:
+        if not self._link.execute(_THERE, list(decode_connection_id(connection))):
             return False
-        self._kill(connection)
+        self._kill_connection(connection)
         return True
 
-    def _kill(self, connection: int) -> bool:
+    def _kill_connection(self, connection: int) -> bool:
         """End a connection; tell whether it was there."""
-        instance, sid, serial = parts_of(connection)
+        instance, sid, serial = decode_connection_id(connection)
         try:
             self._link.execute(f"ALTER SYSTEM KILL SESSION '{sid:d},{serial:d},@{instance:d}' IMMEDIATE", [])
         except TransientError as error:
@@ -83,17 +83,17 @@ class OracleLocks:
         return True
 
 
-def identity(instance: int, sid: int, serial: int) -> int:
+def encode_connection_id(instance: int, sid: int, serial: int) -> int:
     """Return one number for a connection: a SID is given again, so that it alone would name somebody else's."""
     return (instance << 56) | (serial << 24) | sid
 
 
-def identity_of(row: Sequence[object]) -> int:
+def read_connection_id(row: Sequence[object]) -> int:
     """Return the number of (instance, sid, serial#)."""
     instance, sid, serial = (int(str(value)) for value in row)
-    return identity(instance, sid, serial)
+    return encode_connection_id(instance, sid, serial)
 
 
-def parts_of(number: int) -> tuple[int, int, int]:
+def decode_connection_id(number: int) -> tuple[int, int, int]:
     """Return (instance, sid, serial#) of `identity`."""
     return number >> 56, number & 0xFFFFFF, (number >> 24) & 0xFFFFFFFF

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Place, Wanted
-from consumer.targets.oracle.sql import bare, named
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights, TablePlace
+from consumer.targets.oracle.sql import normalize_name, quote_bare
 
 #: What makes the bookkeeping's tables: two of them number their rows (GENERATED AS IDENTITY), by a sequence.
 _CREATING = ("CREATE TABLE", "CREATE SEQUENCE")
@@ -22,10 +22,10 @@ class OracleRights:
 
     user: str
     privileges: frozenset[str]
-    tables: frozenset[Place]
-    granted: Mapping[Place, frozenset[str]]
+    tables: frozenset[TablePlace]
+    granted: Mapping[TablePlace, frozenset[str]]
 
-    def gives(self, right: str, place: Place) -> bool:
+    def gives_right(self, right: str, place: TablePlace) -> bool:
         return (
             place[0] == self.user
             or right in self.granted.get(place, ())
@@ -33,65 +33,67 @@ class OracleRights:
         )
 
 
-def lacking(has: OracleRights, wanted: Wanted) -> list[MissingRight]:
+def find_lacking_rights(has: OracleRights, wanted: RequiredRights) -> list[MissingRight]:
     """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
-    tables = [(named(schema), named(table)) for schema, table in wanted.tables]
-    missing = [*_own(has, wanted)]
+    tables = [(normalize_name(schema), normalize_name(table)) for schema, table in wanted.tables]
+    missing = [*_find_bookkeeping_rights(has, wanted)]
     if wanted.create:
-        missing += _making(has, [place for place in tables if place not in has.tables])
-    missing += _rows(has, [place for place in tables if place in has.tables])
+        missing += _find_create_rights(has, [place for place in tables if place not in has.tables])
+    missing += _find_row_rights(has, [place for place in tables if place in has.tables])
     for right, places in (("ALTER", wanted.alter), ("DROP", wanted.drop)):
-        missing += _changing(has, right, [(named(schema), named(table)) for schema, table in sorted(places)])
+        missing += _find_change_rights(
+            has, right, [(normalize_name(schema), normalize_name(table)) for schema, table in sorted(places)]
+        )
     return missing
 
 
-def _own(has: OracleRights, wanted: Wanted) -> Iterator[MissingRight]:
-    schema = named(wanted.books_schema)
-    there = all((schema, named(name)) in has.tables for name in wanted.books)
+def _find_bookkeeping_rights(has: OracleRights, wanted: RequiredRights) -> Iterator[MissingRight]:
+    schema = normalize_name(wanted.books_schema)
+    there = all((schema, normalize_name(name)) in has.tables for name in wanted.books)
     lacks = [right for right in _CREATING if right not in has.privileges]
     if lacks and not there:
         message = (
             f"user {has.user} lacks {' and '.join(lacks)}, and rowlock's bookkeeping tables are not all there"
         )
-        yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {bare(has.user)};")
+        yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {quote_bare(has.user)};")
 
 
-def _making(has: OracleRights, places: list[Place]) -> Iterator[MissingRight]:
+def _find_create_rights(has: OracleRights, places: list[TablePlace]) -> Iterator[MissingRight]:
     own = [place for place in places if place[0] == has.user]
     if own and "CREATE TABLE" not in has.privileges:
-        message = f"user {has.user} lacks CREATE TABLE, and tables are missing ({_names(own)})"
-        yield MissingRight(message, f"GRANT CREATE TABLE TO {bare(has.user)};")
+        message = f"user {has.user} lacks CREATE TABLE, and tables are missing ({_join_names(own)})"
+        yield MissingRight(message, f"GRANT CREATE TABLE TO {quote_bare(has.user)};")
     others = [place for place in places if place[0] != has.user]
     lacks = [right for right in ("CREATE ANY TABLE", "CREATE ANY INDEX") if right not in has.privileges]
     if others and lacks:
-        message = (
-            f"user {has.user} may not create tables of other schemas, or does not see them ({_names(others)})"
-        )
-        yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {bare(has.user)};", frozenset(others))
+        message = f"user {has.user} may not create tables of other schemas, or does not see them ({_join_names(others)})"
+        yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {quote_bare(has.user)};", frozenset(others))
 
 
-def _rows(has: OracleRights, places: list[Place]) -> Iterator[MissingRight]:
+def _find_row_rights(has: OracleRights, places: list[TablePlace]) -> Iterator[MissingRight]:
     for place in places:
-        if lacks := [right for right in ROW_RIGHTS if not has.gives(right, place)]:
+        if lacks := [right for right in ROW_RIGHTS if not has.gives_right(right, place)]:
             message = f"user {has.user} lacks {', '.join(lacks)} on {place[0]}.{place[1]}"
-            yield MissingRight(message, f"GRANT {', '.join(lacks)} ON {_quoted(place)} TO {bare(has.user)};")
+            yield MissingRight(
+                message, f"GRANT {', '.join(lacks)} ON {_quote_place(place)} TO {quote_bare(has.user)};"
+            )
 
 
-def _changing(has: OracleRights, right: str, places: list[Place]) -> Iterator[MissingRight]:
+def _find_change_rights(has: OracleRights, right: str, places: list[TablePlace]) -> Iterator[MissingRight]:
     """Only its owner drops a table without the privilege for any table."""
     for place in places:
-        if place in has.tables and not has.gives(right, place):
+        if place in has.tables and not has.gives_right(right, place):
             statement = (
-                f"GRANT ALTER ON {_quoted(place)} TO {bare(has.user)};"
+                f"GRANT ALTER ON {_quote_place(place)} TO {quote_bare(has.user)};"
                 if right == "ALTER"
-                else f"GRANT DROP ANY TABLE TO {bare(has.user)};"
+                else f"GRANT DROP ANY TABLE TO {quote_bare(has.user)};"
             )
             yield MissingRight(f"user {has.user} lacks {right} on {place[0]}.{place[1]}", statement)
 
 
-def _names(places: list[Place]) -> str:
+def _join_names(places: list[TablePlace]) -> str:
     return ", ".join(f"{schema}.{table}" for schema, table in places)
 
 
-def _quoted(place: Place) -> str:
-    return f"{bare(place[0])}.{bare(place[1])}"
+def _quote_place(place: TablePlace) -> str:
+    return f"{quote_bare(place[0])}.{quote_bare(place[1])}"

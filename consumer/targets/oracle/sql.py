@@ -12,32 +12,32 @@ from functools import lru_cache
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import qualified
+from consumer.targets.sql import qualify_table
 from schemas.table.model import UniqueIndex
-from schemas.table.names import Names
-from schemas.table.oracle_ddl import is_lob, oracle_type
+from schemas.table.names import NameRules
+from schemas.table.oracle_ddl import is_lob, render_oracle_type
 
 IDENTIFIER_BYTES = 128
 LOCK_WAIT_S = 10
 _LOCKING = " FOR UPDATE WAIT "
 
 
-def named(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return the name as it is in the server's catalogue."""
     return name.upper() if name == name.lower() else name
 
 
-class ColumnNames(Names):
+class ColumnNames(NameRules):
     """Names of columns as Oracle compares them: two are the same if `named` returns one text for both. Its catalogue shows that text alone, not what was written."""
 
-    def fold(self, text: str) -> str:
-        return named(text)
+    def fold_name(self, text: str) -> str:
+        return normalize_name(text)
 
 
-COLUMN_NAMES: Names = ColumnNames(folds=True, keeps_spelling=False)
+COLUMN_NAMES: NameRules = ColumnNames(folds=True, keeps_spelling=False)
 
 
-def spelled(name: str, place: str) -> str:
+def restore_spelling(name: str, place: str) -> str:
     """Return a name of the catalogue as rowlock says it, for a table that is called `place` in the route.
 
     In lower case, as most sources have it. Where the route writes the table in upper case, so are its columns.
@@ -46,18 +46,18 @@ def spelled(name: str, place: str) -> str:
     return name.lower() if name == name.upper() and not shouted else name
 
 
-def bare(name: str) -> str:
+def quote_bare(name: str) -> str:
     """Quote an identifier in a finished statement. Raises TargetConfigError: Oracle has no such name."""
     if '"' in name or "\0" in name or not name:
         raise TargetConfigError(
             f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one: give it another at the source"
         )
-    return f'"{named(name)}"'
+    return f'"{normalize_name(name)}"'
 
 
-def quote(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Quote an identifier in a text in which values are put for `%s`."""
-    return bare(name).replace("%", "%%")
+    return quote_bare(name).replace("%", "%%")
 
 
 def require_fit(place: str, *names: str) -> None:
@@ -70,32 +70,32 @@ def require_fit(place: str, *names: str) -> None:
             )
 
 
-def locked(select: str) -> str:
+def render_locking_select(select: str) -> str:
     return f"{select}{_LOCKING}{LOCK_WAIT_S}"
 
 
-def waiting(text: str, seconds: float) -> str:
+def render_lock_wait(text: str, seconds: float) -> str:
     """Return a text of `locked` that waits for `seconds`; at least one."""
     select, mark, _ = text.rpartition(_LOCKING)
     return f"{select}{mark}{max(1, round(seconds))}" if mark else text
 
 
-def page(select: str, order: str, rows: int) -> str:
+def render_page(select: str, order: str, rows: int) -> str:
     return f"{select} ORDER BY {order} FETCH FIRST {rows:d} ROWS ONLY"
 
 
-def create(name: str, body: str) -> str:
+def render_create(name: str, body: str) -> str:
     """Fails where the name is taken; the link asks then whether it is the table's (OracleLink.execute)."""
     return f"CREATE TABLE {name} ({body})"
 
 
-def insert(name: str, columns: Sequence[str], rows: int) -> str:
+def render_insert(name: str, columns: Sequence[str], rows: int) -> str:
     """One row's statement, however many `rows`: the link binds an array to it, for VALUES of many rows are Oracle 23ai's."""
     return f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
 
 
 @lru_cache(maxsize=2048)
-def numbered(text: str) -> tuple[str, int]:
+def number_marks(text: str) -> tuple[str, int]:
     """Return the text with the driver's marks (:1, :2, …), and how many there are."""
     parts = text.split("%s")
     out = [parts[0].replace("%%", "%")]
@@ -121,35 +121,35 @@ class OraclePlan:
     others_at: tuple[int, ...]
 
 
-def oracle_plan(table: TargetTable) -> OraclePlan:
+def build_oracle_plan(table: TargetTable) -> OraclePlan:
     """Render everything for `table`. `update` takes the other columns, then the key's."""
-    name = qualified(bare, table.schema, table.name)
-    columns = [bare(column) for column in table.table.column_names]
-    key = [bare(column) for column in table.table.key.columns]
+    name = qualify_table(quote_bare, table.schema, table.name)
+    columns = [quote_bare(column) for column in table.table.column_names]
+    key = [quote_bare(column) for column in table.table.key.columns]
     others = [at for at, column in enumerate(columns) if column not in key]
     written = set(table.table.column_names)
     listed, marks = ", ".join(columns), ", ".join(f":{at}" for at in range(1, len(columns) + 1))
     sets = ", ".join(f"{columns[at]} = :{number}" for number, at in enumerate(others, 1))
-    lobs = any(is_lob(oracle_type(column.type)) for column in table.table.columns)
+    lobs = any(is_lob(render_oracle_type(column.type)) for column in table.table.columns)
     return OraclePlan(
         name=name,
         table_name=f"{table.schema}.{table.name}",
         columns=tuple(columns),
         key_columns=tuple(key),
-        delete=f"DELETE FROM {name} WHERE {_equal(key, 1)}",
+        delete=f"DELETE FROM {name} WHERE {_render_equality(key, 1)}",
         insert=f"INSERT INTO {name} ({listed}) VALUES ({marks})",
-        upsert=None if lobs else _merge(name, columns, key),
-        update=f"UPDATE {name} SET {sets or f'{key[0]} = {key[0]}'} WHERE {_equal(key, len(others) + 1)}",
+        upsert=None if lobs else _render_merge(name, columns, key),
+        update=f"UPDATE {name} SET {sets or f'{key[0]} = {key[0]}'} WHERE {_render_equality(key, len(others) + 1)}",
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
         others_at=tuple(others),
     )
 
 
-def _equal(columns: Sequence[str], start: int) -> str:
+def _render_equality(columns: Sequence[str], start: int) -> str:
     return " AND ".join(f"{column} = :{number}" for number, column in enumerate(columns, start))
 
 
-def _merge(name: str, columns: Sequence[str], key: Sequence[str]) -> str:
+def _render_merge(name: str, columns: Sequence[str], key: Sequence[str]) -> str:
     """Takes the key, the other columns, then all columns: a value bound into the USING clause would have no type but the driver's. No
     column of the ON clause is assigned (ORA-38104)."""
     others = [column for column in columns if column not in key]

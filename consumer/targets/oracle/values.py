@@ -18,22 +18,22 @@ import orjson
 from consumer.errors import RefusedError
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Column, Kind, Row, Table
-from schemas.table.oracle_ddl import EMPTY_IS_NULL, is_lob, oracle_type
+from schemas.table.oracle_ddl import EMPTY_IS_NULL, is_lob, render_oracle_type
 from schemas.values.converter import (
     Convert,
     ConvertRow,
     compile_row,
+    encode_wire_float,
+    encode_wire_int,
     from_base64,
+    normalize_decimal,
     number_or_text,
-    plain_decimal,
     to_base64,
-    wire_float,
-    wire_int,
 )
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def translate_refusals() -> Iterator[None]:
     """Translate what the value functions refuse."""
     try:
         yield
@@ -41,7 +41,7 @@ def refusals() -> Iterator[None]:
         raise RefusedError(f"Oracle cannot hold a value: {error}") from error
 
 
-def keyed_columns(table: Table) -> frozenset[str]:
+def list_keyed_columns(table: Table) -> frozenset[str]:
     return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
 
 
@@ -50,14 +50,14 @@ def to_oracle(table: Table, columns: Sequence[str] | None = None) -> ConvertRow:
 
     The function raises ValueRefusedError.
     """
-    exact = keyed_columns(table)
-    chosen = table.columns if columns is None else tuple(map(table.column, columns))
-    return compile_row([_writer(column, exact=column.name in exact) for column in chosen])
+    exact = list_keyed_columns(table)
+    chosen = table.columns if columns is None else tuple(map(table.get_column, columns))
+    return compile_row([_make_writer(column, exact=column.name in exact) for column in chosen])
 
 
 def from_oracle(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of the driver to wire values."""
-    readers = [_READ.get(column.type.kind, _plain)(column) for column in table.columns]
+    readers = [_READ.get(column.type.kind, _make_plain_writer)(column) for column in table.columns]
     empty = [not column.nullable and column.type.kind in EMPTY_IS_NULL for column in table.columns]
     if not any(empty):
         return compile_row(readers)
@@ -71,10 +71,10 @@ def from_oracle(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     return read
 
 
-def input_sizes(table: Table, columns: Sequence[str] | None = None) -> list[Any]:
+def list_input_sizes(table: Table, columns: Sequence[str] | None = None) -> list[Any]:
     """Return the driver's types of the values, so that a column of NULLs has one, and a time keeps its fraction."""
-    chosen = table.columns if columns is None else tuple(map(table.column, columns))
-    return [getattr(oracledb, _bound(column)) for column in chosen]
+    chosen = table.columns if columns is None else tuple(map(table.get_column, columns))
+    return [getattr(oracledb, _render_bound(column)) for column in chosen]
 
 
 _BOUND = {
@@ -84,16 +84,16 @@ _BOUND = {
 }  # fmt: skip
 
 
-def _bound(column: Column) -> str:
-    rendered = oracle_type(column.type)
+def _render_bound(column: Column) -> str:
+    rendered = render_oracle_type(column.type)
     return _BOUND[rendered if is_lob(rendered) else rendered.partition("(")[0].rstrip()]
 
 
 # -- writing
 
 
-def _writer(column: Column, *, exact: bool) -> Convert | None:
-    convert = _WRITE.get(column.type.kind, _plain)(column)
+def _make_writer(column: Column, *, exact: bool) -> Convert | None:
+    convert = _WRITE.get(column.type.kind, _make_plain_writer)(column)
     if column.type.kind not in EMPTY_IS_NULL or not exact:
         return convert
     name, onward = column.name, convert or (lambda value: value)
@@ -109,18 +109,18 @@ def _writer(column: Column, *, exact: bool) -> Convert | None:
     return filled
 
 
-def _plain(_: Column) -> Convert | None:
+def _make_plain_writer(_: Column) -> Convert | None:
     return None
 
 
-def _date(column: Column) -> Convert:
+def _make_date_writer(column: Column) -> Convert:
     def convert(value: str) -> datetime.datetime:
-        return _time_of(column.name, value.rstrip("Z"))
+        return _parse_time(column.name, value.rstrip("Z"))
 
     return convert
 
 
-def _time_of(column: str, text: str) -> datetime.datetime:
+def _parse_time(column: str, text: str) -> datetime.datetime:
     try:
         return datetime.datetime.fromisoformat(text if "." not in text else text.ljust(26, "0"))
     except ValueError:
@@ -129,7 +129,7 @@ def _time_of(column: str, text: str) -> datetime.datetime:
         ) from None
 
 
-def _duration(_: Column) -> Convert:
+def _make_duration_writer(_: Column) -> Convert:
     def convert(value: str) -> datetime.timedelta:
         sign = -1 if value.startswith("-") else 1
         hours, minutes, seconds = value.lstrip("-").split(":")
@@ -144,11 +144,11 @@ def _duration(_: Column) -> Convert:
     return convert
 
 
-def _bytes_or_null(_: Column) -> Convert:
+def _make_bytes_writer(_: Column) -> Convert:
     return lambda value: from_base64(value) or None
 
 
-def _text_or_null(_: Column) -> Convert:
+def _make_text_writer(_: Column) -> Convert:
     return lambda value: value or None
 
 
@@ -156,11 +156,11 @@ _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
     **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: int),
     Kind.DECIMAL: lambda _: Decimal,
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: float),
-    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET), _text_or_null),
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET), _make_text_writer),
     **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), lambda _: str),
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _bytes_or_null),
-    **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP), _date),
-    Kind.TIME: _duration,
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _make_bytes_writer),
+    **dict.fromkeys((Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP), _make_date_writer),
+    Kind.TIME: _make_duration_writer,
 }
 
 
@@ -169,22 +169,22 @@ _WRITE: dict[Kind, Callable[[Column], Convert | None]] = {
 
 def _read_decimal(column: Column) -> Convert:
     if not column.type.precision and not column.type.scale:  # of any scale
-        return lambda value: plain_decimal(str(value))
+        return lambda value: normalize_decimal(str(value))
     form = f".{column.type.scale}f"
     return lambda value: format(value, form)
 
 
-def _fraction(fsp: int) -> int | None:
+def _get_fraction_digits(fsp: int) -> int | None:
     return 19 if fsp == 0 else 20 + fsp
 
 
 def _read_datetime(column: Column) -> Convert:
-    end = _fraction(column.type.fsp)
+    end = _get_fraction_digits(column.type.fsp)
     return lambda value: value.isoformat(" ", "microseconds")[:end]
 
 
 def _read_timestamp(column: Column) -> Convert:
-    end = _fraction(column.type.fsp)
+    end = _get_fraction_digits(column.type.fsp)
     return lambda value: value.isoformat("T", "microseconds")[:end] + "Z"
 
 
@@ -213,10 +213,10 @@ def _read_char(_: Column) -> Convert:
 
 _READ: dict[Kind, Callable[[Column], Convert | None]] = {
     Kind.CHAR: _read_char,
-    **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: wire_int(int(value))),
+    **dict.fromkeys((Kind.INT, Kind.BIT, Kind.YEAR), lambda _: lambda value: encode_wire_int(int(value))),
     **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), lambda _: number_or_text),
     Kind.DECIMAL: _read_decimal,
-    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: wire_float),
+    **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _: encode_wire_float),
     **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), lambda _: to_base64),
     Kind.DATE: lambda _: lambda value: value.isoformat()[:10],
     Kind.DATETIME: _read_datetime,

@@ -21,16 +21,21 @@ from consumer.targets.alterations import (
     ChangeKey,
     DropColumn,
     DropUnique,
-    altered,
-    keyed,
-    turns,
+    apply_alterations,
+    group_steps,
+    list_indexed_columns,
 )
 from consumer.targets.postgres.sql import quote
-from consumer.targets.shared.column_values import default_value, implicit_value, table_of, value_for_rows
-from consumer.targets.sql import qualified
+from consumer.targets.shared.column_values import (
+    build_one_column_table,
+    choose_fill_value,
+    get_implicit_value,
+    parse_default_value,
+)
+from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
-from schemas.table.typemap import postgres_type
+from schemas.table.typemap import render_postgres_type
 from schemas.values.postgres import to_postgres
 
 #: From this version on the server can be asked whether a text is a value of a type.
@@ -66,7 +71,7 @@ class _Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _TableChange:
     """`name`: quoted; `ending`: the table as it is once all steps are done; `index_name`: the name for a new unique index;
     `before`: name of a column now → its name before the first step, where that is another."""
 
@@ -78,24 +83,29 @@ class _Change:
     before: Mapping[str, str]
 
 
-def statements(
+def render_statements(
     change: AlterTable, real: PostgresRealTable, index_name: Callable[[UniqueIndex], str]
 ) -> Iterator[str]:
     """Yield the statements, in order. Raises TargetConfigError where PostgreSQL has no type for a column."""
     table = change.table
-    whole = _Change(
-        qualified(quote, table.db, table.name), change, real, altered(change), index_name, before={}
+    whole = _TableChange(
+        qualify_table(quote, table.db, table.name),
+        change,
+        real,
+        apply_alterations(change),
+        index_name,
+        before={},
     )
-    for renames, steps in turns(change):
+    for renames, steps in group_steps(change):
         if renames:
-            yield from _renames(whole.name, renames)
+            yield from _render_renames(whole.name, renames)
             earlier = {new: whole.before.get(old, old) for old, new in renames.items()}
             whole = replace(whole, before={**whole.before, **earlier})
         else:
-            yield from _grouped(whole, steps)
+            yield from _group_statements(whole, steps)
 
 
-def _renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
+def _render_renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
     """One column can be renamed in a statement: names that change places go by others."""
     taken = names.keys() & set(names.values())
     between = {old: f"rowlock renames {at}" for at, old in enumerate(names) if old in taken}
@@ -105,23 +115,23 @@ def _renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
         yield f"ALTER TABLE {name} RENAME COLUMN {quote(between.get(old, old))} TO {quote(new)}"
 
 
-def _grouped(whole: _Change, steps: Iterable[Alteration]) -> Iterator[str]:
+def _group_statements(whole: _TableChange, steps: Iterable[Alteration]) -> Iterator[str]:
     """The server puts the actions of a statement into an order of its own: those of one column come one after the other."""
     statement = _Statement()
     for step in steps:
         added = _Statement()
         _STEPS[type(step)](whole, step, added)
         if statement.columns & added.columns or added.before:
-            yield from _rendered(whole.name, statement)
+            yield from _render_statement(whole.name, statement)
             statement = added
         else:
             statement.actions += added.actions
             statement.after += added.after
             statement.columns |= added.columns
-    yield from _rendered(whole.name, statement)
+    yield from _render_statement(whole.name, statement)
 
 
-def _rendered(name: str, statement: _Statement) -> Iterator[str]:
+def _render_statement(name: str, statement: _Statement) -> Iterator[str]:
     yield from statement.before
     if statement.actions:
         yield f"ALTER TABLE {name} {', '.join(statement.actions)}"
@@ -129,11 +139,14 @@ def _rendered(name: str, statement: _Statement) -> Iterator[str]:
         yield f"ALTER TABLE {name} {', '.join(statement.after)}"
 
 
-def _add(_: _Change, step: AddColumn, out: _Statement) -> None:
+def _add_column(_: _TableChange, step: AddColumn, out: _Statement) -> None:
     """The server remembers the default for the rows that are there, and rewrites none of them."""
     column, name = step.column, quote(step.column.name)
-    rows, default = _literal(column, value_for_rows(step)), _literal(column, default_value(column))
-    text = f"ADD COLUMN {name} {_type(column)}"
+    rows, default = (
+        _render_column_literal(column, choose_fill_value(step)),
+        _render_column_literal(column, parse_default_value(column)),
+    )
+    text = f"ADD COLUMN {name} {_render_type(column)}"
     if rows is not None:
         # without a value for rows (a zero date) it stays nullable
         text += f" DEFAULT {rows}{'' if column.nullable else ' NOT NULL'}"
@@ -145,25 +158,33 @@ def _add(_: _Change, step: AddColumn, out: _Statement) -> None:
     out.columns.add(column.name)
 
 
-def _drop(_: _Change, step: DropColumn, out: _Statement) -> None:
+def _drop_column(_: _TableChange, step: DropColumn, out: _Statement) -> None:
     out.actions.append(f"DROP COLUMN {quote(step.name)}")
     out.columns.add(step.name)
 
 
-def _change(whole: _Change, step: ChangeColumn, out: _Statement) -> None:
+def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> None:
     now, wanted = step.now, step.wanted
-    name, new = quote(wanted.name), _type(wanted)
+    name, new = quote(wanted.name), _render_type(wanted)
     in_key = wanted.name in whole.ending.key.columns
     # rows may get the implicit value instead of NULL, but not where they would become equal by it
-    filled = None if wanted.name in keyed(whole.ending) else _literal(wanted, implicit_value(wanted.type))
+    filled = (
+        None
+        if wanted.name in list_indexed_columns(whole.ending)
+        else _render_column_literal(wanted, get_implicit_value(wanted.type))
+    )
     nulls = now.nullable or not step.lossless
     required = not wanted.nullable and (in_key or not nulls or filled is not None)
     if not now.nullable and not required and not in_key:
         out.actions.append(f"ALTER COLUMN {name} DROP NOT NULL")
-    if retyped(step):
+    if is_retyped(step):
         if now.default is not None:  # one of the old type may not be one of the new
             out.actions.append(f"ALTER COLUMN {name} DROP DEFAULT")
-        value = _kept(step, name, new) if step.lossless else _converted(whole, step, name, new)
+        value = (
+            _render_kept_value(step, name, new)
+            if step.lossless
+            else _render_converted_value(whole, step, name, new)
+        )
         if required and nulls and filled is not None:
             value = f"COALESCE({value}, {filled}::{new})"
         out.actions.append(f"ALTER COLUMN {name} TYPE {new} USING {value}")
@@ -174,12 +195,12 @@ def _change(whole: _Change, step: ChangeColumn, out: _Statement) -> None:
     out.columns.add(wanted.name)
 
 
-def retyped(step: ChangeColumn) -> bool:
+def is_retyped(step: ChangeColumn) -> bool:
     """Tell whether the column gets another type, and not only another say about NULL."""
-    return _type(step.wanted) != _type_or_none(step.now)
+    return _render_type(step.wanted) != _find_type(step.now)
 
 
-def _kept(step: ChangeColumn, name: str, new: str) -> str:
+def _render_kept_value(step: ChangeColumn, name: str, new: str) -> str:
     """Return the expression of the same value in the new type. A number of bits grows at its front."""
     if step.now.type.kind is step.wanted.type.kind is Kind.BIT:
         return f"lpad({name}::text, {step.wanted.type.length}, '0')::{new}"
@@ -193,7 +214,7 @@ _TIMES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 _ALIKE = (_NUMBERS | _TEXTS, _TIMES | _TEXTS)
 
 
-def _converted(whole: _Change, step: ChangeColumn, name: str, new: str) -> str:
+def _render_converted_value(whole: _TableChange, step: ChangeColumn, name: str, new: str) -> str:
     """Return an expression that fails for no value; in a key it may, for there every row needs one of its own."""
     if step.wanted.name in whole.ending.key.columns:
         return f"{name}::text::{new}"
@@ -203,77 +224,77 @@ def _converted(whole: _Change, step: ChangeColumn, name: str, new: str) -> str:
     return f"CASE WHEN pg_input_is_valid({name}::text, '{new}') THEN {name}::text::{new} END"
 
 
-def _add_unique(whole: _Change, step: AddUnique, out: _Statement) -> None:
+def _add_unique(whole: _TableChange, step: AddUnique, out: _Statement) -> None:
     nulls = "" if step.index.nulls_distinct else " NULLS NOT DISTINCT"
     name = quote(whole.index_name(step.index))
-    out.actions.append(f"ADD CONSTRAINT {name} UNIQUE{nulls} ({_columns(step.index)})")
+    out.actions.append(f"ADD CONSTRAINT {name} UNIQUE{nulls} ({_render_columns(step.index)})")
 
 
-def _drop_unique(whole: _Change, step: DropUnique, out: _Statement) -> None:
-    for index in real_indexes(whole, step.index):
+def _drop_unique(whole: _TableChange, step: DropUnique, out: _Statement) -> None:
+    for index in find_real_indexes(whole, step.index):
         _drop_index(whole, index, out)
 
 
-def _drop_index(whole: _Change, index: RealIndex, out: _Statement) -> None:
+def _drop_index(whole: _TableChange, index: RealIndex, out: _Statement) -> None:
     if index.constraint:  # it may have gone with a column
         out.actions.append(f"DROP CONSTRAINT IF EXISTS {quote(index.name)}")
     else:
-        out.before.append(f"DROP INDEX IF EXISTS {qualified(quote, whole.change.table.db, index.name)}")
+        out.before.append(f"DROP INDEX IF EXISTS {qualify_table(quote, whole.change.table.db, index.name)}")
 
 
-def real_indexes(whole: _Change, index: UniqueIndex) -> list[RealIndex]:
+def find_real_indexes(whole: _TableChange, index: UniqueIndex) -> list[RealIndex]:
     """Return the real indexes that are `index`: over the same columns, and the one of its name where several are."""
     columns = tuple(whole.before.get(column, column) for column in index.columns)
     found = [each for each in whole.real.indexes if each.columns == columns and not each.primary]
     return [each for each in found if each.name == index.name] or found
 
 
-def _change_key(whole: _Change, step: ChangeKey, out: _Statement) -> None:
+def _change_key(whole: _TableChange, step: ChangeKey, out: _Statement) -> None:
     primary = [index for index in whole.real.indexes if index.primary]
-    for index in primary or real_indexes(whole, step.now):
+    for index in primary or find_real_indexes(whole, step.now):
         _drop_index(whole, index, out)
-    out.actions.append(f"ADD PRIMARY KEY ({_columns(step.wanted)})")
+    out.actions.append(f"ADD PRIMARY KEY ({_render_columns(step.wanted)})")
 
 
-_STEPS: dict[type[Alteration], Callable[[_Change, Any, _Statement], None]] = {
-    AddColumn: _add,
-    DropColumn: _drop,
-    ChangeColumn: _change,
+_STEPS: dict[type[Alteration], Callable[[_TableChange, Any, _Statement], None]] = {
+    AddColumn: _add_column,
+    DropColumn: _drop_column,
+    ChangeColumn: _change_column,
     AddUnique: _add_unique,
     DropUnique: _drop_unique,
     ChangeKey: _change_key,
 }
 
 
-def _columns(index: UniqueIndex) -> str:
+def _render_columns(index: UniqueIndex) -> str:
     return ", ".join(map(quote, index.columns))
 
 
-def _type(column: Column) -> str:
+def _render_type(column: Column) -> str:
     try:
-        return postgres_type(column.type)
+        return render_postgres_type(column.type)
     except SchemaError as error:
         raise TargetConfigError(f"column {column.name}: {error}") from error
 
 
-def _type_or_none(column: Column) -> str | None:
+def _find_type(column: Column) -> str | None:
     """A table that a person made may have a type that the map does not make."""
     try:
-        return postgres_type(column.type)
+        return render_postgres_type(column.type)
     except SchemaError:
         return None
 
 
-def _literal(column: Column, value: Value) -> str | None:
+def _render_column_literal(column: Column, value: Value) -> str | None:
     """Return the value as it stands in a statement; None: NULL, also for what PostgreSQL cannot hold (a zero date)."""
     try:
-        (text,) = to_postgres(table_of(column))((value,))
+        (text,) = to_postgres(build_one_column_table(column))((value,))
     except ValueRefusedError:
         return None
-    return None if text is None else literal(text)
+    return None if text is None else render_literal(text)
 
 
-def literal(text: str) -> str:
+def render_literal(text: str) -> str:
     """Return a string literal, the same whatever standard_conforming_strings says, for a text in which "%" is doubled."""
     quoted = "'" + text.replace("'", "''").replace("%", "%%") + "'"
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted

@@ -18,12 +18,12 @@ from consumer.targets.alterations import (
     DropColumn,
     DropTable,
     RenameColumn,
-    require_same,
+    require_same_columns,
 )
-from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, retyped, statements
-from consumer.targets.postgres.catalogue import index_name, require_short
+from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, is_retyped, render_statements
+from consumer.targets.postgres.catalogue import build_index_name, require_short
 from consumer.targets.postgres.sql import bare, quote
-from consumer.targets.sql import qualified
+from consumer.targets.sql import qualify_table
 from schemas.table.model import Table, UniqueIndex
 
 if TYPE_CHECKING:
@@ -69,26 +69,30 @@ class PostgresAlterer:
     def __init__(self, link: PostgresLink) -> None:
         self._link = link
 
-    def statements(self, change: AlterTable | DropTable) -> Iterator[str]:
+    def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         table = change.table
-        name = qualified(quote, table.db, table.name)
+        name = qualify_table(quote, table.db, table.name)
         if isinstance(change, DropTable):
             yield f"DROP TABLE IF EXISTS {name}"
             return
-        require_short(f"{table.db}.{table.name}", *_new_names(change))
+        require_short(f"{table.db}.{table.name}", *_list_new_names(change))
         yield f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE"
-        place = qualified(bare, table.db, table.name)
-        require_same(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
+        place = qualify_table(bare, table.db, table.name)
+        require_same_columns(table, [str(row[0]) for row in self._link.execute(_COLUMNS, [place])])
         self._refuse_what_is_used(change, place)
-        taken = self._taken(change)
+        taken = self._list_taken_names(change)
 
         def free_name(index: UniqueIndex) -> str:
-            own = self.index_name(table, index)
-            return own if own not in taken else index_name(table.name, "_".join((index.name, *index.columns)))
+            own = self.get_index_name(table, index)
+            return (
+                own
+                if own not in taken
+                else build_index_name(table.name, "_".join((index.name, *index.columns)))
+            )
 
-        yield from statements(change, self._real(place), free_name)
+        yield from render_statements(change, self._read_real_table(place), free_name)
 
-    def _real(self, place: str) -> PostgresRealTable:
+    def _read_real_table(self, place: str) -> PostgresRealTable:
         found = self._link.execute(_INDEXES, [place])
         indexes = tuple(
             RealIndex(str(name), tuple(columns), bool(constraint), bool(primary))  # type: ignore[arg-type]
@@ -97,14 +101,14 @@ class PostgresAlterer:
         [(version,)] = self._link.execute("SELECT current_setting('server_version_num')", [])
         return PostgresRealTable(indexes, int(str(version)))
 
-    def _taken(self, change: AlterTable) -> frozenset[str]:
+    def _list_taken_names(self, change: AlterTable) -> frozenset[str]:
         added = [step.index for step in change.steps if isinstance(step, AddUnique)]
-        names = [self.index_name(change.table, index) for index in added]
+        names = [self.get_index_name(change.table, index) for index in added]
         return frozenset(str(row[0]) for row in self._link.execute(_TAKEN, [change.table.db, names]))
 
     def _refuse_what_is_used(self, change: AlterTable, place: str) -> None:
         """The server would refuse it without a remedy, or take a check constraint away with its column, without a word."""
-        concerned = _concerned(change)
+        concerned = _find_affected_columns(change)
         if not concerned:
             return
         for column, what, name, remedy in self._link.execute(_USED, [place] * 4):
@@ -115,11 +119,11 @@ class PostgresAlterer:
                     f"run {remedy} in the target, and make it anew afterwards"
                 )
 
-    def index_name(self, table: Table, index: UniqueIndex) -> str:
-        return index_name(table.name, index.name)
+    def get_index_name(self, table: Table, index: UniqueIndex) -> str:
+        return build_index_name(table.name, index.name)
 
     @contextmanager
-    def patient(self, lock_wait_s: float) -> Iterator[None]:
+    def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
         """In the open transaction: where it fails, its end takes the setting back."""
         setting = "SELECT set_config('lock_timeout', %s, true)"
         [(before,)] = self._link.execute("SELECT current_setting('lock_timeout')", [])
@@ -128,17 +132,17 @@ class PostgresAlterer:
         self._link.execute(setting, [before])
 
 
-def _new_names(change: AlterTable) -> list[str]:
+def _list_new_names(change: AlterTable) -> list[str]:
     added = [step.column.name for step in change.steps if isinstance(step, AddColumn)]
     return added + [step.new for step in change.steps if isinstance(step, RenameColumn)]
 
 
-def _concerned(change: AlterTable) -> dict[str, frozenset[str]]:
+def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:
     """Return which columns what stands in the way of: a check constraint may take another type, and goes with its column."""
     found: dict[str, frozenset[str]] = {}
     for step in change.steps:
         if isinstance(step, DropColumn):
             found[step.name] = _OF_TYPES | {"check constraint"}
-        elif isinstance(step, ChangeColumn) and retyped(step):
+        elif isinstance(step, ChangeColumn) and is_retyped(step):
             found[step.wanted.name] = _OF_TYPES
     return found

@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.postgres.catalogue import refusals
-from consumer.targets.postgres.sql import DELETE, REPLACE, SNAPSHOT, UPDATE, PostgresPlan, bare, postgres_plan
-from consumer.targets.shared.table_cache import PerTable
-from consumer.targets.sql import keys_in, qualified, rows_placeholders
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.postgres.catalogue import translate_refusals
+from consumer.targets.postgres.sql import (
+    DELETE,
+    REPLACE,
+    SNAPSHOT,
+    UPDATE,
+    PostgresPlan,
+    bare,
+    build_postgres_plan,
+)
+from consumer.targets.shared.table_cache import TableCache
+from consumer.targets.sql import qualify_table, render_keys_in, render_row_placeholders
 from schemas.table.model import Key, Row
 from schemas.values.postgres import copy_line, escape_copy, to_postgres, to_postgres_columns
 
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from consumer.targets.postgres.connection import PostgresLink
 
 #: Up to this many net rows go in direct statements: no COPY, one round trip.
-SMALL = 50
+MAX_DIRECT_ROWS = 50
 COPY_BLOCK = 1000
 
 
@@ -44,49 +52,49 @@ class _Prepared:
 class PostgresApplier:
     """`session.Applier` over psycopg. Temporary tables live as long as the connection that made them."""
 
-    def __init__(self, link: PostgresLink, books: Books) -> None:
+    def __init__(self, link: PostgresLink, books: Bookkeeping) -> None:
         self._link = link
         self._books = books
-        self._tables = PerTable(self._prepare, self._drop)
-        self.forget = self._tables.forget
+        self._tables = TableCache(self._prepare_table, self._drop_temporary)
+        self.forget_table = self._tables.forget_table
         self._numbers = itertools.count()
         self._connection: object = None
         self._temporary: set[str] = set()
         self._uncommitted: set[str] = set()
         self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
 
-    def apply(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        names = (qualified(bare, net.table.schema, net.table.name), self._books.displaced.table)
-        with self._link.translated(*names), refusals():
+    def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
+        names = (qualify_table(bare, net.table.schema, net.table.name), self._books.displaced.table)
+        with self._link.translate_errors(*names), translate_refusals():
             prepared = self._tables.get(net.table)
-            if net.size <= SMALL and displacing is None:
-                self._direct(prepared, net)
+            if net.size <= MAX_DIRECT_ROWS and displacing is None:
+                self._apply_directly(prepared, net)
                 return 0
-            return self._by_copy(prepared, net, unit, displacing)
+            return self._apply_by_copy(prepared, net, unit, displacing)
 
-    def ended(self, *, committed: bool) -> None:
+    def on_transaction_end(self, *, committed: bool) -> None:
         """Tables made in a transaction that did not commit are gone."""
         if not committed:
             self._temporary -= self._uncommitted
         self._uncommitted.clear()
         self._filled.clear()
 
-    def _prepare(self, table: TargetTable) -> _Prepared:
+    def _prepare_table(self, table: TargetTable) -> _Prepared:
         model = table.table
         key = to_postgres_columns(model, model.key.columns)
-        plan = postgres_plan(table, next(self._numbers))
-        return _Prepared(plan, to_postgres(model), key, copy_line(model), key_line(table, key))
+        plan = build_postgres_plan(table, next(self._numbers))
+        return _Prepared(plan, to_postgres(model), key, copy_line(model), make_key_line_encoder(table, key))
 
-    def _drop(self, prepared: _Prepared) -> None:
+    def _drop_temporary(self, prepared: _Prepared) -> None:
         if prepared.plan.temporary in self._temporary and self._connection is self._link.raw:
-            self._run(prepared.plan.drop_temporary)
+            self._run_statement(prepared.plan.drop_temporary)
             self._temporary.discard(prepared.plan.temporary)
 
-    def _run(self, text: str, params: Sequence[object] = ()) -> psycopg.Cursor[Any]:
+    def _run_statement(self, text: str, params: Sequence[object] = ()) -> psycopg.Cursor[Any]:
         """Send a statement. In a pipeline its cursor has a result only once the pipeline has ended."""
         return self._link.raw.execute(text, params)
 
-    def _direct(self, prepared: _Prepared, net: NetChange) -> None:
+    def _apply_directly(self, prepared: _Prepared, net: NetChange) -> None:
         plan = prepared.plan
         gone = [prepared.key(key) for key in net.deletes]
         gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
@@ -95,16 +103,18 @@ class PostgresApplier:
         snapshot = [prepared.row(row) for row in net.snapshot]
         with self._link.raw.pipeline():
             if gone:
-                text, params = keys_in(plan.key_columns, gone)
-                self._run(f"{plan.delete_where} {text}", params)
+                text, params = render_keys_in(plan.key_columns, gone)
+                self._run_statement(f"{plan.delete_where} {text}", params)
             if snapshot:
-                self._run(*_insert(plan.insert_values, snapshot, plan.on_conflict))
+                self._run_statement(*_render_insert(plan.insert_values, snapshot, plan.on_conflict))
             if replaces:
-                self._run(*_insert(plan.insert_values, replaces, ""))
+                self._run_statement(*_render_insert(plan.insert_values, replaces, ""))
             if updates:
-                self._run(*_insert(plan.insert_values, updates, plan.on_conflict))
+                self._run_statement(*_render_insert(plan.insert_values, updates, plan.on_conflict))
 
-    def _by_copy(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str | None) -> int:
+    def _apply_by_copy(
+        self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str | None
+    ) -> int:
         plan = prepared.plan
         kept: list[psycopg.Cursor[Any]] = []
         self._ensure_empty(plan)
@@ -113,15 +123,15 @@ class PostgresApplier:
                 copy.write(block)
         with self._link.raw.pipeline():
             if net.deletes or net.replaces:
-                self._run(plan.delete_copied)
+                self._run_statement(plan.delete_copied)
             if displacing is not None:
-                kept = self._displace(plan, net, unit, displacing)
+                kept = self._displace_rows(plan, net, unit, displacing)
             if net.snapshot:
-                self._run(plan.snapshot_copied)
+                self._run_statement(plan.snapshot_copied)
             if net.replaces:
-                self._run(plan.insert_copied)
+                self._run_statement(plan.insert_copied)
             if net.updates:
-                self._run(plan.upsert_copied)
+                self._run_statement(plan.upsert_copied)
         return sum(cursor.rowcount for cursor in kept)
 
     def _ensure_empty(self, plan: PostgresPlan) -> None:
@@ -130,14 +140,14 @@ class PostgresApplier:
             self._connection = self._link.raw
             self._temporary.clear()
         if plan.temporary not in self._temporary:
-            self._run(plan.create_temporary)
+            self._run_statement(plan.create_temporary)
             self._temporary.add(plan.temporary)
             self._uncommitted.add(plan.temporary)
         elif plan.temporary in self._filled:
-            self._run(plan.empty)
+            self._run_statement(plan.empty)
         self._filled.add(plan.temporary)
 
-    def _displace(
+    def _displace_rows(
         self, plan: PostgresPlan, net: NetChange, unit: ApplyUnit, displacing: str
     ) -> list[psycopg.Cursor[Any]]:
         """Make room. Returns the cursors of the statements that wrote to rowlock_displaced."""
@@ -147,11 +157,13 @@ class PostgresApplier:
                 f"WITH gone AS ({delete} RETURNING row_to_json(t)::text AS whole) "
                 f"INSERT INTO {self._books.displaced.place} SELECT %s, %s, %s, whole, %s FROM gone"
             )
-            kept.append(self._run(text, [unit.pipeline, unit.topic, plan.table_name, displacing]))
+            kept.append(self._run_statement(text, [unit.pipeline, unit.topic, plan.table_name, displacing]))
         return kept
 
 
-def key_line(table: TargetTable, encode: Callable[[Key], Sequence[object]]) -> Callable[[Key], str]:
+def make_key_line_encoder(
+    table: TargetTable, encode: Callable[[Key], Sequence[object]]
+) -> Callable[[Key], str]:
     """Return the function from a key to a COPY line in which the other columns are NULL."""
     place = {at: i for i, at in enumerate(table.key_at)}
     columns = range(len(table.table.columns))
@@ -180,6 +192,6 @@ def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key],
             yield "".join([render(row)[:-1] + end for row in rows[at : at + COPY_BLOCK]])
 
 
-def _insert(text: str, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
-    values = rows_placeholders(len(rows[0]), len(rows))
+def _render_insert(text: str, rows: list[Sequence[object]], tail: str) -> tuple[str, list[object]]:
+    values = render_row_placeholders(len(rows[0]), len(rows))
     return f"{text} {values}{tail}", [value for row in rows for value in row]

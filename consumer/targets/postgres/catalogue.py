@@ -12,20 +12,20 @@ from msgspec import structs
 
 from consumer.errors import RefusedError, TargetConfigError, TransientError
 from consumer.ordering.model import TargetTable
-from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Wanted
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
-from consumer.targets.postgres.connection import tls_arguments
-from consumer.targets.postgres.facts import table_facts
+from consumer.targets.postgres.connection import build_tls_arguments
+from consumer.targets.postgres.facts import read_table_facts
 from consumer.targets.postgres.sql import bare, quote
-from consumer.targets.shared.inspection import inspecting
+from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
-from consumer.targets.sql import qualified
+from consumer.targets.sql import qualify_table
 from schemas.errors import SchemaError, ValueRefusedError
 from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from schemas.table.typemap import neutral_from_postgres, postgres_type
-from schemas.values.postgres import row_from_postgres, select_list_pg, to_postgres_columns
+from schemas.table.typemap import convert_postgres_type, render_postgres_type
+from schemas.values.postgres import make_postgres_row_converter, select_list_pg, to_postgres_columns
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.reflection import Inspector
@@ -45,7 +45,7 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attrib
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
 
 
-class PostgresCatalogue(KeyedReads):
+class PostgresTargetCatalog(KeyedReads):
     """`parts.Catalogue` for PostgreSQL."""
 
     quote = staticmethod(quote)
@@ -56,29 +56,33 @@ class PostgresCatalogue(KeyedReads):
 
     def read_table(self, schema: str, name: str) -> Table | None:
         require_short(f"{schema}.{name}", schema, name)
-        tls = tls_arguments(self._target)
-        with inspecting(self._target, "postgresql+psycopg", tls, self._link.translated) as inspector:
+        tls = build_tls_arguments(self._target)
+        with open_inspector(
+            self._target, "postgresql+psycopg", tls, self._link.translate_errors
+        ) as inspector:
             if not inspector.has_table(name, schema=schema):
                 return None
-            formatted = {str(column): str(text) for column, text in self._rows(_TYPES, schema, name)}
-            loose = {str(column): str(collation) for column, collation in self._rows(_LOOSE, schema, name)}
-            return _table(inspector, schema, name, formatted, loose)
+            formatted = {str(column): str(text) for column, text in self._fetch_rows(_TYPES, schema, name)}
+            loose = {
+                str(column): str(collation) for column, collation in self._fetch_rows(_LOOSE, schema, name)
+            }
+            return _read_table(inspector, schema, name, formatted, loose)
 
-    def facts(self, schema: str, name: str) -> TableFacts:
-        return table_facts(lambda query: self._rows(query, schema, name), f"{schema}.{name}")
+    def read_table_facts(self, schema: str, name: str) -> TableFacts:
+        return read_table_facts(lambda query: self._fetch_rows(query, schema, name), f"{schema}.{name}")
 
-    def _rows(self, query: str, schema: str, name: str) -> Rows:
+    def _fetch_rows(self, query: str, schema: str, name: str) -> Rows:
         self._link.connect()
-        return self._link.execute(query, [qualified(bare, schema, name)] * query.count("%s"))
+        return self._link.execute(query, [qualify_table(bare, schema, name)] * query.count("%s"))
 
-    def missing_rights(self, wanted: Wanted) -> list[MissingRight]:
+    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         execute = self._link.execute
         [(user, database, create, temporary)] = execute(rights.ROLE, [])
-        schemas = execute(rights.SCHEMAS, [wanted.schemas()])
+        schemas = execute(rights.SCHEMAS, [wanted.list_schemas()])
         places = [*wanted.tables, *((wanted.books_schema, name) for name in wanted.books)]
-        tables = execute(rights.TABLES, [list(part) for part in zip(*places, strict=True)])
-        has = rights.Has(
+        tables = execute(rights.TABLE_RIGHTS_SQL, [list(part) for part in zip(*places, strict=True)])
+        has = rights.PostgresRights(
             user=str(user),
             database=str(database),
             create=bool(create),
@@ -90,17 +94,17 @@ class PostgresCatalogue(KeyedReads):
             },
             owned=frozenset((str(schema), str(name)) for schema, name, *_, owned in tables if owned),
         )
-        return rights.lacking(has, wanted)
+        return rights.find_lacking_rights(has, wanted)
 
-    def durability(self) -> Remark | None:
+    def find_durability_risk(self) -> Remark | None:
         return None  # the link sees to it when it connects
 
     def create_statements(self, table: Table) -> list[str]:
-        name = qualified(quote, table.db, table.name)
+        name = qualify_table(quote, table.db, table.name)
         require_short(f"{table.db}.{table.name}", table.db, table.name, *table.column_names)
-        body = [_column_ddl(column) for column in table.columns]
-        body.append(f"PRIMARY KEY ({_columns(table.key)})")
-        body += [_unique_ddl(table, index) for index in table.unique]
+        body = [_render_column(column) for column in table.columns]
+        body.append(f"PRIMARY KEY ({_render_columns(table.key)})")
+        body += [_render_unique_index(table, index) for index in table.unique]
         create = f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(body)})"
         return [*self._create_schema(table.db), create]
 
@@ -112,10 +116,12 @@ class PostgresCatalogue(KeyedReads):
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
         columns = ", ".join(part.replace("%", "%%") for part in select_list_pg(table.table))
-        return f"SELECT {columns} FROM {self.name(table)}", row_from_postgres(table.table)
+        return f"SELECT {columns} FROM {self.quote_table_name(table)}", make_postgres_row_converter(
+            table.table
+        )
 
-    def key_params(self, table: TargetTable, key: Key) -> list[object]:
-        with refusals():
+    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
+        with translate_refusals():
             return list(to_postgres_columns(table.table, table.table.key.columns)(key))
 
 
@@ -131,7 +137,7 @@ def require_short(place: str, *names: str) -> None:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def translate_refusals() -> Iterator[None]:
     """Translate what the value functions refuse."""
     try:
         yield
@@ -139,24 +145,24 @@ def refusals() -> Iterator[None]:
         raise RefusedError(f"PostgreSQL cannot hold a value: {error}") from error
 
 
-def _columns(index: UniqueIndex) -> str:
+def _render_columns(index: UniqueIndex) -> str:
     return ", ".join(quote(column) for column in index.columns)
 
 
-def _column_ddl(column: Column) -> str:
+def _render_column(column: Column) -> str:
     try:
-        rendered = postgres_type(column.type)
+        rendered = render_postgres_type(column.type)
     except SchemaError as error:
         raise TargetConfigError(f"column {column.name}: {error}") from error
     return f"{quote(column.name)} {rendered}" + ("" if column.nullable else " NOT NULL")
 
 
-def _unique_ddl(table: Table, index: UniqueIndex) -> str:
+def _render_unique_index(table: Table, index: UniqueIndex) -> str:
     nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
-    return f"CONSTRAINT {quote(index_name(table.name, index.name))} UNIQUE{nulls} ({_columns(index)})"
+    return f"CONSTRAINT {quote(build_index_name(table.name, index.name))} UNIQUE{nulls} ({_render_columns(index)})"
 
 
-def index_name(table: str, index: str) -> str:
+def build_index_name(table: str, index: str) -> str:
     """Index names are unique per schema in PostgreSQL, per table in MySQL."""
     name = f"{table}_{index}_key"
     if len(name.encode()) <= IDENTIFIER_BYTES:
@@ -165,17 +171,17 @@ def index_name(table: str, index: str) -> str:
     return name.encode()[: IDENTIFIER_BYTES - 13].decode(errors="ignore") + "_" + digest
 
 
-def _table(
+def _read_table(
     inspector: Inspector, schema: str, name: str, formatted: dict[str, str], loose: dict[str, str]
 ) -> Table:
     place = f"target table {schema}.{name}"
     shown = inspector.get_columns(name, schema=schema)
-    indexes = _unique_indexes(inspector, schema, name)
+    indexes = _read_unique_indexes(inspector, schema, name)
     if not formatted.keys() >= {column["name"] for column in shown}.union(
         *(each.columns for each in indexes)
     ):
         raise TransientError(f"{place} was changed while its definition was read, so it is read again")
-    columns = tuple(_column(column, formatted[column["name"]], loose) for column in shown)
+    columns = tuple(_parse_column(column, formatted[column["name"]], loose) for column in shown)
     try:
         key = choose_key(columns, indexes, f"{schema}.{name}")
     except SchemaError as error:
@@ -190,14 +196,14 @@ def _table(
 def _require_known(formatted: str, place: str) -> None:
     """Refuse an unknown type (citext, say): its comparison is not known, so nothing can be ordered by its values."""
     try:
-        neutral_from_postgres(formatted)
+        convert_postgres_type(formatted)
     except SchemaError as error:
         raise TargetConfigError(f"{place}: {error}") from error
 
 
-def _column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
+def _parse_column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
     try:
-        type_ = neutral_from_postgres(formatted)
+        type_ = convert_postgres_type(formatted)
     except SchemaError:  # an enum, a domain, an array: it takes text; indexes over it are refused
         type_ = ColumnType(kind=Kind.TEXT)
     return Column(
@@ -210,11 +216,11 @@ def _column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
     )
 
 
-def _unique_indexes(inspector: Inspector, schema: str, name: str) -> list[UniqueIndex]:
+def _read_unique_indexes(inspector: Inspector, schema: str, name: str) -> list[UniqueIndex]:
     key = inspector.get_pk_constraint(name, schema=schema)
     found = []
     if key["constrained_columns"]:
-        found.append(_index("PRIMARY", key["constrained_columns"], {}))
+        found.append(_build_index("PRIMARY", key["constrained_columns"], {}))
     for index in inspector.get_indexes(name, schema=schema):
         if not index["unique"]:
             continue
@@ -224,11 +230,11 @@ def _unique_indexes(inspector: Inspector, schema: str, name: str) -> list[Unique
                 f"unique index {index['name']} of target table {schema}.{name} is over an expression or a part of the "
                 "rows: its conflicts cannot be put in order. Make it an ordinary unique index over columns, or drop it"
             )
-        found.append(_index(str(index["name"]), index["column_names"], options))
+        found.append(_build_index(str(index["name"]), index["column_names"], options))
     return found
 
 
-def _index(name: str, columns: Sequence[str | None], options: dict[str, Any]) -> UniqueIndex:
+def _build_index(name: str, columns: Sequence[str | None], options: dict[str, Any]) -> UniqueIndex:
     parts = tuple(IndexPart(column=str(column)) for column in columns)
     distinct = not options.get("postgresql_nulls_not_distinct", False)
     return UniqueIndex(name=name, parts=parts, nulls_distinct=distinct)

@@ -20,11 +20,11 @@ from consumer.errors import (
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
-from consumer.targets.postgres.errors import consumer_error, is_stale_plan
+from consumer.targets.postgres.errors import build_consumer_error, is_stale_plan
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError
-from schemas.io.server_errors.versions import POSTGRES, version_refusal
+from schemas.io.server_errors.versions import OLDEST_POSTGRES, explain_version_refusal
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -73,8 +73,8 @@ class PostgresLink:
     def connect(self) -> None:
         if self._raw is not None and not self._raw.closed:
             return
-        with self.translated():
-            self._raw = psycopg.connect(**self._arguments(), autocommit=True)
+        with self.translate_errors():
+            self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
             try:
                 self._require_supported(self._raw)
                 self._raw.execute(_DURABLE)
@@ -85,12 +85,12 @@ class PostgresLink:
     def _require_supported(self, raw: psycopg.Connection[Any]) -> None:
         """Raise TargetConfigError where the server is too old."""
         version = str(raw.info.parameter_status("server_version"))
-        if (refused := version_refusal(version, POSTGRES)) is not None:
+        if (refused := explain_version_refusal(version, OLDEST_POSTGRES)) is not None:
             target = self._target
             refusal = f"{target.host}:{target.port} {refused}"
             raise TargetConfigError(refusal) from UnsupportedServerError(refusal)
 
-    def _arguments(self) -> dict[str, Any]:
+    def _build_arguments(self) -> dict[str, Any]:
         target = self._target
         return {
             "host": target.host, "port": target.port, "user": target.user, "dbname": target.database,
@@ -98,11 +98,11 @@ class PostgresLink:
             "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 30_000,
             "client_encoding": "UTF8",
             "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key, value in _SETTINGS.items()),
-            **tls_arguments(target),
+            **build_tls_arguments(target),
         }  # fmt: skip
 
-    def begin(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        with self.translated(text):
+    def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
+        with self.translate_errors(text):
             raw = self.raw
             with raw.pipeline():
                 raw.execute("BEGIN")
@@ -112,7 +112,7 @@ class PostgresLink:
             return cursor.fetchall()
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        with self.translated(*(text for text, _ in fragments)):
+        with self.translate_errors(*(text for text, _ in fragments)):
             raw = self.raw
             with raw.pipeline():
                 raw.execute("BEGIN")
@@ -120,7 +120,7 @@ class PostgresLink:
             return [cursor.fetchall() if cursor.description is not None else [] for cursor in cursors]
 
     def execute(self, text: str, params: Params) -> Rows:
-        with self.translated(text):
+        with self.translate_errors(text):
             cursor = self.raw.execute(text, params)
             self.affected = cursor.rowcount
             return cursor.fetchall() if cursor.description is not None else []
@@ -136,9 +136,9 @@ class PostgresLink:
             ):
                 self.close()
                 raise CommitUnknownError(f"{self._where} did not answer COMMIT: {error}") from error
-            raise consumer_error(error, self._where, self._target.user) from error
+            raise build_consumer_error(error, self._where, self._target.user) from error
 
-    def rollback(self) -> None:
+    def roll_back(self) -> None:
         if self._raw is None or self._raw.closed:
             return
         try:
@@ -146,7 +146,7 @@ class PostgresLink:
         except psycopg.Error:  # the server rolls back when the connection ends
             self.close()
 
-    def identity(self) -> int:
+    def get_connection_id(self) -> int:
         return self.raw.info.backend_pid
 
     def ping(self) -> bool:
@@ -161,7 +161,7 @@ class PostgresLink:
             self._raw = None
 
     @contextmanager
-    def translated(self, *hints: str) -> Iterator[None]:
+    def translate_errors(self, *hints: str) -> Iterator[None]:
         """Translate psycopg's errors: the only place where they are looked at, COMMIT aside.
 
         `hints`: texts with the qualified names of the tables in use (the statements).
@@ -171,10 +171,10 @@ class PostgresLink:
         except psycopg.Error as error:
             if is_stale_plan(error):
                 self.close()  # its prepared statements go with it
-            raise consumer_error(error, self._where, self._target.user, " ".join(hints)) from error
+            raise build_consumer_error(error, self._where, self._target.user, " ".join(hints)) from error
 
 
-def tls_arguments(target: TargetConfig) -> dict[str, Any]:
+def build_tls_arguments(target: TargetConfig) -> dict[str, Any]:
     """Return libpq's arguments for the target's TLS settings."""
     tls = target.tls
     if tls is None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.targets.bookkeeping.books import Books
+from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.postgres.altering import PostgresAlterer
 from consumer.targets.postgres.apply import PostgresApplier
-from consumer.targets.postgres.catalogue import PostgresCatalogue
+from consumer.targets.postgres.catalogue import PostgresTargetCatalog
 from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.postgres.sql import quote
 from consumer.targets.session import SqlSession
-from consumer.targets.shared.common_syntax import create_if_missing, for_update, insert_values, limited
+from consumer.targets.shared.common_syntax import (
+    create_if_missing,
+    insert_values,
+    render_for_update,
+    render_limit,
+)
 from consumer.targets.sql import Syntax
-from schemas.io.endpoints import POSTGRES as SERVER
+from schemas.io.endpoints import POSTGRES_SERVER as SERVER
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -38,24 +43,24 @@ SYNTAX = Syntax(
     now="CURRENT_TIMESTAMP(3)",
     millis=lambda column: f"(EXTRACT(EPOCH FROM {column}) * 1000)::bigint",
     create=create_if_missing,
-    locked=for_update,
-    page=limited,
+    locked=render_for_update,
+    page=render_limit,
     insert=insert_values,
 )
 
 
-def books() -> Books:
-    return Books(BOOKS_SCHEMA, SYNTAX)
+def build_bookkeeping() -> Bookkeeping:
+    return Bookkeeping(BOOKS_SCHEMA, SYNTAX)
 
 
 def open_postgres(target: TargetConfig, name: str) -> SqlSession:
     """Return a connected session. Raises TransientError or TargetConfigError."""
-    link, kept = PostgresLink(target, name), books()
+    link, kept = PostgresLink(target, name), build_bookkeeping()
     return SqlSession(
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=PostgresCatalogue(target, link),
+            catalogue=PostgresTargetCatalog(target, link),
             applier=PostgresApplier(link, kept),
             alterer=PostgresAlterer(link),
             fresh=lambda: PostgresLink(target, f"{name} take-over"),

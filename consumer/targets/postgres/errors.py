@@ -6,7 +6,7 @@ import psycopg
 
 from consumer.errors import (
     UNDO,
-    AlreadyThereError,
+    AlreadyExistsError,
     ConsumerError,
     LockWaitError,
     MissingGrantError,
@@ -16,7 +16,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, catalog_read
+from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
 
 #: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
 ERRORS: dict[str, type[ConsumerError]] = {
@@ -29,7 +29,7 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "55000": TargetConfigError,  # what is no table that can be written
     "55P03": LockWaitError,
     "2BP01": TargetConfigError,  # something depends on what would go
-    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyThereError),  # also while somebody else makes the same
+    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyExistsError),  # also while somebody else makes the same
     "42": TargetConfigError,  # missing table, column or grant
     "28": TargetConfigError,
     "3D": TargetConfigError,
@@ -56,14 +56,14 @@ REMEDIES = {
 }
 
 
-def kind_of(error: psycopg.Error, state: str) -> type[ConsumerError]:
+def get_error_class(error: psycopg.Error, state: str) -> type[ConsumerError]:
     """Return the consumer's class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would
     quarantine good rows."""
     known = ERRORS.get(state) or ERRORS.get(state[:2])
     return known or (RefusedError if isinstance(error, psycopg.DataError) else TransientError)
 
 
-def said(error: psycopg.Error, state: str) -> str:
+def describe_server_error(error: psycopg.Error, state: str) -> str:
     """Return the server's words in one line, without the statement; of a refused row without DETAIL, which holds its values."""
     primary, detail = error.diag.message_primary, error.diag.message_detail
     if primary is None:
@@ -82,7 +82,7 @@ _LOGIN = {
 }
 
 
-def state_in(message: str) -> str:
+def parse_sqlstate(message: str) -> str:
     return next((state for text, state in _LOGIN.items() if text in message), "")
 
 
@@ -90,13 +90,13 @@ def is_stale_plan(error: psycopg.Error) -> bool:
     return _STALE_PLAN in str(error)
 
 
-def consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") -> ConsumerError:
+def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") -> ConsumerError:
     """Return the consumer's error, in words for people. `where`: the target; `hint`: a text with the qualified names of the tables in use."""
-    state = error.sqlstate or state_in(str(error))
-    kind = TransientError if is_stale_plan(error) else kind_of(error, state)
-    read = catalog_read(hint)
+    state = error.sqlstate or parse_sqlstate(str(error))
+    kind = TransientError if is_stale_plan(error) else get_error_class(error, state)
+    read = name_catalog_read(hint)
     about = f"reading {read}: " if read else ""
-    message = f"{where}: {about}{said(error, state)} ({state or type(error).__name__})"
+    message = f"{where}: {about}{describe_server_error(error, state)} ({state or type(error).__name__})"
     if state == DENIED and (grant := grant_for(str(error), user, hint)):
         return MissingGrantError(message, grant)
     if read and state in _UNKNOWN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consumer.errors import MissingGrantError, TargetConfigError
-from consumer.targets.dialect_components import Holders, LockHolder
+from consumer.targets.dialect_components import LockHolder, LockHolders
 from consumer.targets.postgres.sql import bare
 from schemas.table.model import Table
 
@@ -39,17 +39,17 @@ class PostgresLocks:
             raise TargetConfigError(f"{error}: {_FOREIGN}") from error
         return [int(str(pid)) for pid, ended in rows if ended]
 
-    def holders(self, waiting: int, table: Table) -> Holders:
+    def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         found = self._link.execute(_HOLDERS, [waiting])
         hidden = any(row[3] == _HIDDEN for row in found)
         [(user,)] = self._link.execute("SELECT current_user", []) if hidden else [("",)]
         unseen = f"what it does is shown after GRANT pg_read_all_stats TO {bare(str(user))}"
-        return Holders(tuple(_holder(*row) for row in found), unseen=unseen if hidden else "")
+        return LockHolders(tuple(_parse_holder(*row) for row in found), unseen=unseen if hidden else "")
 
-    def end(self, connection: int) -> bool:
+    def end_connection(self, connection: int) -> bool:
         return bool(self._link.execute(_END, [connection]))
 
 
-def _holder(pid: object, user: object, seconds: object, query: object) -> LockHolder:
+def _parse_holder(pid: object, user: object, seconds: object, query: object) -> LockHolder:
     statement = None if query in (None, _HIDDEN) else str(query)
     return LockHolder(int(str(pid)), str(user), None if seconds is None else int(str(seconds)), statement)

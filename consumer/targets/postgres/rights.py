@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, Place, Wanted
+from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights, TablePlace
 from consumer.targets.postgres.sql import bare
 
 # A right on single columns counts as the right: which columns a run needs is not known here.
@@ -16,7 +16,7 @@ SELECT current_user, current_database(), has_database_privilege(current_database
 SCHEMAS = """
 SELECT nspname, has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE')
 FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"""
-TABLES = """
+TABLE_RIGHTS_SQL = """
 SELECT n.nspname, c.relname, has_any_column_privilege(c.oid, 'SELECT'), has_any_column_privilege(c.oid, 'INSERT'),
   has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), pg_has_role(c.relowner, 'USAGE')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -25,7 +25,7 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
+class PostgresRights:
     """Rights of a role. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights. `owned`: tables
     that are the role's, or a role's that it is in."""
 
@@ -34,17 +34,17 @@ class Has:
     create: bool
     temporary: bool
     schemas: Mapping[str, tuple[bool, bool]]
-    tables: Mapping[Place, frozenset[str]]
-    owned: frozenset[Place] = frozenset()
+    tables: Mapping[TablePlace, frozenset[str]]
+    owned: frozenset[TablePlace] = frozenset()
 
 
-def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
+def find_lacking_rights(has: PostgresRights, wanted: RequiredRights) -> list[MissingRight]:
     """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
     missing = []
     if not has.temporary:
         message = f"user {has.user} may not make temporary tables: changes of many rows go through one (COPY)"
-        missing.append(MissingRight(message, _database("TEMPORARY", has.database, has.user)))
-    absent = [schema for schema in wanted.schemas() if schema not in has.schemas]
+        missing.append(MissingRight(message, _render_database_grant("TEMPORARY", has.database, has.user)))
+    absent = [schema for schema in wanted.list_schemas() if schema not in has.schemas]
     if wanted.books_schema in absent:
         message = f"schema {wanted.books_schema}, where rowlock keeps its bookkeeping tables, does not exist"
         statement = f"CREATE SCHEMA {bare(wanted.books_schema)} AUTHORIZATION {bare(has.user)};"
@@ -52,18 +52,18 @@ def lacking(has: Has, wanted: Wanted) -> list[MissingRight]:
     made = [schema for schema in absent if schema != wanted.books_schema]
     if made and wanted.create and not has.create:
         message = f"user {has.user} may not create the schemas that are missing ({', '.join(made)})"
-        missing.append(MissingRight(message, _database("CREATE", has.database, has.user)))
-    for schema in wanted.schemas():
+        missing.append(MissingRight(message, _render_database_grant("CREATE", has.database, has.user)))
+    for schema in wanted.list_schemas():
         if schema in has.schemas:
-            missing += [*_in_schema(has, wanted, schema), *_on_tables(has, wanted, schema)]
-    return [*missing, *_owned(has, wanted)]
+            missing += [*_find_schema_rights(has, wanted, schema), *_on_tables(has, wanted, schema)]
+    return [*missing, *_find_ownership_rights(has, wanted)]
 
 
-def _in_schema(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
+def _find_schema_rights(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
     """CREATE … IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always. An index is made
     in the schema of its table, too."""
     usage, create = has.schemas[schema]
-    names = wanted.in_schema(schema)
+    names = wanted.list_tables_in_schema(schema)
     creates = (
         schema == wanted.books_schema
         or (wanted.create and any((schema, name) not in has.tables for name in names))
@@ -73,12 +73,12 @@ def _in_schema(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
     if lacks:
         hides = frozenset((schema, name) for name in names) if not usage else frozenset()
         message = f"user {has.user} lacks {' and '.join(lacks)} on schema {schema}"
-        yield MissingRight(message, _grant(lacks, f"SCHEMA {bare(schema)}", has.user), hides)
+        yield MissingRight(message, _render_grant(lacks, f"SCHEMA {bare(schema)}", has.user), hides)
 
 
-def _on_tables(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
+def _on_tables(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
     """One statement for all tables of the schema that lack the same."""
-    needed: dict[str, tuple[str, ...]] = dict.fromkeys(wanted.in_schema(schema), ROW_RIGHTS)
+    needed: dict[str, tuple[str, ...]] = dict.fromkeys(wanted.list_tables_in_schema(schema), ROW_RIGHTS)
     needed |= wanted.books if schema == wanted.books_schema else {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, rights in needed.items():
@@ -90,27 +90,27 @@ def _on_tables(has: Has, wanted: Wanted, schema: str) -> Iterator[MissingRight]:
         listed = ", ".join(f"{schema}.{name}" for name in names)
         places = ", ".join(f"{bare(schema)}.{bare(name)}" for name in names)
         message = f"user {has.user} lacks {', '.join(lacks)} on {listed}"
-        yield MissingRight(message, _grant(lacks, f"TABLE {places}", has.user))
+        yield MissingRight(message, _render_grant(lacks, f"TABLE {places}", has.user))
 
 
-def _owned(has: Has, wanted: Wanted) -> Iterator[MissingRight]:
+def _find_ownership_rights(has: PostgresRights, wanted: RequiredRights) -> Iterator[MissingRight]:
     """Only the owner of a table changes or drops it: no GRANT gives that right. What rowlock made is its own."""
     for place in sorted((wanted.alter | wanted.drop) & has.tables.keys() - has.owned):
         schema, name = place
         message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"
-        yield MissingRight(message, _own(f"{bare(schema)}.{bare(name)}", has.user))
+        yield MissingRight(message, _render_owner_change(f"{bare(schema)}.{bare(name)}", has.user))
 
 
-def _own(place: str, user: str) -> str:
+def _render_owner_change(place: str, user: str) -> str:
     return f"ALTER TABLE {place} OWNER TO {bare(user)};"
 
 
-def _grant(rights: list[str] | tuple[str, ...], where: str, user: str) -> str:
+def _render_grant(rights: list[str] | tuple[str, ...], where: str, user: str) -> str:
     return f"GRANT {', '.join(rights)} ON {where} TO {bare(user)};"
 
 
-def _database(right: str, database: str, user: str) -> str:
-    return _grant([right], f"DATABASE {bare(database)}", user)
+def _render_database_grant(right: str, database: str, user: str) -> str:
+    return _render_grant([right], f"DATABASE {bare(database)}", user)
 
 
 # -- the server's messages (SQLSTATE 42501)
@@ -136,30 +136,30 @@ def grant_for(message: str, user: str, hint: str = "") -> str | None:
     Messages are English unless the server's lc_messages says otherwise; those of other languages give None.
     """
     if found := _TABLE.search(message):
-        return _grant(ROW_RIGHTS, f"TABLE {_qualified(found['name'], hint)}", user)
+        return _render_grant(ROW_RIGHTS, f"TABLE {_qualify_name(found['name'], hint)}", user)
     if found := _OWNER.search(message):
-        return _own(_qualified(found["name"], hint), user)
+        return _render_owner_change(_qualify_name(found["name"], hint), user)
     if found := _SEQUENCE.search(message):
-        return _grant(["USAGE", "SELECT"], f"SEQUENCE {_qualified(found['name'], hint)}", user)
+        return _render_grant(["USAGE", "SELECT"], f"SEQUENCE {_qualify_name(found['name'], hint)}", user)
     if found := _SCHEMA.search(message):
-        return _grant(["USAGE", "CREATE"], f"SCHEMA {bare(_plain(found['name']))}", user)
+        return _render_grant(["USAGE", "CREATE"], f"SCHEMA {bare(_strip_quotes(found['name']))}", user)
     if found := _TEMPORARY.search(message):
-        return _database("TEMPORARY", found["name"], user)
+        return _render_database_grant("TEMPORARY", found["name"], user)
     if found := _DATABASE.search(message):
         right = "CONNECT" if "CONNECT privilege" in message else "CREATE"
-        return _database(right, _plain(found["name"]), user)
+        return _render_database_grant(right, _strip_quotes(found["name"]), user)
     if _TERMINATE.search(message) and not _SUPERUSER.search(message):
         return f"GRANT pg_signal_backend TO {bare(user)};"
     return None
 
 
-def _plain(name: str) -> str:
+def _strip_quotes(name: str) -> str:
     """Some messages put the name between quotation marks."""
     quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
     return name[1:-1] if quoted else name
 
 
-def _qualified(name: str, hint: str) -> str:
-    quoted = bare(_plain(name))
+def _qualify_name(name: str, hint: str) -> str:
+    quoted = bare(_strip_quotes(name))
     found = re.search(r'"(?:[^"]|"")+"\.' + re.escape(quoted), hint.replace("%%", "%"))
     return found[0] if found else quoted

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import forms_of_key, qualified, quote_with
+from consumer.targets.sql import list_multiform_key_columns, qualify_table, quote_with
 from schemas.table.model import UniqueIndex
 
 quote = quote_with('"')
@@ -39,9 +39,9 @@ class PostgresPlan:
     displaced: tuple[str, ...]  # one DELETE per unique index: rows of other keys under needed values
 
 
-def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
+def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
     """Render everything for `table`. `number` tells apart the temporary tables of one connection."""
-    name = qualified(quote, table.schema, table.name)
+    name = qualify_table(quote, table.schema, table.name)
     temporary = f"rowlock_net_{number}"
     temp = f"pg_temp.{quote(temporary)}"
     columns = [quote(column) for column in table.table.column_names]
@@ -49,7 +49,7 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
     op = quote(OPERATION)
     listed = ", ".join(columns)
     into = f"INSERT INTO {name} ({listed}) OVERRIDING SYSTEM VALUE"
-    forms = [quote(column) for column in forms_of_key(table.table)]
+    forms = [quote(column) for column in list_multiform_key_columns(table.table)]
     conflict = _on_conflict(key, [column for column in columns if column not in key or column in forms])
     return PostgresPlan(
         table_name=f"{table.schema}.{table.name}",
@@ -62,17 +62,19 @@ def postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
         key_columns=tuple(key),
         delete_where=f"DELETE FROM {name} WHERE",
-        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_equal(key)} AND n.{op} IN ('{DELETE}', '{REPLACE}')",
+        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_render_equality(key)} AND n.{op} IN ('{DELETE}', '{REPLACE}')",
         insert_values=f"{into} VALUES",
         insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
         upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",
         on_conflict=conflict,
         snapshot_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{SNAPSHOT}'{conflict}",
-        displaced=tuple(_displaced(name, temp, key, index) for index in orderable(table)),
+        displaced=tuple(
+            _render_displaced_select(name, temp, key, index) for index in list_orderable_indexes(table)
+        ),
     )
 
 
-def orderable(table: TargetTable) -> list[UniqueIndex]:
+def list_orderable_indexes(table: TargetTable) -> list[UniqueIndex]:
     """Return the unique indexes whose columns rowlock writes; others can hold only NULLs or defaults from it."""
     written = set(table.table.column_names)
     return [index for index in table.table.unique if written.issuperset(index.columns)]
@@ -85,18 +87,18 @@ def _on_conflict(key: Sequence[str], written: Sequence[str]) -> str:
     return f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {sets}"
 
 
-def _equal(columns: Sequence[str]) -> str:
+def _render_equality(columns: Sequence[str]) -> str:
     return " AND ".join(f"t.{column} = n.{column}" for column in columns)
 
 
-def _displaced(name: str, temp: str, key: Sequence[str], index: UniqueIndex) -> str:
+def _render_displaced_select(name: str, temp: str, key: Sequence[str], index: UniqueIndex) -> str:
     columns = [quote(column) for column in index.columns]
     same = (
-        _equal(columns)
+        _render_equality(columns)
         if index.nulls_distinct
         else " AND ".join(f"t.{column} IS NOT DISTINCT FROM n.{column}" for column in columns)
     )
     return (
         f"DELETE FROM {name} AS t USING {temp} AS n WHERE n.{quote(OPERATION)} <> '{DELETE}' AND {same} "
-        f"AND NOT ({_equal(key)})"
+        f"AND NOT ({_render_equality(key)})"
     )

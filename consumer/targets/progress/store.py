@@ -14,15 +14,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.bookkeeping.lanes import lane_from
-from consumer.targets.bookkeeping.quarantine import held_from
-from consumer.targets.bookkeeping.units import NO_STATE, unit_from
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping.lanes import parse_lane_row
+from consumer.targets.bookkeeping.quarantine import parse_quarantine_row
+from consumer.targets.bookkeeping.units import NO_STATE, parse_unit_rows
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress.takeover import SqlTakeover, TakenOver
-from consumer.targets.progress.writer import fenced
-from consumer.targets.running import committed, make
+from consumer.targets.progress.writer import build_fenced_error
+from consumer.targets.running import commit_block, run_create
 from consumer.targets.sql import Fragment
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class SqlProgressStore:
     """`consumer.targets.base.ProgressStore` over a Link. Used by one thread at a time."""
 
-    def __init__(self, link: Link, books: Books, fresh: Callable[[], Link]) -> None:
+    def __init__(self, link: Link, books: Bookkeeping, fresh: Callable[[], Link]) -> None:
         """`fresh` makes a second connection to the same database."""
         self._link = link
         self._books = books
@@ -39,8 +39,8 @@ class SqlProgressStore:
         self._link.connect()
 
     def ensure_bookkeeping(self) -> None:
-        for name in self._books.tables.names():
-            make(self._link, self._books.tables.create(name))
+        for name in self._books.tables.list_names():
+            run_create(self._link, self._books.tables.build_create(name))
 
     def take_over(
         self,
@@ -52,70 +52,84 @@ class SqlProgressStore:
         assigned: int | None = None,
         above: int = 0,
     ) -> TakenOver:
-        return self._takeover.take(unit, topic_id, layout, lanes, assigned=assigned, above=above)
+        return self._takeover.take_over_unit(unit, topic_id, layout, lanes, assigned=assigned, above=above)
 
-    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
+    def begin_attempt(
+        self, unit: ApplyUnit, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         books = self._books
-        with committed(self._link):
+        with commit_block(self._link):
             # All in one message: under load each round trip costs a turn of the scheduler. What the guard's rows do
             # not allow has then been done already, and is rolled back.
             guard, _, about, entries = self._link.begin_all(
                 [
-                    books.lanes.select(unit, lock=True),
+                    books.lanes.build_select(unit, lock=True),
                     books.lanes.raise_attempt(unit, epoch),
-                    books.units.select(unit),
-                    books.quarantine.select(unit),
+                    books.units.build_select(unit),
+                    books.quarantine.build_select(unit),
                 ]
             )
-            rows = [lane_from(row) for row in guard]
+            rows = [parse_lane_row(row) for row in guard]
             if not rows or any(row.epoch != epoch for row in rows):
-                raise fenced(unit, f"epoch {epoch}", [row.epoch for row in rows])
-        state, held = unit_from(about), [held_from(row) for row in entries]
+                raise build_fenced_error(unit, f"epoch {epoch}", [row.epoch for row in rows])
+        state, held = parse_unit_rows(about), [parse_quarantine_row(row) for row in entries]
         return [replace(row, attempt=row.attempt + 1) for row in rows], state or NO_STATE, held
 
     @contextmanager
-    def guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
+    def begin_guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
         """A transaction whose guard has passed: what is written over the link in it is committed as a whole, or not at all."""
         if not guards:
             raise ValueError("a transaction needs the lane rows it is guarded by")
         expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
-        with committed(self._link):
-            guard = self._books.lanes.select(unit, [row[0] for row in expected], lock=True)
-            found = [lane_from(row) for row in self._link.begin(None, *guard)]
+        with commit_block(self._link):
+            guard = self._books.lanes.build_select(unit, [row[0] for row in expected], lock=True)
+            found = [parse_lane_row(row) for row in self._link.begin_transaction(None, *guard)]
             seen = [(row.lane, row.epoch, row.attempt, row.offset) for row in found]
             if seen != expected:
-                raise fenced(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
+                raise build_fenced_error(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
             yield
 
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
         def run() -> tuple[list[LaneProgress], UnitState | None]:
-            rows = self._run(self._books.lanes.select(unit)) if lanes else []
-            return [lane_from(row) for row in rows], unit_from(self._run(self._books.units.select(unit)))
+            rows = self._run_fragment(self._books.lanes.build_select(unit)) if lanes else []
+            return [parse_lane_row(row) for row in rows], parse_unit_rows(
+                self._run_fragment(self._books.units.build_select(unit))
+            )
 
-        return self._alone(run)
+        return self._run_unguarded(run)
 
-    def topics(self, pipeline: str) -> list[str]:
+    def list_unit_topics(self, pipeline: str) -> list[str]:
         """Return the topics of which `pipeline` has a unit here (status)."""
-        return self._alone(
-            lambda: [str(row[0]) for row in self._run(self._books.units.select_topics(pipeline))]
+        return self._run_unguarded(
+            lambda: [str(row[0]) for row in self._run_fragment(self._books.units.select_topics(pipeline))]
         )
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
-        return self._alone(lambda: [held_from(row) for row in self._run(self._books.quarantine.select(unit))])
+        return self._run_unguarded(
+            lambda: [
+                parse_quarantine_row(row)
+                for row in self._run_fragment(self._books.quarantine.build_select(unit))
+            ]
+        )
 
-    def displaced(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none (status)."""
-        found = self._alone(lambda: self._run(self._books.displaced.count(pipeline, superseded=superseded)))
+        found = self._run_unguarded(
+            lambda: self._run_fragment(self._books.displaced.build_count(pipeline, superseded=superseded))
+        )
         return {str(topic): int(str(rows)) for topic, rows in found}
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
-        with committed(self._link):
+        with commit_block(self._link):
             rows = [
-                lane_from(row) for row in self._link.begin(None, *self._books.lanes.select(unit, lock=True))
+                parse_lane_row(row)
+                for row in self._link.begin_transaction(
+                    None, *self._books.lanes.build_select(unit, lock=True)
+                )
             ]
             if rows and all(row.epoch == epoch for row in rows):
-                self._run(self._books.units.update_stopped(unit, message, still=message == was))
+                self._run_fragment(self._books.units.update_stopped(unit, message, still=message == was))
 
     def ping(self) -> bool:
         return self._link.ping()
@@ -125,10 +139,10 @@ class SqlProgressStore:
 
     # -- helpers
 
-    def _run(self, fragment: Fragment) -> Rows:
+    def _run_fragment(self, fragment: Fragment) -> Rows:
         return self._link.execute(*fragment)
 
-    def _alone(self, work: Callable[[], T]) -> T:
+    def _run_unguarded(self, work: Callable[[], T]) -> T:
         """Run statements that need no guard, each in a transaction of its own."""
         self._link.connect()
         return work()

@@ -14,21 +14,21 @@ import structlog
 from msgspec.structs import replace
 
 from consumer.errors import ConsumerError, TargetConfigError, TransientError, UniqueViolationError
-from consumer.ordering.fencing_tokens import next_epoch
+from consumer.ordering.fencing_tokens import compute_next_epoch
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
-from consumer.targets.bookkeeping.books import Books
-from consumer.targets.bookkeeping.lanes import lane_from
-from consumer.targets.bookkeeping.units import NO_STATE, unit_from
+from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping.lanes import parse_lane_row
+from consumer.targets.bookkeeping.units import NO_STATE, parse_unit_rows
 from consumer.targets.dialect_components import Link, Rows
-from consumer.targets.running import committed
+from consumer.targets.running import commit_block
 from consumer.targets.sql import Fragment
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
 
-TRIES = 3
+TAKEOVER_TRIES = 3
 #: Seconds a takeover waits for the lane rows before it looks for who holds them, and before it gives up a try.
-PATIENCE_S = 1.0
+TAKEOVER_LOCK_TIMEOUT_S = 1.0
 LOCK_S = 4.0
 POLL_BLOCKERS_S = 0.1
 
@@ -36,29 +36,29 @@ TakenOver = tuple[int, list[LaneProgress], UnitState]
 """(new epoch, lane rows, state of the unit as it was)."""
 
 
-def now_ms() -> int:
+def read_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 class SqlTakeover:
     """Takes units over over a Link."""
 
-    def __init__(self, link: Link, books: Books, fresh: Callable[[], Link]) -> None:
+    def __init__(self, link: Link, books: Bookkeeping, fresh: Callable[[], Link]) -> None:
         """`fresh` makes a second connection to the same database."""
         self._link = link
         self._books = books
         self._fresh = fresh
 
-    def take(
+    def take_over_unit(
         self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, *, assigned: int | None, above: int
     ) -> TakenOver:
         """See `consumer.targets.base.ProgressStore.take_over`."""
 
         def epoch_after(highest: int) -> int:
-            return next_epoch(unit, highest, assigned=assigned, above=above, now_ms=now_ms())
+            return compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=read_clock_ms())
 
         last: ConsumerError | None = None
-        for _ in range(TRIES):
+        for _ in range(TAKEOVER_TRIES):
             try:
                 return self._take_once(unit, topic_id, layout, lanes, epoch_after)
             except (TransientError, UniqueViolationError) as error:
@@ -68,33 +68,33 @@ class SqlTakeover:
                 )
                 last = error
         raise TransientError(
-            f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TRIES} tries: {last}"
+            f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TAKEOVER_TRIES} tries: {last}"
         ) from last
 
     def _take_once(
         self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
     ) -> TakenOver:
         books = self._books
-        with committed(self._link):
-            rows = [lane_from(row) for row in self._lock_ending_blockers(unit)]
+        with commit_block(self._link):
+            rows = [parse_lane_row(row) for row in self._lock_ending_blockers(unit)]
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
-                self._run(books.lanes.insert(unit, rows))
+                self._run_fragment(books.lanes.build_insert(unit, rows))
             epoch = epoch_after(max(row.epoch for row in rows))
-            self._run(books.lanes.raise_epoch(unit, epoch))
-            state = unit_from(self._run(books.units.select(unit)))
+            self._run_fragment(books.lanes.raise_epoch(unit, epoch))
+            state = parse_unit_rows(self._run_fragment(books.units.build_select(unit)))
             if state is None:
-                self._run(books.units.insert(unit))
+                self._run_fragment(books.units.build_insert(unit))
             elif state.stopped is not None:
-                self._run(books.units.update_stopped(unit, None))
+                self._run_fragment(books.units.update_stopped(unit, None))
         return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
 
     def _lock_ending_blockers(self, unit: ApplyUnit) -> Rows:
-        """Lock all lane rows; when that waits longer than PATIENCE_S, end the connections that hold them."""
-        text, params = self._books.lanes.select(unit, lock=True)
+        """Lock all lane rows; when that waits longer than TAKEOVER_LOCK_TIMEOUT_S, end the connections that hold them."""
+        text, params = self._books.lanes.build_select(unit, lock=True)
         with ThreadPoolExecutor(1, "take-over") as pool:
-            waiting = pool.submit(self._link.begin, LOCK_S, text, params)
-            if not wait([waiting], PATIENCE_S).done:
+            waiting = pool.submit(self._link.begin_transaction, LOCK_S, text, params)
+            if not wait([waiting], TAKEOVER_LOCK_TIMEOUT_S).done:
                 try:
                     self._end_blockers(unit, waiting)
                 except TargetConfigError:  # a missing grant; who may not be ended may let go by itself
@@ -104,7 +104,7 @@ class SqlTakeover:
 
     def _end_blockers(self, unit: ApplyUnit, waiting: Future[Rows]) -> None:
         """Ask from a second connection who blocks the first. A lock wait shows up late on some servers: ask again."""
-        mine = self._link.identity()
+        mine = self._link.get_connection_id()
         second = self._fresh()
         try:
             second.connect()
@@ -120,5 +120,5 @@ class SqlTakeover:
         finally:
             second.close()
 
-    def _run(self, fragment: Fragment) -> Rows:
+    def _run_fragment(self, fragment: Fragment) -> Rows:
         return self._link.execute(*fragment)

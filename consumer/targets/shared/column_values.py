@@ -15,17 +15,17 @@ _IMPLICIT: dict[Kind, Value] = {
 _EMPTY = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.VARBINARY, Kind.BLOB, Kind.SET)
 
 
-def value_for_rows(step: AddColumn) -> Value:
+def choose_fill_value(step: AddColumn) -> Value:
     """Return what rows get that are there: what the step says, else the default, else the implicit value; None: NULL."""
     if step.fill is not None:
         return step.fill  # type: ignore[return-value]
     column = step.column
     if column.default is not None:
-        return default_value(column)
-    return None if column.nullable else implicit_value(column.type)
+        return parse_default_value(column)
+    return None if column.nullable else get_implicit_value(column.type)
 
 
-def default_value(column: Column) -> Value:
+def parse_default_value(column: Column) -> Value:
     """Return the column's default as a wire value; None: it has none."""
     text, kind = column.default, column.type.kind
     if text is None:
@@ -39,7 +39,7 @@ def default_value(column: Column) -> Value:
     return text
 
 
-def implicit_value(type_: ColumnType) -> Value:
+def get_implicit_value(type_: ColumnType) -> Value:
     """Return what MySQL and MariaDB put into a NOT NULL column that has no default; None where there is no such value."""
     kind = type_.kind
     fraction = "." + "0" * type_.fsp if type_.fsp else ""
@@ -56,6 +56,6 @@ def implicit_value(type_: ColumnType) -> Value:
     return f"00:00:00{fraction}" if kind is Kind.TIME else _IMPLICIT.get(kind)
 
 
-def table_of(column: Column) -> Table:
+def build_one_column_table(column: Column) -> Table:
     """Return a table of this column alone, for conversions that are made for a table."""
     return Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))

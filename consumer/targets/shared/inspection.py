@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 
-class Translates(Protocol):
-    """Translates the errors of a dialect's driver inside a block: `MySqlLink.translated` and its like."""
+class ErrorTranslator(Protocol):
+    """ErrorTranslator the errors of a dialect's driver inside a block: `MySqlLink.translated` and its like."""
 
     def __call__(self, statement: str, /) -> AbstractContextManager[None]: ...
 
 
 @contextmanager
-def inspecting(
-    target: TargetConfig, driver: str, tls: Mapping[str, Any], translated: Translates
+def open_inspector(
+    target: TargetConfig, driver: str, tls: Mapping[str, Any], translated: ErrorTranslator
 ) -> Iterator[Inspector]:
     """Yield an inspector of `target`. `tls`: the driver's arguments; `translated`: what becomes of the driver's errors.
 
@@ -36,7 +36,7 @@ def inspecting(
     url = URL.create(
         driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
     )
-    engine = _engine(url, tuple(sorted(tls.items())))
+    engine = _make_engine(url, tuple(sorted(tls.items())))
     try:
         with engine.connect() as connection:
             yield inspect(connection)
@@ -50,6 +50,6 @@ def inspecting(
 
 
 @lru_cache(maxsize=8)
-def _engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
+def _make_engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
     """Return the engine of a target. It holds no connection, but what it has learnt of the server and its compiled queries."""
     return create_engine(url, poolclass=NullPool, connect_args=dict(tls))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consumer.ordering.model import TargetTable
-from consumer.targets.sql import Fragment, Quote, after_key, qualified, up_to_key
+from consumer.targets.sql import Fragment, Quote, qualify_table, render_after_key, render_up_to_key
 from schemas.table.model import Key
 from schemas.table.names import EXACT
 
@@ -16,27 +16,29 @@ class KeyedReads:
     quote: Quote
     column_names = EXACT
 
-    def name(self, table: TargetTable) -> str:
-        return qualified(self.quote, table.schema, table.name)
+    def quote_table_name(self, table: TargetTable) -> str:
+        return qualify_table(self.quote, table.schema, table.name)
 
-    def key_params(self, table: TargetTable, key: Key) -> list[object]:
+    def build_key_params(self, table: TargetTable, key: Key) -> list[object]:
         """Return the key's values as parameters for "=" and IN."""
         return list(key)
 
     def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
         """Return them for "<" and ">", in the order of the key's index."""
-        return self.key_params(table, key)
+        return self.build_key_params(table, key)
 
-    def key_columns(self, table: TargetTable) -> tuple[str, ...]:
+    def list_key_columns(self, table: TargetTable) -> tuple[str, ...]:
         return tuple(map(self.quote, table.table.key.columns))
 
-    def where(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
+    def build_filter(self, table: TargetTable, values: dict[str, str] | None) -> list[Fragment]:
         return [(f"{self.quote(column)} = %s", [value]) for column, value in (values or {}).items()]
 
-    def page(self, table: TargetTable, after: Key | None, upto: Key | None = None) -> list[Fragment]:
-        columns = self.key_columns(table)
-        low = [] if after is None else [after_key(columns, self.order_params(table, after))]
-        return low if upto is None else [*low, up_to_key(columns, self.order_params(table, upto))]
+    def build_page_conditions(
+        self, table: TargetTable, after: Key | None, upto: Key | None = None
+    ) -> list[Fragment]:
+        columns = self.list_key_columns(table)
+        low = [] if after is None else [render_after_key(columns, self.order_params(table, after))]
+        return low if upto is None else [*low, render_up_to_key(columns, self.order_params(table, upto))]
 
-    def page_order(self, table: TargetTable) -> str:
-        return ", ".join(self.key_columns(table))
+    def build_page_order(self, table: TargetTable) -> str:
+        return ", ".join(self.list_key_columns(table))

@@ -11,7 +11,7 @@ from schemas.table.model import Key
 T = TypeVar("T")
 
 
-def found_under(look: Callable[[Sequence[Key]], Sequence[T]], keys: Sequence[Key]) -> list[T]:
+def find_under_keys(look: Callable[[Sequence[Key]], Sequence[T]], keys: Sequence[Key]) -> list[T]:
     """Return what `look` finds under `keys`. Under one that the target refuses (a zero date in PostgreSQL) it has no row.
 
     `look` raises RefusedError for all keys that it was asked for with such a one.
@@ -22,4 +22,4 @@ def found_under(look: Callable[[Sequence[Key]], Sequence[T]], keys: Sequence[Key
         if len(keys) == 1:
             return []
     half = len(keys) // 2  # the refused key is alone in the end, and hides no other
-    return found_under(look, keys[:half]) + found_under(look, keys[half:])
+    return find_under_keys(look, keys[:half]) + find_under_keys(look, keys[half:])

@@ -14,10 +14,10 @@ from consumer.ordering.model import TargetTable
 
 P = TypeVar("P")
 #: Tables kept per connection; the longest unused goes first.
-LIMIT = 256
+MAX_CACHED_TABLES = 256
 
 
-class PerTable(Generic[P]):
+class TableCache(Generic[P]):
     """At most LIMIT prepared tables. `gone` is told which one had to go."""
 
     def __init__(self, make: Callable[[TargetTable], P], gone: Callable[[P], None] = lambda _: None) -> None:
@@ -29,13 +29,13 @@ class PerTable(Generic[P]):
         found = self._kept.get(id(table))
         if found is None:  # the kept reference to the table keeps its identity from being used again
             found = self._kept[id(table)] = (table, self._make(table))
-            if len(self._kept) > LIMIT:
+            if len(self._kept) > MAX_CACHED_TABLES:
                 self._gone(self._kept.popitem(last=False)[1][1])
         else:
             self._kept.move_to_end(id(table))
         return found[1]
 
-    def forget(self, schema: str, name: str) -> None:
+    def forget_table(self, schema: str, name: str) -> None:
         """Let go of what was made for a table, in whichever form it was."""
         for number, (table, made) in list(self._kept.items()):
             if (table.schema, table.name) == (schema, name):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
 from coordinator.core.owner.state import Alarm, Effect, OwnerState
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 #: Rows a second of one unit beyond which a number is no measurement.
 MOST_ROWS = 10**9
@@ -30,7 +30,7 @@ def latest_ts(state: OwnerState, now: float) -> int | None:
     return state.floor + int(1000 * (now - state.began + state.config.ahead))
 
 
-def credible(mark: Mark | None, latest: int | None) -> bool:
+def credible(mark: UnitProgress | None, latest: int | None) -> bool:
     """Tell whether a mark can be true."""
     if mark is None or latest is None:
         return True
@@ -91,5 +91,5 @@ def _bound(statuses: tuple[UnitStatus, ...], latest: int | None, late: list[str]
     return tuple(kept)
 
 
-def _seen(unit: str, mark: Mark) -> str:
+def _seen(unit: str, mark: UnitProgress) -> str:
     return f"{unit} is done up to {max(mark.checkpoint_ts, mark.resolved_ts)} ms"

@@ -14,7 +14,7 @@ from coordinator.core.owner.state import Effect, OwnerState, Send
 from coordinator.core.progress import forward
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import Role, Seen, SetState
-from schemas.units import Mark, UnitPhase
+from schemas.units import UnitPhase, UnitProgress
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
 
@@ -75,7 +75,7 @@ def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     return one.agent == member.name and one.agent_epoch == member.agent_epoch
 
 
-def _take(state: OwnerState, member: Member, unit: str, assignment: int, mark: Mark | None) -> bool:
+def _take(state: OwnerState, member: Member, unit: str, assignment: int, mark: UnitProgress | None) -> bool:
     if _replica(state, member, unit, assignment) is None:
         return False
     memo = state.memos[unit]

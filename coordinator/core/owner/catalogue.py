@@ -7,7 +7,7 @@ from coordinator.core.owner.doubt import doubted, pipeline_of
 from coordinator.core.owner.sets import fence_unless_wanted
 from coordinator.core.owner.state import Alarm, Catalogue, Doubt, Effect, OwnerState, UnitMemo
 from coordinator.core.replication import ReplicationSet
-from schemas.config.changes.parts import pipeline_part
+from schemas.config.changes.parts import format_pipeline_part
 
 
 def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
@@ -40,7 +40,7 @@ def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> 
 def _unchanged(before: Catalogue | None, now: Catalogue) -> list[str]:
     """Return the pipelines that are configured as they were: of others it is no wonder where units are missing."""
     parts = {} if before is None else before.parts
-    return [name for name in now.sources if (part := pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
+    return [name for name in now.sources if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
 
 
 def _known(state: OwnerState) -> dict[str, str]:

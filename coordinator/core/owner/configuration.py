@@ -23,7 +23,7 @@ from coordinator.core.owner.state import (
 from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import CatalogueUnit, UnitKind
-from schemas.config.changes.parts import pipeline_part, source_part
+from schemas.config.changes.parts import format_pipeline_part, format_source_part
 
 #: Lines that a refusal has of one agent at most.
 LINES = 20
@@ -55,7 +55,7 @@ def takes(state: OwnerState, member: Member) -> bool:
 def part_of(spec: CatalogueUnit) -> str:
     """Return the part of the configuration that a unit runs under."""
     applies = spec.kind is UnitKind.APPLY and spec.pipeline is not None
-    return pipeline_part(spec.pipeline or "") if applies else source_part(spec.source)
+    return format_pipeline_part(spec.pipeline or "") if applies else format_source_part(spec.source)
 
 
 def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bool:

@@ -30,7 +30,7 @@ from coordinator.core.schedulers import (
     Wishes,
     plan,
 )
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 Place = tuple[str, UnitKind, str | None]
 
@@ -231,7 +231,7 @@ def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
         return
     state.next_progress = now + state.config.interval
     memos = state.memos
-    marks: dict[str, Mark | None] = {
+    marks: dict[str, UnitProgress | None] = {
         unit: memos[unit].mark for unit, spec in state.catalogue.items() if memos[unit].uid == spec.uid
     }
     for pipeline, units in state.pipeline_units.items():

@@ -12,7 +12,7 @@ from coordinator.core.records import CounterRecord, Record, UnitRecord, key_of
 from coordinator.core.replication import Impossible, Input, Instruct, Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import CatalogueUnit
-from schemas.units import Op
+from schemas.units import UnitOperation
 
 _SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
 
@@ -80,7 +80,7 @@ def feed(state: OwnerState, unit: str, event: Input, now: float, out: list[Effec
 def _instruct(state: OwnerState, unit: str, what: Instruct, out: list[Effect]) -> None:
     member, memo = state.members.get(what.agent), state.memos.get(unit)
     echo, lease = 0.0, 0.0
-    if what.op is Op.START and member is not None and member.agent_epoch == what.agent_epoch:
+    if what.op is UnitOperation.START and member is not None and member.agent_epoch == what.agent_epoch:
         echo, lease = member.echo, state.config.lease
     head = header(state, what.agent_epoch, what.assignment)
     out.append(Send(what.agent, Dispatch(head, unit, what.op, memo.mark if memo else None, echo, lease)))

@@ -15,7 +15,7 @@ from coordinator.core.records import ConfigRecord, Record
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest
-from schemas.units import Mark
+from schemas.units import UnitProgress
 
 #: What `OwnerState.told` holds at most where nobody empties it.
 TOLD = 10_000
@@ -237,7 +237,7 @@ class UnitMemo:
 
     uid: str = ""
     since: float = 0.0
-    mark: Mark | None = None
+    mark: UnitProgress | None = None
     rows_per_s: int = 0
     waits: str | None = None
     failures: int = 0

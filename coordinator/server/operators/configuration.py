@@ -30,10 +30,10 @@ class ConfigurationRefusedError(Exception):
 class Configuration(Protocol):
     """From any thread."""
 
-    def read(self) -> FoundConfiguration:
+    def read_file(self) -> FoundConfiguration:
         """Read the file and keep what it holds for `take`. Raises ConfigurationRefusedError."""
 
-    def take(self, digest: str) -> None:
+    def adopt_config(self, digest: str) -> None:
         """From now on go by what was read last, if that is it; never waits."""
 
     def catch_up(self, digest: str) -> None:

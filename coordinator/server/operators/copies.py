@@ -60,8 +60,8 @@ class CopyRefusedError(Exception):
 class CopyOrders(Protocol):
     """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
 
-    def ask(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
         """Put the request where capture reads it. Raises CopyRefusedError."""
 
-    def rows(self) -> Sequence[CopyRow]:
+    def list_copies(self) -> Sequence[CopyRow]:
         """Return the copies of all sources, by source and table. Raises CopyRefusedError when Kafka does not answer."""

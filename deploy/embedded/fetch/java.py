@@ -9,26 +9,26 @@ import subprocess
 from pathlib import Path
 
 from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.patience import patient
+from deploy.embedded.patience import scale_timeout
 
-OLDEST = 17
-_INSTALL = (
-    f"install a Java runtime {OLDEST} or newer (Debian: openjdk-{OLDEST}-jre-headless) and put it on PATH"
-)
+OLDEST_JAVA = 17
+_INSTALL = f"install a Java runtime {OLDEST_JAVA} or newer (Debian: openjdk-{OLDEST_JAVA}-jre-headless) and put it on PATH"
 
 
 def find_java() -> Path:
     """JAVA_HOME's java, else the first on PATH; refuses one that is missing or too old."""
-    found = _candidate()
+    found = _find_candidate()
     if found is None:
         raise EmbeddedError("Java", "no `java` in JAVA_HOME or on PATH; Kafka and Spark need it", _INSTALL)
-    version = _version(found)
-    if version < OLDEST:
-        raise EmbeddedError("Java", f"{found} is version {version}; Kafka and Spark need {OLDEST}", _INSTALL)
+    version = _read_version(found)
+    if version < OLDEST_JAVA:
+        raise EmbeddedError(
+            "Java", f"{found} is version {version}; Kafka and Spark need {OLDEST_JAVA}", _INSTALL
+        )
     return found
 
 
-def _candidate() -> Path | None:
+def _find_candidate() -> Path | None:
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home, "bin", "java")
@@ -37,11 +37,11 @@ def _candidate() -> Path | None:
     return Path(on_path) if on_path else None
 
 
-def _version(java: Path) -> int:
+def _read_version(java: Path) -> int:
     """The major version: 8 of "1.8.0_402", 17 of "17.0.15"."""
     try:
         answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=patient(30), check=False
+            [java, "-version"], capture_output=True, text=True, timeout=scale_timeout(30), check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmbeddedError("Java", f"{java} does not run ({error})", _INSTALL) from error

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 
-def folder_size(folder: Path) -> int:
+def measure_folder_size(folder: Path) -> int:
     """Bytes in the files below a folder that another process is filling."""
     total = 0
     for path in folder.rglob("*"):
@@ -22,34 +22,34 @@ def folder_size(folder: Path) -> int:
     return total
 
 
-def watch(what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
+def watch_process(what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
     """Waits for the process to end, showing how far it is; `what` is say "downloading kafka"."""
     console = Console(stderr=True)
     if console.is_terminal:
-        _bar(console, what, process, total, done)
+        _show_bar(console, what, process, total, done)
     else:
-        _lines(console, what, process, total)
+        _print_lines(console, what, process, total)
 
 
-def _bar(
+def _show_bar(
     console: Console, what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]
 ) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(what, total=total)
-        while not _ended(process, 0.2):
+        while not _wait_for_end(process, 0.2):
             progress.update(task, completed=min(done(), total))
         progress.update(task, completed=total)
 
 
-def _lines(console: Console, what: str, process: subprocess.Popen[bytes], total: int) -> None:
+def _print_lines(console: Console, what: str, process: subprocess.Popen[bytes], total: int) -> None:
     begun = time.monotonic()
     console.print(f"{what} ({total / 1e6:.0f} MB)", highlight=False)
     process.wait()
     console.print(f"{what}: ended after {time.monotonic() - begun:.0f} s", highlight=False)
 
 
-def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+def _wait_for_end(process: subprocess.Popen[bytes], within: float) -> bool:
     try:
         process.wait(timeout=within)
     except subprocess.TimeoutExpired:

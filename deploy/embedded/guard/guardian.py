@@ -18,36 +18,36 @@ import sys
 from pathlib import Path
 
 
-def _stat(pid: int) -> list[str]:
+def _read_stat(pid: int) -> list[str]:
     """Fields of /proc/PID/stat from the state on: [1] is the parent, [19] the start time."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return text.rpartition(")")[2].split()
 
 
-def started(pid: int) -> str | None:
+def read_start_time(pid: int) -> str | None:
     """The start time that tells a process from a later one of the same number."""
     try:
-        return _stat(pid)[19]
+        return _read_stat(pid)[19]
     except OSError:
         return None
 
 
-def _children() -> dict[int, list[int]]:
+def _list_children() -> dict[int, list[int]]:
     tree: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             pid = int(entry.name)
             with contextlib.suppress(OSError):
-                tree.setdefault(int(_stat(pid)[1]), []).append(pid)
+                tree.setdefault(int(_read_stat(pid)[1]), []).append(pid)
     return tree
 
 
 def kill_tree(pid: int) -> None:
     """Kills a process with all descendants (PostgreSQL's have process groups of their own) and sees them gone."""
-    tree, doomed = _children(), [pid]
+    tree, doomed = _list_children(), [pid]
     for each in doomed:
         doomed.extend(tree.get(each, []))
-    handles = [handle for each in doomed if (handle := _handle(each)) is not None]
+    handles = [handle for each in doomed if (handle := _open_pidfd(each)) is not None]
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -58,7 +58,7 @@ def kill_tree(pid: int) -> None:
         os.close(handle)
 
 
-def _handle(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     """A pidfd: it stays with this process even if the number is given to another."""
     try:
         return os.pidfd_open(pid)
@@ -66,13 +66,13 @@ def _handle(pid: int) -> int | None:
         return None
 
 
-def _serve() -> tuple[dict[int, str], set[str]]:
+def _track_parent() -> tuple[dict[int, str], set[str]]:
     """Keeps the books until the parent is gone."""
     processes: dict[int, str] = {}
     folders: set[str] = set()
     for raw in sys.stdin.buffer:
         verb, _, what = os.fsdecode(raw.rstrip(b"\n")).partition(" ")
-        if verb == "+p" and (since := started(int(what))):
+        if verb == "+p" and (since := read_start_time(int(what))):
             processes[int(what)] = since
         elif verb == "-p":
             processes.pop(int(what), None)
@@ -86,9 +86,9 @@ def _serve() -> tuple[dict[int, str], set[str]]:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    processes, folders = _serve()
+    processes, folders = _track_parent()
     for pid, since in processes.items():
-        if started(pid) == since:
+        if read_start_time(pid) == since:
             kill_tree(pid)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

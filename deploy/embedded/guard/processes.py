@@ -16,10 +16,10 @@ from typing import IO
 # The child registers itself before it becomes the service. The pipe reports end of file only after the child has let
 # go of it, so there is no moment in which a kill of the parent would leave an unregistered service behind.
 _WRAPPER = 'echo "+p $$" >&0; exec "$@" </dev/null'
-NOBODY = 65534
+NOBODY_UID = 65534
 
 
-class _Guard:
+class _GuardianClient:
     """One guardian process and the pipe that keeps it waiting."""
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class _Guard:
             start_new_session=True,
         )
         os.close(read)
-        atexit.register(self._finish, os.getpid())
+        atexit.register(self._finish_cleanup, os.getpid())
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):
             os.write(self.pipe, os.fsencode(line + "\n"))
 
-    def _finish(self, owner: int) -> None:
+    def _finish_cleanup(self, owner: int) -> None:
         """At a normal exit: hang up and wait until everything is gone."""
         if os.getpid() == owner:
             os.close(self.pipe)
@@ -48,19 +48,19 @@ class _Guard:
                 self._process.wait(timeout=20)
 
 
-_guard: _Guard | None = None
+_guard: _GuardianClient | None = None
 _lock = threading.Lock()
 
 
-def _current() -> _Guard:
+def _get_guard() -> _GuardianClient:
     global _guard
     with _lock:
         if _guard is None:
-            _guard = _Guard()
+            _guard = _GuardianClient()
         return _guard
 
 
-def _forget() -> None:
+def _forget_guard() -> None:
     """In a forked child: an open copy of the pipe would hide the parent's end from the guardian."""
     global _guard
     if _guard is not None:
@@ -68,10 +68,10 @@ def _forget() -> None:
         _guard = None
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget_guard)
 
 
-def spawn(
+def spawn_process(
     command: Sequence[str | Path],
     *,
     output: IO[bytes] | int,
@@ -80,10 +80,10 @@ def spawn(
     unprivileged: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Starts a process that cannot outlive this one; `unprivileged` makes it nobody's (needs root)."""
-    identity = NOBODY if unprivileged else None
+    identity = NOBODY_UID if unprivileged else None
     return subprocess.Popen(
         ["/bin/sh", "-c", _WRAPPER, "sh", *map(str, command)],
-        stdin=_current().pipe,
+        stdin=_get_guard().pipe,
         stdout=output,
         stderr=subprocess.STDOUT,
         env=None if env is None else {**os.environ, **env},
@@ -95,19 +95,19 @@ def spawn(
     )
 
 
-def release(process: subprocess.Popen[bytes]) -> None:
+def release_process(process: subprocess.Popen[bytes]) -> None:
     """Says that the process has ended and been waited for."""
-    _current().tell(f"-p {process.pid}")
+    _get_guard().send_line(f"-p {process.pid}")
 
 
-def temporary(prefix: str, parent: Path | None = None) -> Path:
+def make_temporary_folder(prefix: str, parent: Path | None = None) -> Path:
     """A new folder that is removed when this process ends; others may pass through it, not list it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    _current().tell(f"+d {folder}")
+    _get_guard().send_line(f"+d {folder}")
     folder.chmod(0o711)
     return folder
 
 
-def kept(folder: Path) -> None:
+def unregister_folder(folder: Path) -> None:
     """Says that the folder is gone, or no longer temporary."""
-    _current().tell(f"-d {folder}")
+    _get_guard().send_line(f"-d {folder}")

@@ -5,7 +5,7 @@ rolled back as rows and ROLLBACK, ROLLBACK TO SAVEPOINT undoes a part, an XA gro
 group goes on before its end, and rows that did not come to be are marked (`UNDONE`) then.
 
 A group larger than `limit` is not kept. Its end is awaited all the same, and if there is anything to publish, it comes from
-the spill, or the answer is `ReadAgain`: read the log anew from the group's first event; its events then pass one by
+the spill, or the answer is `RereadRequest`: read the log anew from the group's first event; its events then pass one by
 one, with the same marks.
 """
 
@@ -20,62 +20,63 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from producer.binlog_format import log_event as log
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.binlog_format.table_map import TableMap, TableMapCache
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.statements import ddl
-from producer.statements.tokens import tokenize
+from producer.statements.tokens import tokenize_sql
 
 #: Bytes of a transaction that are held in memory.
-LIMIT = 64 << 20
+MAX_HELD_BYTES = 64 << 20
 #: What an event costs in memory beyond its body.
 _EVENT_COST = 250
 #: Added to the flags of a row event whose rows did not come to be; the log's own flags have 16 bits.
 UNDONE = 1 << 16
 
 _BEGINNINGS = frozenset({log.GTID, log.ANONYMOUS_GTID, log.MARIADB_GTID, log.GTID_TAGGED})
-_QUIET = log.ROW_EVENTS | log.IGNORED | {log.TABLE_MAP}
-_PLAIN = log.ROW_EVENTS | {log.TABLE_MAP}
-_KIND: Callable[[LogEvent], int] = itemgetter(LogEvent._fields.index("type"))
+_QUIET = log.DECODABLE_ROW_EVENTS | log.IGNORED | {log.TABLE_MAP}
+_PLAIN = log.DECODABLE_ROW_EVENTS | {log.TABLE_MAP}
+_KIND: Callable[[BinlogEvent], int] = itemgetter(BinlogEvent._fields.index("type"))
 
 
-def _any_of(kinds: Iterable[int]) -> bytes:
+def _build_byte_class(kinds: Iterable[int]) -> bytes:
     return b"[%b]" % re.escape(bytes(kinds))
 
 
 #: Transactions by the types of their events: a GTID, rows (and BEGIN, which has to be looked at), an XID.
 _PLAIN_RUN = re.compile(
-    b"(?:%b%b*+%b)*+" % (_any_of(_BEGINNINGS), _any_of(_QUIET | {log.QUERY}), _any_of({log.XID}))
+    b"(?:%b%b*+%b)*+"
+    % (_build_byte_class(_BEGINNINGS), _build_byte_class(_QUIET | {log.QUERY}), _build_byte_class({log.XID}))
 )
 ONE_PHASE = b"\1"
 """First byte of an XA_PREPARE event that commits at once."""
 _SHORT_BODY = 1000
 
-Stretch = tuple[int, int]
+EventRange = tuple[int, int]
 """[first ordinal, ordinal behind the last) of a group's events."""
 
 
 class Spill(Protocol):
     """A store for the events of a large transaction, so that the log need not be read again. OSError: it cannot keep them."""
 
-    def append(self, event: LogEvent) -> None: ...
-    def __iter__(self) -> Iterator[LogEvent]: ...
-    def close(self) -> None: ...
+    def append(self, event: BinlogEvent) -> None: ...
+    def __iter__(self) -> Iterator[BinlogEvent]: ...
+    def stop_applying(self) -> None: ...
 
 
-class ReadAgain(NamedTuple):
+class RereadRequest(NamedTuple):
     """A transaction is to be published that was too large to keep: read the log again from here."""
 
     file: str
     pos: int
 
 
-class _Known(NamedTuple):
+class _KnownGroup(NamedTuple):
     """A group as the first reading found it: its first event, its end, and the stretches that were undone."""
 
-    first: LogEvent
+    first: BinlogEvent
     end: int
-    undone: tuple[Stretch, ...]
+    undone: tuple[EventRange, ...]
 
     def is_undone(self, at: int) -> bool:
         """Tell whether the event with the ordinal `at` is in one of the stretches; they are in order, and may be many."""
@@ -91,75 +92,75 @@ class _Group:
     follows. `statement`: it holds one that is no transaction control. `watch`: only once it is not held any more.
     """
 
-    first: LogEvent
+    first: BinlogEvent
     grouped: bool
-    held: list[LogEvent] | None
+    held: list[BinlogEvent] | None
     count: int = 0
     size: int = 0
     savepoints: dict[str, int] = field(default_factory=dict)
-    undone: list[Stretch] = field(default_factory=list)
+    undone: list[EventRange] = field(default_factory=list)
     statement: bool = False
     spill: Spill | None = None
-    watch: _Watch | None = None
+    watch: _WatchedTables | None = None
 
 
-class _Watch:
+class _WatchedTables:
     """The tables that a group that is not held has rows of: of each the first row event, with its TABLE_MAP."""
 
     def __init__(self, captured: Callable[[str, str], bool]) -> None:
         self._captured = captured
         self._parsed = TableMapCache()
-        self._maps: dict[bytes, tuple[TableMap, LogEvent]] = {}
-        self.head: list[LogEvent] = []
-        self.rows: dict[tuple[str, str], tuple[LogEvent, LogEvent]] = {}
+        self._maps: dict[bytes, tuple[TableMap, BinlogEvent]] = {}
+        self.head: list[BinlogEvent] = []
+        self.rows: dict[tuple[str, str], tuple[BinlogEvent, BinlogEvent]] = {}
         self.captured = False
 
-    def see(self, event: LogEvent) -> None:
+    def watch_event(self, event: BinlogEvent) -> None:
         if event.type == log.TABLE_MAP:
-            self._maps[event.body[:6]] = (self._parsed.get(event.body), event)
+            self._maps[event.body[:6]] = (self._parsed.get_table_map(event.body), event)
         elif event.type in log.ANY_ROWS:
             found = self._maps.get(event.body[:6])
             if found is not None and (found[0].db, found[0].name) not in self.rows:
                 table = found[0]
                 self.rows[table.db, table.name] = (found[1], event)
                 self.captured = self.captured or self._captured(table.db, table.name)
-        elif event.type in _BEGINNINGS or (event.type in log.QUERIES and _begins(event)):
+        elif event.type in _BEGINNINGS or (event.type in log.QUERIES and _is_begin_statement(event)):
             self.head.append(event)
 
-    def witnesses(self) -> Iterator[LogEvent]:
+    def yield_witnesses(self) -> Iterator[BinlogEvent]:
         """Yield, for a group that came to nothing, how it began and one row event of each table, marked."""
         yield from self.head
         for table_map, rows in self.rows.values():
             yield table_map
-            yield undone(rows)
+            yield mark_undone(rows)
 
 
-def undone(event: LogEvent) -> LogEvent:
+def mark_undone(event: BinlogEvent) -> BinlogEvent:
     return event._replace(flags=event.flags | UNDONE)
 
 
-class Assembly:
+class TransactionBuffer:
     """`captured(db, table)` says whether a table is captured; `spill` makes a place for a transaction larger than `limit`."""
 
     def __init__(
         self,
         captured: Callable[[str, str], bool],
         *,
-        limit: int = LIMIT,
+        limit: int = MAX_HELD_BYTES,
         spill: Callable[[], Spill | None] = lambda: None,
     ) -> None:
         self._captured = captured
         self._limit = limit
         self._spill = spill
         self._group: _Group | None = None
-        self._known: _Known | None = None
+        self._known: _KnownGroup | None = None
 
     @property
     def inside(self) -> bool:
         """Tell whether a group has begun and not ended, or is to be read again."""
         return self._group is not None or self._known is not None
 
-    def whole(self, events: Sequence[LogEvent], kinds: bytes, start: int) -> int:
+    def find_plain_run_end(self, events: Sequence[BinlogEvent], kinds: bytes, start: int) -> int:
         """Return behind which of `events` the run of plain transactions ends that begins at `start`; `start` if none does.
 
         Such a one goes on as it is: it has rows and its XID, all at hand. That is nearly all that a log holds.
@@ -167,44 +168,44 @@ class Assembly:
         """
         if self._group is not None or self._known is not None:
             return start
-        end = _run(kinds, start, len(kinds))
+        end = _find_run_end(kinds, start, len(kinds))
         at = kinds.find(log.QUERY, start, end)
         while at >= 0:
             if not _is_begin(events[at].body):
-                return _run(kinds, start, at)
+                return _find_run_end(kinds, start, at)
             at = kinds.find(log.QUERY, at + 1, end)
         return end
 
-    def feed(self, event: LogEvent) -> Iterable[LogEvent] | ReadAgain:
+    def accept_event(self, event: BinlogEvent) -> Iterable[BinlogEvent] | RereadRequest:
         """Return the events that go on now, in order. Raises StreamStoppedError, TransientSourceError."""
         kind, group = event.type, self._group
         if kind in _PLAIN and group is not None:
-            self._add(group, event)
-            return () if self._known is None else self._passing(group, event)
+            self._add_event(group, event)
+            return () if self._known is None else self._pass_known_event(group, event)
         if kind in log.IGNORED:
             return ()
         if kind in _BEGINNINGS:
-            return self._begin(event, self._mariadb_grouped(event))
+            return self._begin_group(event, self._is_mariadb_grouped(event))
         if group is None:
-            return self._outside(event)
-        self._add(group, event)
+            return self._handle_ungrouped(event)
+        self._add_event(group, event)
         if kind == log.XID:
-            return self._end(group, event)
+            return self._end_group(group, event)
         if kind in log.QUERIES:
-            return self._query(group, event)
+            return self._handle_query(group, event)
         if kind == log.XA_PREPARE:
-            return self._end(group, event, nothing=event.body[:1] != ONE_PHASE)
+            return self._end_group(group, event, nothing=event.body[:1] != ONE_PHASE)
         if kind == log.INCIDENT:
             return (event,)
-        return self._passing(group, event)
+        return self._pass_known_event(group, event)
 
     # --- begin
 
     @staticmethod
-    def _mariadb_grouped(event: LogEvent) -> bool:
+    def _is_mariadb_grouped(event: BinlogEvent) -> bool:
         return event.type == log.MARIADB_GTID and not event.body[12] & log.MARIADB_STANDALONE
 
-    def _begin(self, event: LogEvent, grouped: bool) -> Iterable[LogEvent]:
+    def _begin_group(self, event: BinlogEvent, grouped: bool) -> Iterable[BinlogEvent]:
         before = self._group
         if before is not None and before.first.file == event.file:
             raise StreamStoppedError(
@@ -213,25 +214,25 @@ class Assembly:
             )
         if before is not None:
             # It is cut off by the end of its file: the server crashed while it wrote, and rolled the transaction back.
-            _forget(before)
+            _discard_held_events(before)
         known = self._known
         if known is not None and event != known.first:
             raise _reads_differently(event)
         self._group = group = _Group(event, grouped, None if known else [])
-        self._add(group, event)
-        return self._passing(group, event)
+        self._add_event(group, event)
+        return self._pass_known_event(group, event)
 
-    def _outside(self, event: LogEvent) -> Iterable[LogEvent]:
+    def _handle_ungrouped(self, event: BinlogEvent) -> Iterable[BinlogEvent]:
         """Servers without GTID events begin a transaction with BEGIN; all else that stands outside is for the fold."""
-        if event.type in log.QUERIES and _begins(event):
-            return self._begin(event, grouped=True)
+        if event.type in log.QUERIES and _is_begin_statement(event):
+            return self._begin_group(event, grouped=True)
         if self._known is not None:
             raise _reads_differently(event)
         return (event,)
 
     # --- hold
 
-    def _add(self, group: _Group, event: LogEvent) -> None:
+    def _add_event(self, group: _Group, event: BinlogEvent) -> None:
         group.count += 1
         if group.held is not None:
             group.held.append(event)
@@ -239,86 +240,88 @@ class Assembly:
             if group.size > self._limit:
                 self._let_go(group)
         elif group.watch is not None:
-            group.watch.see(event)
-            _keep(group, (event,))
+            group.watch.watch_event(event)
+            _spill_events(group, (event,))
 
     def _let_go(self, group: _Group) -> None:
         held, group.held = group.held or [], None
-        group.watch = _Watch(self._captured)
+        group.watch = _WatchedTables(self._captured)
         try:
             group.spill = self._spill()
         except OSError:
             group.spill = None
         for event in held:
-            group.watch.see(event)
-        _keep(group, held)
+            group.watch.watch_event(event)
+        _spill_events(group, held)
 
-    def _passing(self, group: _Group, event: LogEvent) -> Iterable[LogEvent]:
+    def _pass_known_event(self, group: _Group, event: BinlogEvent) -> Iterable[BinlogEvent]:
         """Let `event` go on if its group is known, and is read again."""
         known = self._known
         if known is None:
             return ()
         if event.type in log.ANY_ROWS and known.is_undone(group.count - 1):
-            event = undone(event)
+            event = mark_undone(event)
         return (event,)
 
     # --- statements
 
-    def _query(self, group: _Group, event: LogEvent) -> Iterable[LogEvent] | ReadAgain:
-        control = _control(event)
+    def _handle_query(self, group: _Group, event: BinlogEvent) -> Iterable[BinlogEvent] | RereadRequest:
+        control = _parse_control(event)
         if control is None:
             group.statement = True
-            return self._passing(group, event) if group.grouped else self._end(group, event)
+            return self._pass_known_event(group, event) if group.grouped else self._end_group(group, event)
         match control.verb:
             case "begin" | "xa_start":
                 group.grouped = True
             case "commit" | "xa_commit" | "xa_rollback":
-                return self._end(group, event)
+                return self._end_group(group, event)
             case "rollback":
-                return self._end(group, event, nothing=True)
+                return self._end_group(group, event, nothing=True)
             case "xa_prepare":
-                return self._end(group, event, nothing=True)
+                return self._end_group(group, event, nothing=True)
             case "savepoint":
-                group.savepoints[_savepoint(event)] = group.count
+                group.savepoints[_parse_savepoint_name(event)] = group.count
             case "rollback_to":
-                _roll_back(group, _savepoint(event))
-        return self._passing(group, event)
+                _roll_back_to(group, _parse_savepoint_name(event))
+        return self._pass_known_event(group, event)
 
     # --- end
 
-    def _end(
-        self, group: _Group, event: LogEvent, *, nothing: bool = False
-    ) -> Iterable[LogEvent] | ReadAgain:
+    def _end_group(
+        self, group: _Group, event: BinlogEvent, *, nothing: bool = False
+    ) -> Iterable[BinlogEvent] | RereadRequest:
         """The group is over; `nothing`: none of its rows has come to be."""
         self._group = None
         if self._known is not None:
-            return self._passed(group, event, self._known)
+            return self._end_known_group(group, event, self._known)
         stretches = ((0, group.count),) if nothing else tuple(group.undone)
         if group.held is not None:
-            return _marked(group.held, stretches) if stretches else group.held
-        watch = group.watch or _Watch(self._captured)  # it is watched since it is not held
+            return _yield_marked(group.held, stretches) if stretches else group.held
+        watch = group.watch or _WatchedTables(self._captured)  # it is watched since it is not held
         if group.statement or (watch.captured and not nothing):
             if group.spill is not None:
-                return _marked(group.spill, stretches)
-            self._known = _Known(group.first, event.end, stretches)
-            return ReadAgain(group.first.file, group.first.start)
-        _forget(group)
-        return [*watch.witnesses(), event]
+                return _yield_marked(group.spill, stretches)
+            self._known = _KnownGroup(group.first, event.end, stretches)
+            return RereadRequest(group.first.file, group.first.start)
+        _discard_held_events(group)
+        return [*watch.yield_witnesses(), event]
 
-    def _passed(self, group: _Group, event: LogEvent, known: _Known) -> Iterable[LogEvent]:
-        last = self._passing(group, event)
+    def _end_known_group(
+        self, group: _Group, event: BinlogEvent, known: _KnownGroup
+    ) -> Iterable[BinlogEvent]:
+        last = self._pass_known_event(group, event)
         self._known = None
         if event.end != known.end:
             raise _reads_differently(event)
         return last
 
 
-def kinds_of(events: Iterable[LogEvent]) -> bytes:
+def pack_event_types(events: Iterable[BinlogEvent]) -> bytes:
     """Return the events' types, a byte each."""
     return bytes(map(_KIND, events))
 
 
-def _run(kinds: bytes, start: int, end: int) -> int:
+def _find_run_end(kinds: bytes, start: int, end: int) -> int:
     found = _PLAIN_RUN.match(kinds, start, end)
     return start if found is None else found.end()
 
@@ -327,7 +330,7 @@ def _is_begin(body: bytes) -> bool:
     return body[-6:] == b"\0BEGIN" and len(body) == 19 + body[8] + (body[11] | body[12] << 8)
 
 
-def _keep(group: _Group, events: Iterable[LogEvent]) -> None:
+def _spill_events(group: _Group, events: Iterable[BinlogEvent]) -> None:
     """Put events into the group's spill; one without room is given up, and the log read again."""
     spill = group.spill
     if spill is None:
@@ -336,16 +339,16 @@ def _keep(group: _Group, events: Iterable[LogEvent]) -> None:
         for event in events:
             spill.append(event)
     except OSError:
-        _forget(group)
+        _discard_held_events(group)
 
 
-def _forget(group: _Group) -> None:
+def _discard_held_events(group: _Group) -> None:
     spill, group.spill = group.spill, None
     if spill is not None:
-        spill.close()
+        spill.stop_applying()
 
 
-def _reads_differently(event: LogEvent) -> TransientSourceError:
+def _reads_differently(event: BinlogEvent) -> TransientSourceError:
     return TransientSourceError(
         f"the source's log reads differently at {event.file}:{event.start} the second time: another server answers"
     )
@@ -358,41 +361,41 @@ _SHORT: dict[bytes, ddl.TransactionControl] = {
 }
 
 
-def _control(event: LogEvent) -> ddl.TransactionControl | None:
+def _parse_control(event: BinlogEvent) -> ddl.TransactionControl | None:
     """Return the transaction control that a statement is; the common ones without parsing it."""
     body = event.body
     if event.type == log.QUERY and len(body) < _SHORT_BODY:
         text = body[14 + body[8] + (body[11] | body[12] << 8) :]
         if (short := _SHORT.get(text)) is not None:
             return short
-    query = log.query_of(event)
-    statement = ddl.classify(query.sql, query.db)
+    query = log.parse_statement_event(event)
+    statement = ddl.classify_statement(query.sql, query.db)
     return statement if isinstance(statement, ddl.TransactionControl) else None
 
 
-def _begins(event: LogEvent) -> bool:
-    control = _control(event)
+def _is_begin_statement(event: BinlogEvent) -> bool:
+    control = _parse_control(event)
     return control is not None and control.verb in ("begin", "xa_start")
 
 
-def _marked(events: Iterable[LogEvent], stretches: tuple[Stretch, ...]) -> Iterator[LogEvent]:
+def _yield_marked(events: Iterable[BinlogEvent], stretches: tuple[EventRange, ...]) -> Iterator[BinlogEvent]:
     """Mark the row events of `stretches`, which are in order."""
     ahead = list(reversed(stretches))
     for at, event in enumerate(events):
         while ahead and at >= ahead[-1][1]:
             ahead.pop()
         inside = bool(ahead) and at >= ahead[-1][0]
-        yield undone(event) if inside and event.type in log.ANY_ROWS else event
+        yield mark_undone(event) if inside and event.type in log.ANY_ROWS else event
 
 
-def _savepoint(event: LogEvent) -> str:
+def _parse_savepoint_name(event: BinlogEvent) -> str:
     """The name of a savepoint (its statement's last word), so that names the server holds equal are equal."""
-    tokens = tokenize(log.query_of(event).sql)
+    tokens = tokenize_sql(log.parse_statement_event(event).sql)
     name = unicodedata.normalize("NFD", tokens[-1].text)
     return "".join(char for char in name if not unicodedata.combining(char)).casefold()
 
 
-def _roll_back(group: _Group, name: str) -> None:
+def _roll_back_to(group: _Group, name: str) -> None:
     """Undo everything behind the savepoint; one that is not in the log was set before the transaction's first change."""
     start = group.savepoints.get(name, 0)
     while group.undone and group.undone[-1][0] >= start:

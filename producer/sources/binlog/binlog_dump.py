@@ -53,20 +53,20 @@ class DumpConnection:
         try:
             self._reader._BinLogStreamReader__connect_to_stream()
         except BaseException:
-            self._abandon()
+            self._abandon_connection()
             raise
         self.checksum: bool = self._reader._BinLogStreamReader__use_checksum
         self._socket: socket.socket = self._reader._stream_connection._sock
         self._socket.settimeout(None)
-        self._cutter = Cutter()
+        self._cutter = PacketSplitter()
 
-    def read(self, timeout: float) -> list[bytes]:
+    def read_topic(self, timeout: float) -> list[bytes]:
         """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and body).
 
         An empty list: nothing came. Raises TransientSourceError when the connection ends, pymysql's errors when the
         server sends one.
         """
-        if not self._ready(timeout):
+        if not self._is_readable(timeout):
             return []
         try:
             data = self._socket.recv(_READ)
@@ -74,7 +74,7 @@ class DumpConnection:
             raise TransientSourceError(f"the binlog connection broke: {error}") from error
         if not data:
             raise TransientSourceError("the server closed the binlog connection")
-        packets = self._cutter.feed(data)
+        packets = self._cutter.add_data(data)
         for packet in packets:
             if packet[0] != 0:
                 _raise_for(packet)
@@ -82,15 +82,15 @@ class DumpConnection:
 
     def close(self) -> None:
         """End the connection without waiting for the server."""
-        self._abandon()
+        self._abandon_connection()
 
-    def _ready(self, timeout: float) -> bool:
+    def _is_readable(self, timeout: float) -> bool:
         pending = getattr(self._socket, "pending", None)  # TLS holds decrypted bytes that select does not see
         if pending is not None and pending():
             return True
         return bool(select.select([self._socket], [], [], timeout)[0])
 
-    def _abandon(self) -> None:
+    def _abandon_connection(self) -> None:
         connection = getattr(self._reader, "_stream_connection", None)
         if connection is not None:
             connection._force_close()
@@ -102,43 +102,45 @@ def _with_checksums(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "init_command": f"{before}, {_CHECKSUMS}" if before else f"SET {_CHECKSUMS}"}
 
 
-class Cutter:
+class PacketSplitter:
     """Cuts what comes from the connection into packets; what there is of a large one is not copied again at each read."""
 
     def __init__(self) -> None:
         self._rest: bytes | bytearray = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def add_data(self, data: bytes) -> list[bytes]:
         """Return the packets that are complete with `data`."""
         if len(self._rest) < _READ:
-            packets, self._rest = cut(bytes(self._rest) + data if self._rest else data)
+            packets, self._rest = split_packets(bytes(self._rest) + data if self._rest else data)
             return packets
         grown = self._rest if isinstance(self._rest, bytearray) else bytearray(self._rest)
         grown += data
         self._rest = grown
-        end = _chain_end(grown, 0, len(grown))
+        end = _find_chain_end(grown, 0, len(grown))
         if end is None:
             return []
         with memoryview(grown) as view:
-            first, rest = b"".join(_parts(view, 0, end)), bytes(view[end:])
-        packets, self._rest = cut(rest)
+            first, rest = b"".join(_yield_parts(view, 0, end)), bytes(view[end:])
+        packets, self._rest = split_packets(rest)
         return [first, *packets]
 
 
-def cut(data: bytes) -> tuple[list[bytes], bytes]:
+def split_packets(data: bytes) -> tuple[list[bytes], bytes]:
     """Cut a stretch of the connection into MySQL packets; returns them and the incomplete rest.
 
     A payload of 2^24 - 1 bytes is continued in the next packet; such chains are joined.
     """
     packets = []
     at, size = 0, len(data)
-    while (end := _chain_end(data, at, size)) is not None:
-        packets.append(data[at + 4 : end] if end - at - 4 < _MAX_PACKET else b"".join(_parts(data, at, end)))
+    while (end := _find_chain_end(data, at, size)) is not None:
+        packets.append(
+            data[at + 4 : end] if end - at - 4 < _MAX_PACKET else b"".join(_yield_parts(data, at, end))
+        )
         at = end
     return packets, data[at:]
 
 
-def _chain_end(data: bytes | bytearray, at: int, size: int) -> int | None:
+def _find_chain_end(data: bytes | bytearray, at: int, size: int) -> int | None:
     while size - at >= 4:
         length = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         at += 4 + length
@@ -149,7 +151,7 @@ def _chain_end(data: bytes | bytearray, at: int, size: int) -> int | None:
     return None
 
 
-def _parts(data: bytes | memoryview, at: int, end: int) -> Iterator[bytes | memoryview]:
+def _yield_parts(data: bytes | memoryview, at: int, end: int) -> Iterator[bytes | memoryview]:
     while at < end:
         length = data[at] | data[at + 1] << 8 | data[at + 2] << 16
         yield data[at + 4 : at + 4 + length]

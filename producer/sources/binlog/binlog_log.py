@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import ANY_ROWS, LogEvent
+from producer.binlog_format.log_event import ANY_ROWS, BinlogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.flavours.flavour import BinlogFlavour
-from producer.sources.binlog.assembly import Assembly
-from producer.sources.binlog.log_proof import Proofs
+from producer.sources.binlog.assembly import TransactionBuffer
+from producer.sources.binlog.log_proof import ProofCollector
 from producer.sources.binlog.transaction_stream import EventStream, TransactionStream
-from producer.sources.binlog.transactions import CapturedRows, Output, TransactionAssembler
+from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment
 from schemas.findings import START_OVER
 from schemas.wire.records import LogProof, StoredPosition
@@ -32,21 +32,24 @@ class BinlogLog:
         record: StoredPosition,
         captured: Callable[[str, str], bool],
         connect: Connect,
-        assembly: Assembly,
+        assembly: TransactionBuffer,
     ) -> None:
         self.delivered = flavour.delivered()
-        self._proofs = proofs = Proofs(record, flavour.captured_gtids)
+        self._proofs = proofs = ProofCollector(record, flavour.captured_gtids)
         self._fold = TransactionAssembler(captured, record.prepared)
         self._stream = TransactionStream(
-            lambda file, pos: connect(proofs.latest(), file, pos), record.file, record.pos, assembly
+            lambda file, pos: connect(proofs.build_latest_proofs(), file, pos),
+            record.file,
+            record.pos,
+            assembly,
         )
-        self._event: LogEvent | None = None
-        self.counted = self._fold.counted
+        self._event: BinlogEvent | None = None
+        self.record_position_count = self._fold.record_position_count
 
-    def read(self, timeout: float) -> Iterator[Output | TableStoppedError | None]:
+    def read_topic(self, timeout: float) -> Iterator[FoldedChange | TableStoppedError | None]:
         """Yield what follows from the events that arrive within `timeout` seconds. Raises like LogStream.read."""
-        feed = self._fold.feed
-        for event in self._stream.read(timeout):
+        feed = self._fold.fold_event
+        for event in self._stream.read_events(timeout):
             self._event = event
             try:
                 output = feed(event)
@@ -60,7 +63,7 @@ class BinlogLog:
             if output is not None:
                 yield output
                 if output.__class__ is Barrier:
-                    yield self._fold.after_barrier(event)
+                    yield self._fold.finish_barrier(event)
             elif event.type in ANY_ROWS:  # of a table that nobody captures: there may be many
                 yield None
 
@@ -92,17 +95,17 @@ class BinlogLog:
     def objects_changed(self) -> tuple[int, int]:
         return self._fold.objects_changed
 
-    def uncaptured(self, rows: CapturedRows) -> None:
-        self._fold.uncaptured(rows)
+    def skip_uncaptured(self, rows: CapturedRows) -> None:
+        self._fold.skip_uncaptured(rows)
 
-    def ended(self, boundary: Boundary) -> None:
-        self._proofs.ended(boundary.header.gtid)
+    def record_transaction_end(self, boundary: Boundary) -> None:
+        self._proofs.record_gtid(boundary.header.gtid)
 
-    def note(self, file: str, pos: int) -> None:
-        self._proofs.note(self._stream.evidence(file, pos))
+    def keep_evidence(self, file: str, pos: int) -> None:
+        self._proofs.keep_events(self._stream.find_evidence(file, pos))
 
-    def evidence(self) -> Evidence:
-        return Evidence(self._proofs.latest(), self._proofs.gtid_set)
+    def find_evidence(self) -> Evidence:
+        return Evidence(self._proofs.build_latest_proofs(), self._proofs.gtid_set)
 
     def close(self) -> None:
         self._stream.close()

@@ -12,11 +12,11 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import SourceRefusedError
-from producer.sources.binlog.mariadb_gtids import GtidLog
+from producer.sources.binlog.mariadb_gtids import SeenGtids
 from schemas.findings import START_OVER
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof, StoredPosition
 
 #: The head of a file, behind the format description: lists of GTIDs, MariaDB's checkpoints and encryption.
@@ -24,7 +24,7 @@ HEAD = frozenset({35, 161, 163, 164})
 _FIXED = struct.Struct("<IBIQQ")
 
 
-def digest(event: LogEvent) -> str:
+def digest_event(event: BinlogEvent) -> str:
     """Return a digest of what the server wrote: time, type, server id, place and body.
 
     Neither flags (the server changes them in a file that it closes) nor the checksum are in it, nor sizes that count one.
@@ -35,25 +35,26 @@ def digest(event: LogEvent) -> str:
     return hashed.hexdigest()
 
 
-def prove(events: Iterable[LogEvent]) -> tuple[LogProof, ...]:
+def build_proofs(events: Iterable[BinlogEvent]) -> tuple[LogProof, ...]:
     """Return what a position record keeps of `events`."""
     return tuple(
-        LogProof(file=event.file, start=event.start, end=event.end, digest=digest(event)) for event in events
+        LogProof(file=event.file, start=event.start, end=event.end, digest=digest_event(event))
+        for event in events
     )
 
 
-def exact(proofs: Sequence[LogProof], file: str, pos: int) -> LogProof | None:
+def find_exact_proof(proofs: Sequence[LogProof], file: str, pos: int) -> LogProof | None:
     """Return the proof whose event ends at `file`, `pos`: a stream that begins with it is proven itself."""
     return next((proof for proof in proofs if (proof.file, proof.end) == (file, pos)), None)
 
 
-def still_there(proofs: Sequence[LogProof], oldest: str) -> list[LogProof]:
+def select_remaining_proofs(proofs: Sequence[LogProof], oldest: str) -> list[LogProof]:
     """Return the proofs whose files the source still has; `oldest` is the first of them.
 
     Raises SourceRefusedError when there were some, and none is left.
     """
-    first = binlog_file_number(oldest)
-    left = [proof for proof in proofs if binlog_file_number(proof.file) >= first]
+    first = parse_binlog_file_number(oldest)
+    left = [proof for proof in proofs if parse_binlog_file_number(proof.file) >= first]
     if proofs and not left:
         gone = ", ".join(f"{proof.file}:{proof.start}" for proof in proofs)
         raise SourceRefusedError(
@@ -63,16 +64,16 @@ def still_there(proofs: Sequence[LogProof], oldest: str) -> list[LogProof]:
     return left
 
 
-def check_event(proof: LogProof, event: LogEvent) -> None:
+def check_event(proof: LogProof, event: BinlogEvent) -> None:
     """Raise SourceRefusedError unless `event`, read at the proof's place, is the one that was captured."""
     place = f"{proof.file}:{proof.start}"
     if (event.file, event.start) != (proof.file, proof.start):
-        raise another_history(place, f"the first event there is at {event.file}:{event.start}")
-    if event.end != proof.end or digest(event) != proof.digest:
-        raise another_history(place, f"there is an event of type {event.type} with other content")
+        raise build_other_history_error(place, f"the first event there is at {event.file}:{event.start}")
+    if event.end != proof.end or digest_event(event) != proof.digest:
+        raise build_other_history_error(place, f"there is an event of type {event.type} with other content")
 
 
-def another_history(place: str, seen: str) -> SourceRefusedError:
+def build_other_history_error(place: str, seen: str) -> SourceRefusedError:
     """Return the refusal of a log that holds something else at `place` than what was captured."""
     return SourceRefusedError(
         f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored from a backup or "
@@ -80,29 +81,29 @@ def another_history(place: str, seen: str) -> SourceRefusedError:
     )
 
 
-class Proofs:
+class ProofCollector:
     """Collects the proof of the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
 
-    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], GtidLog]) -> None:
+    def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], SeenGtids]) -> None:
         """`captured_gtids`: reads the text of a record."""
         self._proofs = record.proof
-        self._events: tuple[LogEvent, ...] | None = None  # not hashed yet
+        self._events: tuple[BinlogEvent, ...] | None = None  # not hashed yet
         self._gtids = captured_gtids(record.identity.gtid_set or "")
 
-    def note(self, events: tuple[LogEvent, ...]) -> None:
+    def keep_events(self, events: tuple[BinlogEvent, ...]) -> None:
         """Take `events` as what ends where capture may resume now; nothing: what was noted before still holds."""
         if events:
             self._events = events
 
-    def ended(self, gtid: str | None) -> None:
+    def record_gtid(self, gtid: str | None) -> None:
         """Say that the transaction `gtid` is over."""
         if gtid is not None:
             self._gtids.add(gtid)
 
-    def latest(self) -> tuple[LogProof, ...]:
+    def build_latest_proofs(self) -> tuple[LogProof, ...]:
         """Return the proofs by the events that were noted last."""
         if self._events is not None:
-            self._proofs, self._events = prove(self._events), None
+            self._proofs, self._events = build_proofs(self._events), None
         return self._proofs
 
     @property

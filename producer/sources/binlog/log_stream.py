@@ -2,7 +2,7 @@
 
 `LogStream` adds to the raw connection what every reader of a binlog needs: file and offsets of each event, checksums
 verified and removed, artificial events dropped, and silence noticed: the server is asked for a heartbeat each
-`HEARTBEAT` seconds, and when nothing at all came for `SILENCE` seconds the connection counts as lost.
+`DUMP_HEARTBEAT_S` seconds, and when nothing at all came for `SILENCE` seconds the connection counts as lost.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from zlib import crc32
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent, parse_header
+from producer.binlog_format.log_event import BinlogEvent, parse_header
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
-from producer.sources.binlog.log_proof import HEAD, another_history, check_event
+from producer.sources.binlog.log_proof import HEAD, build_other_history_error, check_event
 from producer.sources.source_errors import source_errors
 from schemas.findings import START_OVER
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof
 
-HEARTBEAT = 1.0
+DUMP_HEARTBEAT_S = 1.0
 SILENCE = 15.0
 #: Seconds that the server waits for us to read on; its default is a minute.
 PATIENCE_OF_SERVER = 24 * 3600
@@ -38,7 +38,7 @@ class PacketSource(Protocol):
 
     checksum: bool
 
-    def read(self, timeout: float) -> list[bytes]: ...
+    def read_topic(self, timeout: float) -> list[bytes]: ...
     def close(self) -> None: ...
 
 
@@ -58,23 +58,23 @@ class LogStream:
         self._pos = pos  # behind the last event
         self._clock = clock
         self._heard = clock()
-        self._recent: list[LogEvent] = []  # what the last read that brought something brought
-        self._closing: LogEvent | None = None  # the ROTATE that ended the file before
-        self._ahead: list[LogEvent] = []
+        self._recent: list[BinlogEvent] = []  # what the last read that brought something brought
+        self._closing: BinlogEvent | None = None  # the ROTATE that ended the file before
+        self._ahead: list[BinlogEvent] = []
 
-    def read(self, timeout: float) -> list[LogEvent]:
+    def read_topic(self, timeout: float) -> list[BinlogEvent]:
         """Return the events that arrive within `timeout` seconds; empty when none came."""
         if self._ahead:
             ahead, self._ahead = self._ahead, []
             return ahead
-        events = self._events(self._arrived(timeout))
+        events = self._decode_events(self._read_arrived_packets(timeout))
         if events:
             self._recent = events
         return events
 
-    def _arrived(self, timeout: float) -> list[bytes]:
+    def _read_arrived_packets(self, timeout: float) -> list[bytes]:
         with source_errors():
-            packets = self._packets.read(timeout)
+            packets = self._packets.read_topic(timeout)
         if packets:
             self._heard = self._clock()
         elif self._clock() - self._heard > SILENCE:
@@ -83,34 +83,34 @@ class LogStream:
             )
         return packets
 
-    def expect(self, proof: LogProof) -> None:
+    def require_proven_event(self, proof: LogProof) -> None:
         """Read the first event, which must be the proven one; the stream goes on behind it.
 
         Raises SourceRefusedError when it is another one, else like `read`.
         """
         try:
-            first, rest = self._first()
+            first, rest = self._read_first_events()
         except StreamStoppedError as error:  # no event begins there
-            raise another_history(f"{proof.file}:{proof.start}", str(error)) from None
+            raise build_other_history_error(f"{proof.file}:{proof.start}", str(error)) from None
         check_event(proof, first)
         self._recent, self._ahead = [first, *rest], rest
 
-    def first(self) -> LogEvent:
+    def read_first_event(self) -> BinlogEvent:
         """Read and return the first event behind the format description; the stream is of no further use."""
-        return self._first()[0]
+        return self._read_first_events()[0]
 
-    def _first(self) -> tuple[LogEvent, list[LogEvent]]:
+    def _read_first_events(self) -> tuple[BinlogEvent, list[BinlogEvent]]:
         """Return the first event, a ROTATE included, and those that came with it."""
         deadline = self._clock() + SILENCE
         while self._clock() < deadline:
-            packets = self._arrived(HEARTBEAT)
+            packets = self._read_arrived_packets(DUMP_HEARTBEAT_S)
             for number, packet in enumerate(packets, start=1):
-                event = self._event(packet) or self._closing
+                event = self._decode_event(packet) or self._closing
                 if event is not None:
-                    return event, self._events(packets[number:])
+                    return event, self._decode_events(packets[number:])
         raise NoEventError(f"the source sent no event within {SILENCE:.0f} s from {self.file}:{self._pos}")
 
-    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
         """Return the event that ends at `file`, `pos`, and at a file's beginning the last one of the file before.
 
         Empty unless it came with the last read that brought something. No copy is made, nothing computed.
@@ -123,8 +123,8 @@ class LogStream:
                 return (event,) if before is None else (event, before)
         return ()
 
-    def _events(self, packets: list[bytes]) -> list[LogEvent]:
-        return [event for packet in packets if (event := self._event(packet)) is not None]
+    def _decode_events(self, packets: list[bytes]) -> list[BinlogEvent]:
+        return [event for packet in packets if (event := self._decode_event(packet)) is not None]
 
     @property
     def point(self) -> tuple[str, int]:
@@ -134,43 +134,45 @@ class LogStream:
     def close(self) -> None:
         self._packets.close()
 
-    def _event(self, packet: bytes) -> LogEvent | None:
+    def _decode_event(self, packet: bytes) -> BinlogEvent | None:
         timestamp, kind, server_id, size, end, flags = parse_header(packet)
         if kind in _OF_THE_STREAM:
-            self._move(packet)
+            self._record_stream_event(packet)
             return None
         if size != len(packet) - 1:
             raise StreamStoppedError(
                 f"{self.file}:{end}: an event of {size} bytes came as {len(packet) - 1} bytes"
             )
-        body = self._verified(packet, end)
+        body = self._verify_checksum(packet, end)
         start, near = self._pos, self._pos + size
         if end and end != near:  # MariaDB leaves it 0 inside a transaction
-            near = log.whole_offset(end, near)
+            near = log.widen_offset(end, near)
             start = near - size
         self._pos = near
-        # As LogEvent(…), which takes twice as long: one is made for each event of the log.
-        return tuple.__new__(LogEvent, (kind, timestamp, server_id, flags, self.file, start, near, body))
+        # As BinlogEvent(…), which takes twice as long: one is made for each event of the log.
+        return tuple.__new__(BinlogEvent, (kind, timestamp, server_id, flags, self.file, start, near, body))
 
-    def _move(self, packet: bytes) -> None:
+    def _record_stream_event(self, packet: bytes) -> None:
         """Note what an event says that is of the stream, and no matter of its readers."""
         timestamp, kind, server_id, size, end, flags = parse_header(packet)
         if kind == log.ROTATE:
-            self._rotate(packet, LogEvent(kind, timestamp, server_id, flags, self.file, end - size, end, b""))
+            self._rotate_file(
+                packet, BinlogEvent(kind, timestamp, server_id, flags, self.file, end - size, end, b"")
+            )
             return
         if kind == log.FORMAT_DESCRIPTION:
             self._checksum = packet[-5] == 1
         # An artificial one has 0 here; a heartbeat says how far the server has read.
-        self._pos = max(self._pos, log.whole_offset(end, self._pos))
+        self._pos = max(self._pos, log.widen_offset(end, self._pos))
 
-    def _rotate(self, packet: bytes, event: LogEvent) -> None:
+    def _rotate_file(self, packet: bytes, event: BinlogEvent) -> None:
         """Go on in the next file; an artificial event of the same name follows the one that closes a file."""
-        body = None if event.flags & _ARTIFICIAL else self._verified(packet, event.end)
+        body = None if event.flags & _ARTIFICIAL else self._verify_checksum(packet, event.end)
         try:
             file, pos = log.parse_rotate(packet[1:])
         except DecodeError as error:
             raise StreamStoppedError(f"{self.file}:{self._pos}: {error}") from error
-        if binlog_file_number(file) < binlog_file_number(self.file):
+        if parse_binlog_file_number(file) < parse_binlog_file_number(self.file):
             raise StreamStoppedError(
                 f"{self.file}:{self._pos}: the log goes on in {file}, which comes before it: what follows would be taken for what was "
                 f"captured before. If the log was reset: {START_OVER}"
@@ -181,7 +183,7 @@ class LogStream:
             self._closing = None
         self.file, self._pos = file, pos
 
-    def _verified(self, packet: bytes, end: int) -> bytes:
+    def _verify_checksum(self, packet: bytes, end: int) -> bytes:
         if not self._checksum:
             return packet[20:]
         body = packet[20:-4]
@@ -198,5 +200,7 @@ def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int
     # A transaction that was unpacked or spilled may be published for minutes, while nobody reads the connection.
     settings = {**settings, "init_command": f"SET SESSION net_write_timeout = {PATIENCE_OF_SERVER}"}
     with source_errors():
-        connection = DumpConnection(settings, server_id=server_id, file=file, pos=pos, heartbeat=HEARTBEAT)
+        connection = DumpConnection(
+            settings, server_id=server_id, file=file, pos=pos, heartbeat=DUMP_HEARTBEAT_S
+        )
     return LogStream(connection, file, pos)

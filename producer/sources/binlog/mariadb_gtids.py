@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class GtidLog(Protocol):
+class SeenGtids(Protocol):
     """GTIDs of transactions that are over; `str` is their text in a position record."""
 
     def add(self, gtid: str) -> None: ...
@@ -38,13 +38,13 @@ class MariadbGtids:
         return ",".join(f"{stream}-{number}" for stream, number in sorted(self._last.items()))
 
 
-def gtids_contained(stored: str | None, now: str | None) -> bool:
+def has_reached_gtids(stored: str | None, now: str | None) -> bool:
     """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
-    reached = _by_stream(now)
-    return all(reached.get(stream, -1) >= number for stream, number in _by_stream(stored).items())
+    reached = _group_by_stream(now)
+    return all(reached.get(stream, -1) >= number for stream, number in _group_by_stream(stored).items())
 
 
-def _by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
+def _group_by_stream(gtids: str | None) -> dict[tuple[str, str], int]:
     reached: dict[tuple[str, str], int] = {}
     for gtid in (gtids or "").replace("\n", "").split(","):
         parts = gtid.strip().split("-")

@@ -49,13 +49,13 @@ class GtidSet:
             return
         intervals.append([first, last])
         if len(intervals) > 1 and intervals[-2][1] >= first:
-            self._intervals[source] = _merged(intervals)
+            self._intervals[source] = _merge_intervals(intervals)
 
     def __contains__(self, gtid: str) -> bool:
         source, number = split_gtid(gtid)
-        return self._has(source, number, number)
+        return self._has_range(source, number, number)
 
-    def _has(self, source: str, first: int, last: int) -> bool:
+    def _has_range(self, source: str, first: int, last: int) -> bool:
         intervals = self._intervals.get(source, [])
         i = bisect_right(intervals, first, key=lambda interval: interval[0]) - 1
         return i >= 0 and intervals[i][1] >= last
@@ -63,7 +63,7 @@ class GtidSet:
     def covers(self, other: GtidSet) -> bool:
         """Tell whether every transaction of `other` is in this set."""
         return all(
-            self._has(source, first, last)
+            self._has_range(source, first, last)
             for source, found in other._intervals.items()
             for first, last in found
         )
@@ -102,7 +102,7 @@ def split_gtid(gtid: str) -> tuple[str, int]:
     return source.lower(), int(number)
 
 
-def _merged(intervals: list[list[int]]) -> list[list[int]]:
+def _merge_intervals(intervals: list[list[int]]) -> list[list[int]]:
     out: list[list[int]] = []
     for first, last in sorted(intervals):
         if out and first <= out[-1][1] + 1:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from producer.errors import TableStoppedError
-from producer.sources.changes import TableName, Tables
+from producer.sources.changes import TableName, TableNames
 from schemas.findings import COPY_EACH
 
 
-class PreparedXa:
+class PreparedXaTransactions:
     """`tables`: of each XA transaction, by its xid. It has to be stored with the position: at XA COMMIT the rows are known to nobody else.
 
     A mapping that was given out stays as it is.
     """
 
-    def __init__(self, tables: Mapping[str, Tables]) -> None:
+    def __init__(self, tables: Mapping[str, TableNames]) -> None:
         self.tables = tables
 
-    def prepare(self, xid: str, changed: Iterable[TableName]) -> None:
+    def add_prepared(self, xid: str, changed: Iterable[TableName]) -> None:
         self.tables = {**self.tables, xid: tuple(sorted(changed))}
 
-    def commit(self, xid: str, captured: Callable[[str, str], bool]) -> TableStoppedError | None:
+    def commit_prepared(self, xid: str, captured: Callable[[str, str], bool]) -> TableStoppedError | None:
         """End one; return which captured tables cannot be followed: it publishes rows that stand far back in the log."""
         changed = self.tables.get(xid)
-        self.rollback(xid)
+        self.roll_back_prepared(xid)
         if changed is None:
             return TableStoppedError(
                 None, "xa",
@@ -40,6 +40,6 @@ class PreparedXa:
             f"exclude the table, or end the use of XA on it, and {COPY_EACH}",
         )  # fmt: skip
 
-    def rollback(self, xid: str) -> None:
+    def roll_back_prepared(self, xid: str) -> None:
         """End one: its rows never came to be."""
         self.tables = {other: tables for other, tables in self.tables.items() if other != xid}

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 
 _HEAD = struct.Struct("<BIIIQQI")
 _BUFFER = 1 << 20
@@ -20,7 +20,7 @@ class SpillFile:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115 - it lives as long as this does
         self._log = ""
 
-    def append(self, event: LogEvent) -> None:
+    def append(self, event: BinlogEvent) -> None:
         self._log = event.file
         self._file.write(
             _HEAD.pack(
@@ -35,21 +35,21 @@ class SpillFile:
         )
         self._file.write(event.body)
 
-    def __iter__(self) -> Iterator[LogEvent]:
+    def __iter__(self) -> Iterator[BinlogEvent]:
         """Yield the events, once; then the room is given back."""
         self._file.seek(0)
         while head := self._file.read(_HEAD.size):
             kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
             body = self._file.read(size)
-            yield LogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
-        self.close()
+            yield BinlogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
+        self.stop_applying()
 
-    def close(self) -> None:
+    def stop_applying(self) -> None:
         """Give the room back."""
         self._file.close()
 
 
-def spilling(folder: Path) -> Callable[[], SpillFile]:
+def make_spill_factory(folder: Path) -> Callable[[], SpillFile]:
     """Return what makes a SpillFile in `folder`, which is made if it is not there."""
 
     def make() -> SpillFile:

@@ -14,10 +14,10 @@ import structlog
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent
-from producer.binlog_format.payload import inner_events
+from producer.binlog_format.log_event import BinlogEvent
+from producer.binlog_format.payload import yield_payload_events
 from producer.errors import StreamStoppedError
-from producer.sources.binlog.assembly import Assembly, ReadAgain, kinds_of
+from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer, pack_event_types
 from schemas.findings import START_OVER
 
 _log = structlog.get_logger("capture")
@@ -26,10 +26,10 @@ _log = structlog.get_logger("capture")
 class EventStream(Protocol):
     """The stream of events that it reads: producer.sources.binlog.log_stream.LogStream."""
 
-    def read(self, timeout: float) -> list[LogEvent]: ...
+    def read_topic(self, timeout: float) -> list[BinlogEvent]: ...
     @property
     def point(self) -> tuple[str, int]: ...
-    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]: ...
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]: ...
     def close(self) -> None: ...
 
 
@@ -37,7 +37,7 @@ class TransactionStream:
     """`connect(file, pos)` opens the log there, under a server id of its own. `heard`: whether the last read brought anything."""
 
     def __init__(
-        self, connect: Callable[[str, int], EventStream], file: str, pos: int, assembly: Assembly
+        self, connect: Callable[[str, int], EventStream], file: str, pos: int, assembly: TransactionBuffer
     ) -> None:
         self._connect = connect
         self._assembly = assembly
@@ -56,37 +56,37 @@ class TransactionStream:
         """The place where the log goes on, as (file, offset); of use between transactions only."""
         return self._stream.point
 
-    def evidence(self, file: str, pos: int) -> tuple[LogEvent, ...]:
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
         """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with the last read; else nothing."""
-        found = self._stream.evidence(file, pos)
-        return found if found or self._left is None else self._left.evidence(file, pos)
+        found = self._stream.find_evidence(file, pos)
+        return found if found or self._left is None else self._left.find_evidence(file, pos)
 
-    def read(self, timeout: float) -> Iterator[LogEvent]:
+    def read_events(self, timeout: float) -> Iterator[BinlogEvent]:
         """Yield what goes on of the events that arrive within `timeout` seconds. Raises like LogStream.read."""
-        events = self._stream.read(timeout)
+        events = self._stream.read_topic(timeout)
         self.heard = bool(events)
-        at, count, kinds = 0, len(events), kinds_of(events)
+        at, count, kinds = 0, len(events), pack_event_types(events)
         while at < count:
-            end = self._assembly.whole(events, kinds, at)
+            end = self._assembly.find_plain_run_end(events, kinds, at)
             if end > at:
                 yield from events[at:end]
                 at = end
                 continue
-            for found in self._assembled(events[at]):
-                if isinstance(found, ReadAgain):
+            for found in self._assemble_event(events[at]):
+                if isinstance(found, RereadRequest):
                     self._go_back(found)
                     return
                 yield from found
             at += 1
 
-    def _assembled(self, event: LogEvent) -> Iterator[Iterable[LogEvent] | ReadAgain]:
+    def _assemble_event(self, event: BinlogEvent) -> Iterator[Iterable[BinlogEvent] | RereadRequest]:
         """Yield what follows from an event, or from each of those that a compressed transaction holds."""
         try:
             if event.type != log.TRANSACTION_PAYLOAD:
-                yield self._assembly.feed(event)
+                yield self._assembly.accept_event(event)
                 return
-            for inner in inner_events(event):
-                yield self._assembly.feed(inner)
+            for inner in yield_payload_events(event):
+                yield self._assembly.accept_event(inner)
         except DecodeError as error:
             raise StreamStoppedError(
                 f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
@@ -95,7 +95,7 @@ class TransactionStream:
     def close(self) -> None:
         self._stream.close()
 
-    def _go_back(self, to: ReadAgain) -> None:
+    def _go_back(self, to: RereadRequest) -> None:
         _log.info(
             "a large transaction is read again, now that it is known to be committed",
             file=to.file,

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
-from producer.binlog_format.log_event import LogEvent
+from producer.binlog_format.log_event import BinlogEvent
 from producer.decoders.row_codec import (
     SourceContext,
     TableCodec,
@@ -27,18 +27,18 @@ from producer.decoders.row_codec import (
     TableMapCache,
     TransactionContext,
     count_rows,
-    plain_rows_event,
+    unpack_rows_event,
 )
 from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
-from producer.sources.binlog.prepared_xa import PreparedXa
-from producer.sources.changes import Barrier, Boundary, TableName, Tables, TransactionHeader
+from producer.sources.binlog.prepared_xa import PreparedXaTransactions
+from producer.sources.changes import Barrier, Boundary, TableName, TableNames, TransactionHeader
 from producer.statements import ddl
-from producer.statements.conversions import optimized
+from producer.statements.conversions import parse_optimize_table
 from producer.statements.ddl import TableDdl
-from schemas.findings import START_OVER, copy_again
+from schemas.findings import START_OVER, format_copy_remedy
 from schemas.table.model import Key
-from schemas.wire.position import binlog_file_number
+from schemas.wire.position import parse_binlog_file_number
 
 #: Bytes of uncaptured row events that may wait to be counted, in one transaction.
 DEFER_LIMIT = 4 << 20
@@ -47,10 +47,10 @@ _DUMMY_TABLE = 0xFFFFFF
 _NONE: frozenset[TableName] = frozenset()
 
 
-class CodecKeeper(Protocol):
+class CodecProvider(Protocol):
     """Makes the codec of a layout once: producer.tables.TableState."""
 
-    def codec(self, table_map: TableMap, source: SourceContext, /) -> TableCodec: ...
+    def get_codec(self, table_map: TableMap, source: SourceContext, /) -> TableCodec: ...
 
 
 class CapturedRows(NamedTuple):
@@ -66,31 +66,33 @@ class CapturedRows(NamedTuple):
     def table(self) -> TableName:
         return self.table_map.db, self.table_map.name
 
-    def encode(
-        self, table: CodecKeeper, source: SourceContext, transaction: TransactionContext
+    def encode_rows(
+        self, table: CodecProvider, source: SourceContext, transaction: TransactionContext
     ) -> list[tuple[bytes, bytes]]:
-        kind, body = plain_rows_event(self.event_type, self.body)
-        return table.codec(self.table_map, source).encode(kind, body, transaction, self.first_row)
+        kind, body = unpack_rows_event(self.event_type, self.body)
+        return table.get_codec(self.table_map, source).encode_rows(kind, body, transaction, self.first_row)
 
-    def forget(
+    def withdraw_rows(
         self,
-        table: CodecKeeper,
+        table: CodecProvider,
         source: SourceContext,
         transaction: TransactionContext,
         records: list[tuple[bytes, bytes]],
         keep: int,
     ) -> None:
-        table.codec(self.table_map, source).forget(records, keep, transaction)
+        table.get_codec(self.table_map, source).withdraw_rows(records, keep, transaction)
 
-    def keys(self, table: CodecKeeper, source: SourceContext) -> list[Key]:
-        return table.codec(self.table_map, source).keys(*plain_rows_event(self.event_type, self.body))
+    def list_keys(self, table: CodecProvider, source: SourceContext) -> list[Key]:
+        return table.get_codec(self.table_map, source).decode_keys(
+            *unpack_rows_event(self.event_type, self.body)
+        )
 
 
-Output = CapturedRows | Barrier | Boundary
+FoldedChange = CapturedRows | Barrier | Boundary
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTransaction:
     """The transaction at hand. `grouped`: it ends by COMMIT or XID; else by its one statement.
 
     `announced`: its statement is the beginning of an ALTER, or one that failed: nothing has changed.
@@ -106,7 +108,7 @@ class _Open:
     deferred: list[tuple[TableMap, int, bytes]] = field(default_factory=list)
     deferred_bytes: int = 0
 
-    def defer(self, table_map: TableMap, event: LogEvent) -> None:
+    def defer_rows(self, table_map: TableMap, event: BinlogEvent) -> None:
         """Keep rows that are not captured: they count once a captured one follows."""
         self.deferred.append((table_map, event.type, event.body))
         self.deferred_bytes += len(event.body)
@@ -115,7 +117,7 @@ class _Open:
 
     def count_deferred(self) -> None:
         for table_map, kind, body in self.deferred:
-            self.row += rows_of(table_map, kind, body)
+            self.row += count_event_positions(table_map, kind, body)
         self.deferred.clear()
         self.deferred_bytes = 0
 
@@ -131,67 +133,67 @@ class TransactionAssembler:
     def __init__(
         self,
         captured: Callable[[str, str], bool],
-        prepared: Mapping[str, Tables] | None = None,
+        prepared: Mapping[str, TableNames] | None = None,
     ) -> None:
-        self.xa = PreparedXa(prepared or {})
+        self.xa = PreparedXaTransactions(prepared or {})
         self._captured = captured
         self.objects_changed: tuple[int, int] = (0, 0)
         self._maps = TableMapCache()
-        self._open: _Open | None = None
+        self._open: _OpenTransaction | None = None
 
     @property
     def inside(self) -> bool:
         """Tell whether a transaction is open."""
         return self._open is not None
 
-    def counted(self, rows: int) -> None:
+    def record_position_count(self, rows: int) -> None:
         """Say how many positions the last `CapturedRows` or `Barrier` took."""
         self._require_open("rows").row += rows
 
-    def uncaptured(self, rows: CapturedRows) -> None:
+    def skip_uncaptured(self, rows: CapturedRows) -> None:
         """Say that the rows of the last `CapturedRows` were not captured after all."""
         transaction = self._require_open("rows")
         transaction.deferred.append((rows.table_map, rows.event_type, rows.body))
 
-    def feed(self, event: LogEvent) -> Output | None:
+    def fold_event(self, event: BinlogEvent) -> FoldedChange | None:
         """Return what follows from `event`. Raises StreamStoppedError."""
         kind = event.type
         if kind in log.ANY_ROWS:
-            return self._rows(event)
+            return self._handle_rows(event)
         if kind == log.TABLE_MAP:
-            table_map = self._maps.get(event.body)
+            table_map = self._maps.get_table_map(event.body)
             self._require_open(event).maps[table_map.table_id] = table_map
             return None
         if kind in (log.GTID, log.ANONYMOUS_GTID, log.MARIADB_GTID):
             return self._begin_gtid(event)
         if kind == log.XID:
-            return self._end(event)
+            return self._end_transaction(event)
         if kind in log.QUERIES:
-            return self._query(event, log.query_of(event))
-        return self._other(event)
+            return self._handle_query(event, log.parse_statement_event(event))
+        return self._handle_other_event(event)
 
     # --- begin and end
 
-    def _begin_gtid(self, event: LogEvent) -> Output | None:
+    def _begin_gtid(self, event: BinlogEvent) -> FoldedChange | None:
         if self._open is not None:
-            raise _stopped(event, "a transaction begins inside another one")
+            raise _build_stream_stop(event, "a transaction begins inside another one")
         if event.type == log.MARIADB_GTID:
             gtid = log.parse_mariadb_gtid(event.body, event.server_id)
-            transaction = self._start(event, gtid.text, event.timestamp * 1000)
+            transaction = self._start_transaction(event, gtid.text, event.timestamp * 1000)
             transaction.grouped = not gtid.flags & log.MARIADB_STANDALONE
             transaction.xa = gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None
             transaction.announced = gtid.alter in ("start", "rollback")
             return None
         text = log.parse_gtid(event.body) if event.type == log.GTID else None
-        self._start(event, text, log.commit_ms(event.body) or event.timestamp * 1000)
+        self._start_transaction(event, text, log.read_gtid_commit_ms(event.body) or event.timestamp * 1000)
         return None
 
-    def _start(self, event: LogEvent, gtid: str | None, ts_ms: int) -> _Open:
+    def _start_transaction(self, event: BinlogEvent, gtid: str | None, ts_ms: int) -> _OpenTransaction:
         header = TransactionHeader(event.file, event.start, ts_ms, event.server_id, gtid)
-        self._open = _Open(header, grouped=False)
+        self._open = _OpenTransaction(header, grouped=False)
         return self._open
 
-    def _end(self, event: LogEvent, stop: TableStoppedError | None = None) -> Boundary:
+    def _end_transaction(self, event: BinlogEvent, stop: TableStoppedError | None = None) -> Boundary:
         transaction = self._require_open(event)
         self._open = None
         undone = _NONE
@@ -199,47 +201,47 @@ class TransactionAssembler:
             undone = frozenset(name for name in transaction.undone if self._captured(*name))
         return Boundary(transaction.header, event.file, event.end, undone, stop, self.xa.tables)
 
-    def _require_open(self, event: LogEvent | str) -> _Open:
+    def _require_open(self, event: BinlogEvent | str) -> _OpenTransaction:
         if self._open is None:
-            raise _stopped(event, "rows outside of a transaction")
+            raise _build_stream_stop(event, "rows outside of a transaction")
         return self._open
 
     # --- rows
 
-    def _rows(self, event: LogEvent) -> CapturedRows | None:
+    def _handle_rows(self, event: BinlogEvent) -> CapturedRows | None:
         transaction = self._require_open(event)
         table_id = int.from_bytes(event.body[:6], "little")
         table_map = transaction.maps.get(table_id)
         if table_map is None:
             if table_id == _DUMMY_TABLE:
                 return None
-            raise _stopped(event, f"rows of table id {table_id} without its TABLE_MAP")
+            raise _build_stream_stop(event, f"rows of table id {table_id} without its TABLE_MAP")
         if event.flags & UNDONE:
             transaction.undone.add((table_map.db, table_map.name))
         elif self._captured(table_map.db, table_map.name):
             transaction.count_deferred()
             if event.type == log.PARTIAL_UPDATE_ROWS:
-                transaction.defer(table_map, event)
-                raise _partial(table_map)
+                transaction.defer_rows(table_map, event)
+                raise _build_partial_rows_stop(table_map)
             return CapturedRows(transaction.header, table_map, event.type, event.body, transaction.row)
-        transaction.defer(table_map, event)
+        transaction.defer_rows(table_map, event)
         return None
 
     # --- statements
 
-    def _query(self, event: LogEvent, query: log.Query) -> Output | None:
-        statement = ddl.classify(query.sql, query.db, escapes=query.escapes)
+    def _handle_query(self, event: BinlogEvent, query: log.LoggedStatement) -> FoldedChange | None:
+        statement = ddl.classify_statement(query.sql, query.db, escapes=query.escapes)
         if isinstance(statement, ddl.TransactionControl):
-            return self._control(event, statement)
-        if statement == ddl.Harmless() and query.settings != log.SessionSettings():
-            statement = _optimized(query) or statement
-        transaction = self._open or self._start(event, None, event.timestamp * 1000)
-        if not isinstance(statement, ddl.Dml) and statement != ddl.Harmless():
-            self.objects_changed = (binlog_file_number(event.file), event.start)
+            return self._handle_control(event, statement)
+        if statement == ddl.HarmlessStatement() and query.settings != log.SessionSettings():
+            statement = _parse_optimize(query) or statement
+        transaction = self._open or self._start_transaction(event, None, event.timestamp * 1000)
+        if not isinstance(statement, ddl.DmlStatement) and statement != ddl.HarmlessStatement():
+            self.objects_changed = (parse_binlog_file_number(event.file), event.start)
         if transaction.announced or (
-            isinstance(statement, ddl.Harmless) and not isinstance(statement, ddl.Trigger)
+            isinstance(statement, ddl.HarmlessStatement) and not isinstance(statement, ddl.TriggerCreation)
         ):
-            return None if transaction.grouped else self._end(event)
+            return None if transaction.grouped else self._end_transaction(event)
         transaction.count_deferred()
         return Barrier(
             transaction.header,
@@ -253,89 +255,89 @@ class TransactionAssembler:
             settings=query.settings,
         )
 
-    def after_barrier(self, event: LogEvent) -> Boundary | None:
+    def finish_barrier(self, event: BinlogEvent) -> Boundary | None:
         """Say that the Barrier that `event` gave is dealt with; a lone statement's transaction ends with it."""
-        return None if self._require_open(event).grouped else self._end(event)
+        return None if self._require_open(event).grouped else self._end_transaction(event)
 
-    def _control(self, event: LogEvent, control: ddl.TransactionControl) -> Boundary | None:
+    def _handle_control(self, event: BinlogEvent, control: ddl.TransactionControl) -> Boundary | None:
         match control.verb:
             case "begin" | "xa_start":
-                transaction = self._open or self._start(event, None, event.timestamp * 1000)
+                transaction = self._open or self._start_transaction(event, None, event.timestamp * 1000)
                 transaction.grouped = True
                 transaction.xa = control.xid if control.verb == "xa_start" else None
             case "commit":
-                return self._end(event)
+                return self._end_transaction(event)
             case "rollback":
-                return self._end(event)
+                return self._end_transaction(event)
             case "xa_commit" | "xa_rollback":
                 if self._open is None:
-                    self._start(event, None, event.timestamp * 1000)
+                    self._start_transaction(event, None, event.timestamp * 1000)
                 if control.verb == "xa_commit":
-                    return self._end(event, self.xa.commit(control.xid, self._captured))
-                self.xa.rollback(control.xid)
-                return self._end(event)
+                    return self._end_transaction(event, self.xa.commit_prepared(control.xid, self._captured))
+                self.xa.roll_back_prepared(control.xid)
+                return self._end_transaction(event)
             case "xa_prepare":
-                return self._prepare(event)
+                return self._handle_xa_prepare(event)
         return None
 
-    def _prepare(self, event: LogEvent) -> Boundary:
+    def _handle_xa_prepare(self, event: BinlogEvent) -> Boundary:
         """An XA group is over; if it is only prepared, all of its rows are marked as undone."""
         transaction = self._require_open(event)
         if transaction.xa is not None and event.body[:1] != ONE_PHASE:
-            self.xa.prepare(transaction.xa, transaction.undone)
+            self.xa.add_prepared(transaction.xa, transaction.undone)
             transaction.undone.clear()
-        return self._end(event)
+        return self._end_transaction(event)
 
     # --- the rest
 
-    def _other(self, event: LogEvent) -> Output | None:
+    def _handle_other_event(self, event: BinlogEvent) -> FoldedChange | None:
         kind = event.type
         if kind in log.IGNORED:
             return None
         if kind == log.XA_PREPARE:
-            return self._prepare(event)
-        raise _unknown(event)
+            return self._handle_xa_prepare(event)
+        raise _build_unknown_event_stop(event)
 
 
-def rows_of(table_map: TableMap, kind: int, body: bytes) -> int:
+def count_event_positions(table_map: TableMap, kind: int, body: bytes) -> int:
     """Return how many positions an event takes of which no row is published: its rows, or one where they cannot be counted.
 
     It depends on nothing but the log: a transaction that is read again gets the same numbers.
     """
     try:
-        kind, body = plain_rows_event(kind, body)
+        kind, body = unpack_rows_event(kind, body)
         return count_rows(table_map, kind, body)
     except DecodeError:
         return 1
 
 
-def _partial(table_map: TableMap) -> TableStoppedError:
+def _build_partial_rows_stop(table_map: TableMap) -> TableStoppedError:
     name = (table_map.db, table_map.name)
     return TableStoppedError(
         frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
-        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {copy_again(*name)}",
+        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {format_copy_remedy(*name)}",
     )  # fmt: skip
 
 
-def _unknown(event: LogEvent) -> StreamStoppedError:
+def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
     if event.type == log.GTID_TAGGED:
-        return _stopped(
+        return _build_stream_stop(
             event,
             f"a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet: use untagged ones, and {START_OVER}",
         )
     if event.type == log.INCIDENT:
-        return _stopped(event, f"the server says that it lost events (INCIDENT): {START_OVER}")
-    return _stopped(
+        return _build_stream_stop(event, f"the server says that it lost events (INCIDENT): {START_OVER}")
+    return _build_stream_stop(
         event,
         f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",
     )
 
 
-def _stopped(event: LogEvent | str, seen: str) -> StreamStoppedError:
-    place = f"{event.file}:{event.start}" if isinstance(event, LogEvent) else event
+def _build_stream_stop(event: BinlogEvent | str, seen: str) -> StreamStoppedError:
+    place = f"{event.file}:{event.start}" if isinstance(event, BinlogEvent) else event
     return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")
 
 
-def _optimized(query: log.Query) -> TableDdl | None:
-    _, tokens = ddl.read(query.sql, query.db, escapes=query.escapes)
-    return optimized(tokens, query.db)
+def _parse_optimize(query: log.LoggedStatement) -> TableDdl | None:
+    _, tokens = ddl.classify_with_tokens(query.sql, query.db, escapes=query.escapes)
+    return parse_optimize_table(tokens, query.db)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from producer.sources.oracle.sql import TableName, quoted
-from producer.sources.oracle.types import OracleColumn, can_be_logged, form_of
-from producer.sources.survey import MISSING, Surveyed
+from producer.sources.oracle.sql import TableName, quote_names
+from producer.sources.oracle.types import OracleColumn, build_column_form, can_be_logged
+from producer.sources.survey import MISSING, ExaminedTable
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 
@@ -46,7 +46,7 @@ class Constraint(NamedTuple):
     columns: tuple[str, ...]
 
 
-class Logged(NamedTuple):
+class LoggedTable(NamedTuple):
     """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition.
 
     `unlogged`: the columns that its log does not have, whose values are read from the row as it is when the log has been read; `keys_only`:
@@ -68,8 +68,8 @@ class Logged(NamedTuple):
     @property
     def wanted_by_commit(self) -> str:
         """Return the statement that makes a log which does."""
-        wanted = _wanted(self.columns, self.table.key.columns)
-        return wanted_log((self.table.db, self.table.name), wanted, ", COMMIT SCN")
+        wanted = _list_required_columns(self.columns, self.table.key.columns)
+        return build_log_statement((self.table.db, self.table.name), wanted, ", COMMIT SCN")
 
     @property
     def remark(self) -> tuple[str, str] | None:
@@ -82,7 +82,7 @@ class Logged(NamedTuple):
                 f"its log {self.log[1]} has keys only: rows are read as they are by then, so several changes between two polls are one event, "
                 "without the row before"
             )
-            wanted = wanted_log((self.table.db, self.table.name), rest)
+            wanted = build_log_statement((self.table.db, self.table.name), rest)
             return seen, f"nothing, where that will do; else {wanted} in its place"
         lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
         seen = (
@@ -92,7 +92,7 @@ class Logged(NamedTuple):
         return seen, "nothing, where that will do; else exclude the table"
 
 
-def judge(
+def judge_oracle_table(
     name: TableName,
     columns: TableColumns,
     constraints: Sequence[Constraint],
@@ -101,7 +101,7 @@ def judge(
     *,
     policies: Sequence[str] = (),
     several: bool = False,
-) -> tuple[Surveyed, Logged | None]:
+) -> tuple[ExaminedTable, LoggedTable | None]:
     """Say whether a table can be captured, and as what.
 
     `columns`: also those of its log. `views`: that are refreshed from the log. `policies`: that hide rows from the user. `several`: instances
@@ -112,34 +112,36 @@ def judge(
         return MISSING, None
     if policies:
         seen = f"row level policies ({', '.join(sorted(policies))}) may hide rows of it, which would be missing or taken for deleted"
-        return Surveyed(
+        return ExaminedTable(
             None, f"{place}: {seen}: GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
         ), None
     kept = [column for column in own if not column.virtual]
     try:
-        built = _columns(kept)
-        key, unique = _keys(name, constraints, kept)
+        built = _build_columns(kept)
+        key, unique = _build_keys(name, constraints, kept)
     except UnsupportedTypeError as error:
-        return Surveyed(None, f"{place}: {error}: exclude the table, or change it"), None
+        return ExaminedTable(None, f"{place}: {error}: exclude the table, or change it"), None
     why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views, unique=unique)
     if why is not None or log is None:
-        return Surveyed(None, f"{place}: {why}"), None
+        return ExaminedTable(None, f"{place}: {why}"), None
     table = Table(db=name[0], name=name[1], columns=built, key=key, unique=unique)
-    extra, unlogged = _extra(log, columns), _unlogged(log, kept, columns)
+    extra, unlogged = _find_extra_columns(log, columns), _find_unlogged_columns(log, kept, columns)
     keys_only = bool(unlogged) and _has_keys_only(log, kept, key.columns, columns)
     if several and COMMIT_SCN not in extra:
-        return Surveyed(
+        return ExaminedTable(
             None,
-            f"{place}: {out_of_order(log.table)}: {wanted_log(name, _wanted(kept, key.columns), ', COMMIT SCN')} in its place",
+            f"{place}: {explain_unordered_log(log.table)}: {build_log_statement(name, _list_required_columns(kept, key.columns), ', COMMIT SCN')} in its place",
         ), None
-    return Surveyed(table, None), Logged(table, log.log, extra, tuple(kept), unlogged, keys_only)
+    return ExaminedTable(table, None), LoggedTable(table, log.log, extra, tuple(kept), unlogged, keys_only)
 
 
-def _wanted(columns: Sequence[OracleColumn], key: Collection[str]) -> list[str]:
+def _list_required_columns(columns: Sequence[OracleColumn], key: Collection[str]) -> list[str]:
     return [column.name for column in columns if column.name not in key and can_be_logged(column)]
 
 
-def _unlogged(log: MlogOptions, columns: Sequence[OracleColumn], all_columns: TableColumns) -> frozenset[str]:
+def _find_unlogged_columns(
+    log: MlogOptions, columns: Sequence[OracleColumn], all_columns: TableColumns
+) -> frozenset[str]:
     names = {column.name for column in all_columns.get(log.log, ())}
     return frozenset(column.name for column in columns if column.name not in names)
 
@@ -148,18 +150,19 @@ def _has_keys_only(
     log: MlogOptions, columns: Sequence[OracleColumn], key: Collection[str], all_columns: TableColumns
 ) -> bool:
     """Tell whether a log was made without any column: one that lacks some was forgotten when the table was altered."""
-    unlogged = _unlogged(log, columns, all_columns)
+    unlogged = _find_unlogged_columns(log, columns, all_columns)
     others = {column.name for column in columns} - set(key)
-    return unlogged == others and (bool(_wanted(columns, key)) or not log.new_values)
+    return unlogged == others and (bool(_list_required_columns(columns, key)) or not log.new_values)
 
 
-def _columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
+def _build_columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
     return tuple(
-        Column(name=column.name, type=form_of(column).type, nullable=column.nullable) for column in columns
+        Column(name=column.name, type=build_column_form(column).type, nullable=column.nullable)
+        for column in columns
     )
 
 
-def _keys(
+def _build_keys(
     name: TableName, constraints: Sequence[Constraint], columns: Sequence[OracleColumn]
 ) -> tuple[UniqueIndex, tuple[UniqueIndex, ...]]:
     """Return the primary key, and all other unique indexes over plain columns (those over expressions are the source's own business)."""
@@ -168,24 +171,24 @@ def _keys(
     if primary is None:
         raise UnsupportedTypeError("it has no primary key, by which its log is read")
     for part in primary.columns:
-        if form_of(by_name[part]).bind is None:
+        if build_column_form(by_name[part]).bind is None:
             raise UnsupportedTypeError(
                 f"column {part} of its primary key has type {by_name[part].declared}, by which it cannot be read in chunks"
             )
     found: dict[tuple[str, ...], UniqueIndex] = {}
     for each in sorted(constraints):
         if each.columns != primary.columns and by_name.keys() >= set(each.columns):
-            found.setdefault(each.columns, _index(each))
-    return _index(primary), tuple(found.values())
+            found.setdefault(each.columns, _build_index(each))
+    return _build_index(primary), tuple(found.values())
 
 
-def _index(constraint: Constraint) -> UniqueIndex:
+def _build_index(constraint: Constraint) -> UniqueIndex:
     return UniqueIndex(
         name=constraint.name, parts=tuple(IndexPart(column=name) for name in constraint.columns)
     )
 
 
-def _extra(log: MlogOptions, columns: TableColumns) -> frozenset[str]:
+def _find_extra_columns(log: MlogOptions, columns: TableColumns) -> frozenset[str]:
     has_xid = any(column.name == XID for column in columns.get(log.log, ()))
     return frozenset([*([XID] if has_xid else []), *([COMMIT_SCN] if has_xid and log.commit_scn else [])])
 
@@ -201,7 +204,7 @@ def log_refusal(
     unique: Sequence[UniqueIndex] = (),
 ) -> str | None:
     """Return why the log does not do ("…seen…: what to do"); None: it does."""
-    wanted = wanted_log(name, _wanted(columns, key))
+    wanted = build_log_statement(name, _list_required_columns(columns, key))
     if log is None:
         return f"it has no materialized view log, or the user may not see it: {wanted}"
     if log.staging:
@@ -216,7 +219,7 @@ def log_refusal(
             f"its log {log.table} has keys only, which do not tell the values of its unique index {unique[0].name} that a change gives up: "
             f"{wanted} in its place"
         )
-    missing = [each for each in _wanted(columns, key) if each not in names and not keys_only]
+    missing = [each for each in _list_required_columns(columns, key) if each not in names and not keys_only]
     missing += [each for each in key if each not in names]
     lacks = [
         text for there, text in (
@@ -229,11 +232,11 @@ def log_refusal(
     if log.commit_scn and XID not in names:
         return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {wanted} in its place"
     if views:
-        return f"{shared_with(views)}: drop them, or exclude the table (a log that is shared is not supported yet)"
+        return f"{explain_shared_log(views)}: drop them, or exclude the table (a log that is shared is not supported yet)"
     return None
 
 
-def shared_with(views: Sequence[str]) -> str:
+def explain_shared_log(views: Sequence[str]) -> str:
     """Return what is wrong with a log from which materialized views are refreshed."""
     listed = ", ".join(sorted(views))
     return (
@@ -242,18 +245,18 @@ def shared_with(views: Sequence[str]) -> str:
     )
 
 
-def out_of_order(log: str) -> str:
+def explain_unordered_log(log: str) -> str:
     """Return what is wrong with a log without commit SCNs where several instances have the database open."""
     return f"several instances (RAC) write its log {log}, and only commit SCNs put their rows in order"
 
 
-def wanted_log(name: TableName, columns: Sequence[str], more: str = "") -> str:
+def build_log_statement(name: TableName, columns: Sequence[str], more: str = "") -> str:
     """Return the statement that makes the log which capture wants."""
-    listed = f" ({', '.join(quoted(each) for each in columns)})" if columns else ""
-    return f"CREATE MATERIALIZED VIEW LOG ON {quoted(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
+    listed = f" ({', '.join(quote_names(each) for each in columns)})" if columns else ""
+    return f"CREATE MATERIALIZED VIEW LOG ON {quote_names(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
 
 
-def followable(before: Logged, now: Logged) -> bool:
+def is_followable(before: LoggedTable, now: LoggedTable) -> bool:
     """Tell whether rows of the log mean the same under both definitions, of which no statement on columns stands between.
 
     Behind such a statement nothing is proven, whatever the columns look like: of a column that came, rows of the log lack values that it has
@@ -261,9 +264,11 @@ def followable(before: Logged, now: Logged) -> bool:
     Another unique index is followed, and another nullability.
     """
     same = before.table.key == now.table.key and before.log == now.log and before.unlogged == now.unlogged
-    return same and before.keys_only == now.keys_only and _values(before) == _values(now)
+    return (
+        same and before.keys_only == now.keys_only and _list_value_columns(before) == _list_value_columns(now)
+    )
 
 
-def _values(logged: Logged) -> list[OracleColumn]:
+def _list_value_columns(logged: LoggedTable) -> list[OracleColumn]:
     """Return the columns by what matters to their values."""
     return [each._replace(nullable=True, has_default=False) for each in logged.columns]

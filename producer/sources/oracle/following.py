@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from producer.sources.oracle.catalogue import Logged
+from producer.sources.oracle.catalogue import LoggedTable
 from producer.sources.oracle.mlog import LogPlace
-from producer.sources.oracle.segments import Segments
+from producer.sources.oracle.segments import TableSegments
 from schemas.wire.records import LogProof
 
 TableName = tuple[str, str]
@@ -28,8 +28,8 @@ class FollowedTable:
     `logged` is None as long as only the record of a process before is known (`segments`).
     """
 
-    segments: Segments
-    logged: Logged | None = None
+    segments: TableSegments
+    logged: LoggedTable | None = None
     old: frozenset[LogPlace] = frozenset()
     settled: bool = True
     recorded: bool = True
@@ -40,38 +40,40 @@ class FollowedTable:
 
 
 @dataclass(slots=True)
-class Following:
+class FollowedTables:
     """All of them, by name. `published`: numbers of log rows that the topics had when capture began; `captured`: see SourceLog."""
 
     tables: dict[TableName, FollowedTable] = field(default_factory=dict)
     published: dict[TableName, frozenset[int]] = field(default_factory=dict)
     captured: Callable[[str, str], bool] = lambda _db, _table: True
 
-    def known(self) -> list[tuple[TableName, Logged]]:
+    def list_readable_tables(self) -> list[tuple[TableName, LoggedTable]]:
         """Return the tables whose log can be read."""
         return [(name, each.logged) for name, each in self.tables.items() if each.logged is not None]
 
-    def now(self, name: TableName) -> Logged | None:
+    def get_captured_table(self, name: TableName) -> LoggedTable | None:
         """Return what a table is that is followed, and captured just now."""
         table = self.tables.get(name)
         return table.logged if table is not None and self.captured(*name) else None
 
-    def bring(self, names: Iterable[TableName], number: int) -> None:
+    def mark_brought(self, names: Iterable[TableName], number: int) -> None:
         """Take it that a poll which ends before `number` has brought all of the logs of these tables."""
         for name in names:
             if name in self.tables:
                 self.tables[name].brought = number
 
-    def brought(self, name: TableName) -> int | None:
+    def get_brought_poll(self, name: TableName) -> int | None:
         """Return `FollowedTable.brought`; None: the table is not followed."""
-        return self.tables[name].brought if self.now(name) is not None else None
+        return self.tables[name].brought if self.get_captured_table(name) is not None else None
 
     @property
     def has_old(self) -> bool:
         """Tell whether a log holds rows that are to be deleted unread."""
         return any(table.old for table in self.tables.values())
 
-    def take_up(self, name: TableName, logged: Logged, segments: Segments, old: Iterable[LogPlace]) -> None:
+    def take_up(
+        self, name: TableName, logged: LoggedTable, segments: TableSegments, old: Iterable[LogPlace]
+    ) -> None:
         found = frozenset(old)
         self.tables[name] = FollowedTable(segments, logged, found, settled=not found, recorded=False)
 
@@ -80,28 +82,30 @@ class Following:
         """Tell whether there is a table that the record may name, and does not."""
         return any(table.settled and not table.recorded for table in self.tables.values())
 
-    def record(self, proofs: Iterable[LogProof]) -> None:
+    def confirm_proofs(self, proofs: Iterable[LogProof]) -> None:
         """Take it that a record with these proofs is stored."""
-        for name in recorded(proofs):
+        for name in parse_segments_proofs(proofs):
             if name in self.tables and self.tables[name].settled:
                 self.tables[name].recorded = True
 
-    def drop(self, name: TableName) -> None:
+    def drop_table(self, name: TableName) -> None:
         self.tables.pop(name, None)
 
-    def proofs(self) -> tuple[LogProof, ...]:
+    def list_proofs(self) -> tuple[LogProof, ...]:
         """Return what the record keeps of the tables that it may name."""
         return tuple(
-            proof_of(name, each.segments) for name, each in sorted(self.tables.items()) if each.settled
+            build_segments_proof(name, each.segments)
+            for name, each in sorted(self.tables.items())
+            if each.settled
         )
 
-    def restore(self, proofs: Iterable[LogProof]) -> None:
+    def restore_tables(self, proofs: Iterable[LogProof]) -> None:
         """Follow the tables that a record names, unless they have just been taken up."""
-        for name, segments in recorded(proofs).items():
+        for name, segments in parse_segments_proofs(proofs).items():
             self.tables.setdefault(name, FollowedTable(segments))
 
 
-def proof_of(name: TableName, segments: Segments) -> LogProof:
+def build_segments_proof(name: TableName, segments: TableSegments) -> LogProof:
     """Return a table's segments as a record has them."""
     data = ",".join(map(str, sorted(segments.data)))
     return LogProof(
@@ -112,12 +116,12 @@ def proof_of(name: TableName, segments: Segments) -> LogProof:
     )
 
 
-def recorded(proofs: Iterable[LogProof]) -> Mapping[TableName, Segments]:
+def parse_segments_proofs(proofs: Iterable[LogProof]) -> Mapping[TableName, TableSegments]:
     found = {}
     for proof in proofs:
         owner, _, table = proof.file.partition("\0")
         data, load, ddl, altered, last = (proof.digest + ";;").split(";")[:5]
         ids = frozenset(int(each) for each in data.split(",") if each)
         parts = frozenset([(0, last)]) if last else frozenset[tuple[int, str]]()
-        found[owner, table] = Segments(proof.start, ids, ddl, proof.end, load, altered, parts=parts)
+        found[owner, table] = TableSegments(proof.start, ids, ddl, proof.end, load, altered, parts=parts)
     return found

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from producer.sources.oracle.catalogue import Logged
+from producer.sources.oracle.catalogue import LoggedTable
 from producer.sources.oracle.mlog import LogRow
-from producer.sources.oracle.sql import quoted
-from producer.sources.oracle.types import form_of
+from producer.sources.oracle.sql import quote_names
+from producer.sources.oracle.types import build_column_form
 from schemas.table.model import Key, Row
 
 _BEFORE_IMAGE = 6
 """Columns of `sql.log_rows` before the image."""
 
 
-def expressions(logged: Logged) -> list[str]:
+def list_column_expressions(logged: LoggedTable) -> list[str]:
     """Return the SQL expression of every column, of a table called `l`."""
-    return [form_of(column).select.format(f"l.{quoted(column.name)}") for column in logged.columns]
+    return [
+        build_column_form(column).select.format(f"l.{quote_names(column.name)}") for column in logged.columns
+    ]
 
 
-def log_expressions(logged: Logged) -> list[str]:
+def list_log_expressions(logged: LoggedTable) -> list[str]:
     """Return those of the columns that the log has."""
-    pairs = zip(logged.columns, expressions(logged), strict=True)
+    pairs = zip(logged.columns, list_column_expressions(logged), strict=True)
     return [each for column, each in pairs if column.name not in logged.unlogged]
 
 
-def row_of(logged: Logged) -> Callable[[Sequence[Any]], Row]:
+def make_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], Row]:
     """Return the function from what the driver gives for `expressions` to wire values."""
-    converters = [form_of(column).convert for column in logged.columns]
+    converters = [build_column_form(column).convert for column in logged.columns]
 
     def convert(values: Sequence[Any]) -> Row:
         return tuple(
@@ -38,9 +40,9 @@ def row_of(logged: Logged) -> Callable[[Sequence[Any]], Row]:
     return convert
 
 
-def log_row_of(logged: Logged) -> Callable[[Sequence[Any]], LogRow]:
+def make_log_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], LogRow]:
     """Return the function from what the driver gives for a row of the log; what the log does not have is None in the image."""
-    whole = row_of(logged)
+    whole = make_row_converter(logged)
     there = [column.name not in logged.unlogged for column in logged.columns]
 
     def image(values: Sequence[Any]) -> Row:
@@ -56,20 +58,21 @@ def log_row_of(logged: Logged) -> Callable[[Sequence[Any]], LogRow]:
     return convert
 
 
-def key_of(logged: Logged) -> Callable[[Row], Key]:
-    columns = logged.table.indexes_of(logged.table.key.columns)
+def make_key_extractor(logged: LoggedTable) -> Callable[[Row], Key]:
+    columns = logged.table.find_ordinals(logged.table.key.columns)
     return lambda row: tuple(row[i] for i in columns)
 
 
-def key_binds(logged: Logged) -> list[tuple[str, str]]:
+def list_key_binds(logged: LoggedTable) -> list[tuple[str, str]]:
     """Return the name of each key column, and how a bind becomes its value."""
     by_name = {column.name: column for column in logged.columns}
-    return [(name, form_of(by_name[name]).bind or "{}") for name in logged.table.key.columns]
+    return [(name, build_column_form(by_name[name]).bind or "{}") for name in logged.table.key.columns]
 
 
-def bound_key(logged: Logged, key: Key) -> list[object]:
+def bind_key(logged: LoggedTable, key: Key) -> list[object]:
     """Return the binds that hold a key."""
     by_name = {column.name: column for column in logged.columns}
     return [
-        form_of(by_name[name]).bound(value) for name, value in zip(logged.table.key.columns, key, strict=True)
+        build_column_form(by_name[name]).bound(value)
+        for name, value in zip(logged.table.key.columns, key, strict=True)
     ]

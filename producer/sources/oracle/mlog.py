@@ -53,21 +53,21 @@ class LogBrokenError(Exception):
     """Rows of a log that make no change: another hand was in it, or its options are others than those that were checked."""
 
 
-class Read(NamedTuple):
+class LogReadResult(NamedTuple):
     """`changes` in the order in which they are published."""
 
     changes: list[LoggedChange]
     left: int  # rows at the end that wait for the rest of their update
 
 
-def read(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> Read:
+def parse_log_rows(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> LogReadResult:
     """Return what rows of a poll, in any order, say. `whole`: the poll has brought all of the log, not only its beginning.
 
     Raises LogBrokenError.
     """
     open_updates: dict[Key, LogRow] = {}
     found: list[tuple[LogRow, LoggedChange]] = []
-    for row in sorted(rows, key=_order):
+    for row in sorted(rows, key=_build_sort_key):
         here = key(row.image)
         old = open_updates.pop(here, None)
         kind = (row.dml, row.old_new)
@@ -78,20 +78,20 @@ def read(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> R
         if kind == ("U", "U"):
             open_updates[here] = row
         else:
-            found.append((row, _change(row, old)))
+            found.append((row, _build_change(row, old)))
     if open_updates and whole:
         shown = min(row.sequence for row in open_updates.values())
         raise LogBrokenError(
             f"SEQUENCE$$ {shown} is an image before an update, and the one behind is missing"
         )
-    return Read(_by_transaction(found), len(open_updates))
+    return LogReadResult(_group_by_transaction(found), len(open_updates))
 
 
-def _order(row: LogRow) -> tuple[int, int]:
+def _build_sort_key(row: LogRow) -> tuple[int, int]:
     return row.scn, row.sequence
 
 
-def _change(row: LogRow, old: LogRow | None) -> LoggedChange:
+def _build_change(row: LogRow, old: LogRow | None) -> LoggedChange:
     here = LogPlace(row.rowid, row.sequence)
     match (row.dml, row.old_new):
         case ("I", "N"):
@@ -106,7 +106,7 @@ def _change(row: LogRow, old: LogRow | None) -> LoggedChange:
     )
 
 
-def _by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[LoggedChange]:
+def _group_by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[LoggedChange]:
     """Put changes of one transaction together, where it is known.
 
     Transactions follow in the order of their last numbers. Of two that changed the same row, the later one waited for the earlier one's
@@ -138,10 +138,10 @@ def with_current(
 
     A row that is gone by now is deleted here: the row of the log that says so is in this poll or in a later one.
     """
-    return [_filled(change, current, key, unlogged) for change in changes]
+    return [_fill_unlogged_columns(change, current, key, unlogged) for change in changes]
 
 
-def _filled(
+def _fill_unlogged_columns(
     change: LoggedChange, current: Mapping[Key, Row], key: Callable[[Row], Key], unlogged: Collection[int]
 ) -> LoggedChange:
     after = change.after
@@ -153,13 +153,13 @@ def _filled(
     return change._replace(after=tuple(now[i] if i in unlogged else value for i, value in enumerate(after)))
 
 
-def deleted_last(rows: Iterable[LogRow], key: Callable[[Row], Key]) -> list[Key]:
+def list_finally_deleted_keys(rows: Iterable[LogRow], key: Callable[[Row], Key]) -> list[Key]:
     """Return the keys of which the last row of the log says that they are gone.
 
     Keys are checked at the end of a statement (or at the commit, if deferred), and logged row by row: `SET id = id + 1` gives 2 to one row
     before it takes 2 from another. So such a key may be there, and the images do not tell.
     """
-    last = {key(row.image): row for row in sorted(rows, key=_order)}
+    last = {key(row.image): row for row in sorted(rows, key=_build_sort_key)}
     return [here for here, row in last.items() if row.dml == "D"]
 
 
@@ -175,15 +175,15 @@ def with_kept(
     return found[::-1]
 
 
-def coalesced(
+def merge_log_rows(
     rows: Iterable[LogRow], current: Mapping[Key, Row], key: Callable[[Row], Key]
 ) -> list[LoggedChange]:
     """Return what rows of a log that has keys only say: each key once, as the row is now, or that it is gone."""
     by_key: dict[Key, list[LogRow]] = {}
-    for row in sorted(rows, key=_order):
+    for row in sorted(rows, key=_build_sort_key):
         by_key.setdefault(key(row.image), []).append(row)
     found: list[LoggedChange] = []
-    for here, images in sorted(by_key.items(), key=lambda each: _order(each[1][-1])):
+    for here, images in sorted(by_key.items(), key=lambda each: _build_sort_key(each[1][-1])):
         now = current.get(here)
         for at in range(0, len(images), MOST_PLACES):
             places = tuple(LogPlace(row.rowid, row.sequence) for row in images[at : at + MOST_PLACES])
@@ -195,12 +195,12 @@ def coalesced(
     return found
 
 
-def twice(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
+def find_published_row(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
     """Return a row whose number the topic has already: its ROWID is another one, or it would have been deleted."""
     return next((row for row in rows if row.sequence in published), None)
 
 
-def purge_plan(places: Sequence[LogPlace], most: int) -> list[list[LogPlace]]:
+def plan_purge(places: Sequence[LogPlace], most: int) -> list[list[LogPlace]]:
     """Divide what is to be deleted into statements of at most `most` rows, in the order of their places in the log's blocks."""
     ordered = sorted(set(places))
     return [ordered[at : at + most] for at in range(0, len(ordered), most)]
@@ -213,7 +213,7 @@ STEP = 2
 _APART = 1 << 16
 
 
-def next_number(stored: int, highest: int | None, *, again: bool) -> int:
+def compute_next_poll(stored: int, highest: int | None, *, again: bool) -> int:
     """Return the number of the first poll of a stretch.
 
     `stored`: where the record says that capture goes on; `highest`: the highest number that a topic has, which a process before may have
@@ -225,13 +225,13 @@ def next_number(stored: int, highest: int | None, *, again: bool) -> int:
     return at_least + at_least % STEP
 
 
-def whole_poll_between(before: int, now: int) -> bool:
+def has_whole_poll_between(before: int, now: int) -> bool:
     """Tell whether a poll began, and ended, while the number of the next one went from `before` to `now` within a stretch: the poll
     `before` may have begun earlier, and the one behind it has not."""
     return now >= before + 2 * STEP
 
 
-def high_of(begun: int) -> int:
+def build_high_watermark(begun: int) -> int:
     """Return a place of the log that is behind all that is committed by now. `begun`: the number of the last poll that has begun, which
     may have read before now; the next one surely reads behind it, and ends there."""
     return begun + 2 * STEP

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 
-class Segments(NamedTuple):
+class TableSegments(NamedTuple):
     """The place where a table and its partitions are kept, and the statements by which it may have changed.
 
     `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
@@ -33,7 +33,7 @@ class Segments(NamedTuple):
         return max((time for _, time in self.parts), default="")
 
 
-def rows_replaced(before: Segments, now: Segments) -> str | None:
+def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | None:
     """Return by what rows may have come or gone that the log does not have; None: by nothing that can be seen."""
     if now.id != before.id:
         return "was dropped and made again"
@@ -53,7 +53,7 @@ def rows_replaced(before: Segments, now: Segments) -> str | None:
     return None
 
 
-def may_have_other_columns(before: Segments, now: Segments) -> bool:
+def may_have_other_columns(before: TableSegments, now: TableSegments) -> bool:
     """Tell whether a statement on the table, or on its log, may have changed columns."""
     return before.altered != now.altered if before.altered else before.ddl != now.ddl
 
@@ -62,7 +62,7 @@ _CLOCKS_S = 60
 """Seconds that another instance's clock may be ahead. A time further ahead is of before the clocks were set back."""
 
 
-def is_over(now: Segments, fresh: str) -> bool:
+def is_over(now: TableSegments, fresh: str) -> bool:
     """Tell whether the second of a table's last statement is over: until then another one would leave no other time.
 
     `fresh`: two seconds before the times were read.

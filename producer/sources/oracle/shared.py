@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer.sources.oracle.sql import Statement, TableName, log_rows
+from producer.sources.oracle.sql import SqlStatement, TableName, select_log_rows
 
 _SECONDS = "'YYYY-MM-DD HH24:MI:SS'"
-NOW = f"SELECT TO_CHAR(SYSDATE, {_SECONDS}) FROM DUAL"
+SELECT_SERVER_TIME = f"SELECT TO_CHAR(SYSDATE, {_SECONDS}) FROM DUAL"
 """The time of a refresh that begins now, or an earlier one."""
 REFRESH = "BEGIN DBMS_MVIEW.REFRESH(:1, 'F'); END;"
 
@@ -33,7 +33,7 @@ class OwnViews(NamedTuple):
     high: str
 
 
-def own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
+def parse_own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
     """Return what rows of `refreshed` say. Raises ValueError: they are not two."""
     if len(rows) != 2:
         raise ValueError(f"of the two views that hold the log's rows for rowlock, {len(rows)} are registered")
@@ -41,7 +41,7 @@ def own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
     return OwnViews(older, low, high)
 
 
-def to_refresh(views: OwnViews, now: str) -> str | None:
+def choose_view_to_refresh(views: OwnViews, now: str) -> str | None:
     """Return the view that may be refreshed once Kafka has all rows of `stamped`; None: none may be yet.
 
     `now`: asked before those were read.
@@ -49,7 +49,7 @@ def to_refresh(views: OwnViews, now: str) -> str | None:
     return views.older if now > views.high else None
 
 
-def refreshed(table: TableName, views: Sequence[str]) -> Statement:
+def select_view_refreshes(table: TableName, views: Sequence[str]) -> SqlStatement:
     """Rows: name of a view of ours, time of its last refresh by the log's table of consumers."""
     return (
         f"SELECT R.NAME, TO_CHAR(B.MVIEW_LAST_REFRESH_TIME, {_SECONDS}) FROM ALL_BASE_TABLE_MVIEWS B "
@@ -57,11 +57,11 @@ def refreshed(table: TableName, views: Sequence[str]) -> Statement:
     ), [*table, *views]
 
 
-def stamped(
+def select_stamped_log_rows(
     log: TableName, expressions: Sequence[str], extra: Sequence[str], limit: int, views: OwnViews
-) -> Statement:
+) -> SqlStatement:
     """Return the SELECT of the first rows of a log that may not be purged, and are stamped, as `log_rows` has them."""
-    text, _ = log_rows(log, expressions, extra, limit)
+    text, _ = select_log_rows(log, expressions, extra, limit)
     head, _, tail = text.partition(" ORDER BY ")
     between = f'l."SNAPTIME$$" > TO_DATE(:1, {_SECONDS}) AND l."SNAPTIME$$" <= TO_DATE(:2, {_SECONDS})'
     return f"{head} WHERE {between} ORDER BY {tail}", [views.low, views.high]

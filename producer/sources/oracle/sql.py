@@ -13,9 +13,9 @@ TableName = tuple[str, str]
 IDENTITY = (
     "SELECT TO_CHAR(DBID), TO_CHAR(RESETLOGS_CHANGE#), SYS_CONTEXT('USERENV', 'CON_NAME') FROM V$DATABASE"
 )
-VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%'"
+SELECT_VERSION = "SELECT VERSION FROM PRODUCT_COMPONENT_VERSION WHERE PRODUCT LIKE 'Oracle%'"
 INSTANCES = "SELECT COUNT(*) FROM GV$INSTANCE"
-NOW = (
+SELECT_TIME_PAIR = (
     "SELECT TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF3'), "
     "TO_CHAR(SYSDATE - 2 / 86400, 'YYYY-MM-DD\"T\"HH24:MI:SS') FROM DUAL"
 )
@@ -26,7 +26,7 @@ LOGS = (
     "FROM ALL_MVIEW_LOGS"
 )
 """A table and its log have the same owner."""
-TABLES = "SELECT OWNER, TABLE_NAME FROM ALL_TABLES"
+SELECT_TABLES = "SELECT OWNER, TABLE_NAME FROM ALL_TABLES"
 _OBJECTS = (
     "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, 'YYYY-MM-DD\"T\"HH24:MI:SS'), TIMESTAMP "
     "FROM ALL_OBJECTS WHERE OBJECT_TYPE IN ('TABLE', 'TABLE PARTITION', 'TABLE SUBPARTITION') AND"
@@ -51,67 +51,67 @@ _INDEXES_END = "ORDER BY I.TABLE_OWNER, I.TABLE_NAME, I.INDEX_NAME, P.COLUMN_POS
 _ROWS_ABOUT = "SELECT NUM_ROWS FROM ALL_TABLES WHERE OWNER = :1 AND TABLE_NAME = :2"
 _ESTIMATE = "SELECT NUM_ROWS, AVG_ROW_LEN FROM ALL_TABLES WHERE OWNER = :1 AND TABLE_NAME = :2"
 
-Statement = tuple[str, list[object]]
+SqlStatement = tuple[str, list[object]]
 
 
-def _of(names: Sequence[TableName], owner: str, table: str) -> Statement:
+def _build_name_condition(names: Sequence[TableName], owner: str, table: str) -> SqlStatement:
     """Return a condition on the columns `owner`, `table`, and its binds."""
     each = [f"({owner} = :{2 * i + 1} AND {table} = :{2 * i + 2})" for i in range(len(names))]
     return f"({' OR '.join(each)})", [part for name in names for part in name]
 
 
-def objects(names: Sequence[TableName]) -> Statement:
+def select_objects(names: Sequence[TableName]) -> SqlStatement:
     """Rows: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, times of the last DDL and of the last one that changed columns, in whole seconds; of
     tables and of their partitions."""
-    condition, binds = _of(names, "OWNER", "OBJECT_NAME")
+    condition, binds = _build_name_condition(names, "OWNER", "OBJECT_NAME")
     return f"{_OBJECTS} {condition}", binds
 
 
-def loads(ids: Sequence[int]) -> Statement:
+def select_direct_loads(ids: Sequence[int]) -> SqlStatement:
     """Rows: OBJECT_ID of a table, SCN of the last direct-path load into it."""
     return _LOADS.format(", ".join(f":{i + 1}" for i in range(len(ids)))), list(ids)
 
 
-def columns(names: Sequence[TableName]) -> Statement:
-    condition, binds = _of(names, "OWNER", "TABLE_NAME")
+def select_columns(names: Sequence[TableName]) -> SqlStatement:
+    condition, binds = _build_name_condition(names, "OWNER", "TABLE_NAME")
     return f"{_COLUMNS} {condition} ORDER BY OWNER, TABLE_NAME, COLUMN_ID", binds
 
 
-def constraints(names: Sequence[TableName]) -> Statement:
+def select_constraints(names: Sequence[TableName]) -> SqlStatement:
     """Rows: owner, table, name, P or U, column; columns in their order."""
-    condition, binds = _of(names, "C.OWNER", "C.TABLE_NAME")
+    condition, binds = _build_name_condition(names, "C.OWNER", "C.TABLE_NAME")
     return f"{_CONSTRAINTS} {condition} {_CONSTRAINTS_END}", binds
 
 
-def indexes(names: Sequence[TableName]) -> Statement:
+def select_indexes(names: Sequence[TableName]) -> SqlStatement:
     """Rows like those of `constraints`."""
-    condition, binds = _of(names, "I.TABLE_OWNER", "I.TABLE_NAME")
+    condition, binds = _build_name_condition(names, "I.TABLE_OWNER", "I.TABLE_NAME")
     return f"{_INDEXES} {condition} {_INDEXES_END}", binds
 
 
-def views(names: Sequence[TableName]) -> Statement:
+def select_refreshed_views(names: Sequence[TableName]) -> SqlStatement:
     """Rows: owner of a table, table, name of a materialized view that is refreshed from its log (NULL: it is not registered here), its number."""
-    condition, binds = _of(names, "B.OWNER", "B.MASTER")
+    condition, binds = _build_name_condition(names, "B.OWNER", "B.MASTER")
     return (
         "SELECT B.OWNER, B.MASTER, R.NAME, B.MVIEW_ID FROM ALL_BASE_TABLE_MVIEWS B "
         f"LEFT JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE {condition}"
     ), binds
 
 
-def policies(names: Sequence[TableName]) -> Statement:
+def select_policies(names: Sequence[TableName]) -> SqlStatement:
     """Rows: owner, table, name of a row level policy by which some rows are not shown to this user; none, where it passes them all."""
-    condition, binds = _of(names, "P.OBJECT_OWNER", "P.OBJECT_NAME")
+    condition, binds = _build_name_condition(names, "P.OBJECT_OWNER", "P.OBJECT_NAME")
     return (
         "SELECT P.OBJECT_OWNER, P.OBJECT_NAME, P.POLICY_NAME FROM ALL_POLICIES P WHERE P.ENABLE = 'YES' AND P.SEL = 'YES' AND NOT EXISTS "
         f"(SELECT 1 FROM SESSION_PRIVS WHERE PRIVILEGE = 'EXEMPT ACCESS POLICY') AND {condition}"
     ), binds
 
 
-def rows_about(name: TableName) -> Statement:
+def select_row_estimate(name: TableName) -> SqlStatement:
     return _ROWS_ABOUT, list(name)
 
 
-def estimate(name: TableName) -> Statement:
+def select_size_estimate(name: TableName) -> SqlStatement:
     """Rows: number of rows, bytes of one, both as the statistics have them."""
     return _ESTIMATE, list(name)
 
@@ -119,11 +119,13 @@ def estimate(name: TableName) -> Statement:
 # --- tables and their logs
 
 
-def quoted(*names: str) -> str:
+def quote_names(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def log_rows(log: TableName, expressions: Sequence[str], extra: Collection[str], limit: int) -> Statement:
+def select_log_rows(
+    log: TableName, expressions: Sequence[str], extra: Collection[str], limit: int
+) -> SqlStatement:
     """Return the SELECT of the first `limit` rows of a log: ROWID, SEQUENCE$$, DMLTYPE$$, OLD_NEW$$, XID$$, commit SCN, then the images.
 
     `extra`: which of XID$$ and COMMIT_SCN the log has. The table is `l`. Rows whose commit SCN is not known (NULL) come first: they must not be
@@ -137,48 +139,51 @@ def log_rows(log: TableName, expressions: Sequence[str], extra: Collection[str],
     values = "".join(f", {each}" for each in expressions)
     return (
         f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", {xid}, {scn}{values} '
-        f"FROM {quoted(*log)} l{join} ORDER BY {order} FETCH FIRST {limit:d} ROWS ONLY"
+        f"FROM {quote_names(*log)} l{join} ORDER BY {order} FETCH FIRST {limit:d} ROWS ONLY"
     ), []
 
 
-def log_places(log: TableName, limit: int) -> Statement:
+def select_log_places(log: TableName, limit: int) -> SqlStatement:
     """Return the SELECT of ROWID and SEQUENCE$$ of at most `limit` rows of a log."""
     return (
-        f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quoted(*log)} l FETCH FIRST {limit:d} ROWS ONLY',
+        f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quote_names(*log)} l FETCH FIRST {limit:d} ROWS ONLY',
         [],
     )
 
 
-def count_log(log: TableName, limit: int) -> Statement:
+def select_log_count(log: TableName, limit: int) -> SqlStatement:
     """Return the SELECT that counts a log's rows up to a limit."""
-    return f"SELECT COUNT(*) FROM (SELECT 1 AS N FROM {quoted(*log)} l FETCH FIRST {limit:d} ROWS ONLY) n", []
+    return (
+        f"SELECT COUNT(*) FROM (SELECT 1 AS N FROM {quote_names(*log)} l FETCH FIRST {limit:d} ROWS ONLY) n",
+        [],
+    )
 
 
-def log_end(log: TableName) -> Statement:
-    return f'SELECT MAX(l."SEQUENCE$$") FROM {quoted(*log)} l', []
+def select_log_end(log: TableName) -> SqlStatement:
+    return f'SELECT MAX(l."SEQUENCE$$") FROM {quote_names(*log)} l', []
 
 
-def log_until(log: TableName, end: int) -> Statement:
+def select_log_until(log: TableName, end: int) -> SqlStatement:
     """Return the SELECT of a row of a log whose number is not above `end`."""
-    return f'SELECT 1 FROM {quoted(*log)} l WHERE l."SEQUENCE$$" <= :1 FETCH FIRST 1 ROWS ONLY', [end]
+    return f'SELECT 1 FROM {quote_names(*log)} l WHERE l."SEQUENCE$$" <= :1 FETCH FIRST 1 ROWS ONLY', [end]
 
 
 def delete_places(log: TableName) -> str:
     """Return the DELETE of one row of a log, to be run for many: by ROWID and SEQUENCE$$."""
-    return f'DELETE FROM {quoted(*log)} WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
+    return f'DELETE FROM {quote_names(*log)} WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
 
 
-def no_row(table: TableName) -> Statement:
+def select_no_row(table: TableName) -> SqlStatement:
     """Return a SELECT of no row: it shows whether the user may."""
-    return f"SELECT COUNT(*) FROM {quoted(*table)} WHERE 1 = :1", [0]
+    return f"SELECT COUNT(*) FROM {quote_names(*table)} WHERE 1 = :1", [0]
 
 
 def delete_no_row(log: TableName) -> str:
     """Return a DELETE of no row, with 0 for its bind."""
-    return f"DELETE FROM {quoted(*log)} WHERE 1 = :1"
+    return f"DELETE FROM {quote_names(*log)} WHERE 1 = :1"
 
 
-def chunk(
+def build_chunk_select(
     table: TableName,
     expressions: Sequence[str],
     keys: Sequence[tuple[str, str]],
@@ -194,16 +199,16 @@ def chunk(
     """
     conditions = [f"({where}\n)"] if where is not None else []
     if behind:
-        conditions.append(_behind(keys))
+        conditions.append(_build_key_condition(keys))
     test = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    order = ", ".join(f"l.{quoted(name)}" for name, _ in keys)
+    order = ", ".join(f"l.{quote_names(name)}" for name, _ in keys)
     return (
-        f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l{test} ORDER BY {order} "
+        f"SELECT {', '.join(expressions)} FROM {quote_names(*table)} l{test} ORDER BY {order} "
         f"FETCH FIRST {limit:d} ROWS ONLY"
     )
 
 
-def with_keys(
+def select_rows_by_keys(
     table: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
 ) -> str:
     """Return the SELECT of the rows of a table, `l`, that have one of `count` keys, each bound in the order of its columns."""
@@ -212,34 +217,34 @@ def with_keys(
         parts = []
         for name, bind in keys:
             number += 1
-            parts.append(f"l.{quoted(name)} = {bind.format(f':{number}')}")
+            parts.append(f"l.{quote_names(name)} = {bind.format(f':{number}')}")
         alternatives.append(f"({' AND '.join(parts)})")
-    return f"SELECT {', '.join(expressions)} FROM {quoted(*table)} l WHERE {' OR '.join(alternatives)}"
+    return f"SELECT {', '.join(expressions)} FROM {quote_names(*table)} l WHERE {' OR '.join(alternatives)}"
 
 
-def log_rows_with_keys(
+def select_log_rows_by_keys(
     log: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
 ) -> str:
     """Return the SELECT of all rows of a log that have one of `count` keys, as `log_rows` has them, without transactions."""
     own = [
         "ROWIDTOCHAR(l.ROWID)",
-        *(f"l.{quoted(each)}" for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$")),
+        *(f"l.{quote_names(each)}" for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$")),
     ]
-    return with_keys(log, [*own, "NULL", "0", *expressions], keys, count)
+    return select_rows_by_keys(log, [*own, "NULL", "0", *expressions], keys, count)
 
 
-def _behind(keys: Sequence[tuple[str, str]]) -> str:
+def _build_key_condition(keys: Sequence[tuple[str, str]]) -> str:
     """Return a condition for keys behind a key, with the values of the first columns once for each column behind them."""
     number, alternatives = 0, []
     for last in range(len(keys)):
         parts = []
         for i, (name, bind) in enumerate(keys[: last + 1]):
             number += 1
-            parts.append(f"l.{quoted(name)} {'>' if i == last else '='} {bind.format(f':{number}')}")
+            parts.append(f"l.{quote_names(name)} {'>' if i == last else '='} {bind.format(f':{number}')}")
         alternatives.append(f"({' AND '.join(parts)})")
     return f"({' OR '.join(alternatives)})"
 
 
-def chunk_binds(key: Sequence[object]) -> list[object]:
+def build_chunk_binds(key: Sequence[object]) -> list[object]:
     """Return the binds of `chunk` behind a key."""
     return [value for last in range(len(key)) for value in key[: last + 1]]

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import ColumnType, Kind, Value
 from schemas.table.typemap import WIDEST_DECIMAL
-from schemas.values.converter import from_base64, plain_decimal, to_base64
+from schemas.values.converter import from_base64, normalize_decimal, to_base64
 
-FINEST = 6
+MAX_TIME_DIGITS = 6
 """Digits of a fraction of a second that other databases keep. A finer time is text."""
 _UTF8: dict[str, Any] = {"charset": "utf8mb4", "collation": "utf8mb4_0900_bin"}
 _NUMBER_FORMAT = "TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 _DAY = "SYYYY-MM-DD"
 
-Convert = Callable[..., Value]
+ToWireValue = Callable[..., Value]
 
 
 class OracleColumn(NamedTuple):
@@ -40,7 +40,7 @@ class OracleColumn(NamedTuple):
     has_default: bool
 
 
-class Form(NamedTuple):
+class OracleColumnForm(NamedTuple):
     """`select`: the expression of the column `{}`; `convert`: from what the driver gives, which is not None, to the wire value.
 
     `bind`: how a bind becomes a value of the column's type; None: it can be no key; `bound`: the bind of a wire value.
@@ -49,11 +49,11 @@ class Form(NamedTuple):
     type: ColumnType
     select: str
     bind: str | None
-    convert: Convert
+    convert: ToWireValue
     bound: Callable[[Any], object] = str
 
 
-def form_of(column: OracleColumn) -> Form:
+def build_column_form(column: OracleColumn) -> OracleColumnForm:
     """Return how a column is read. Raises UnsupportedTypeError."""
     name = re.sub(r"\(\d+\)", "", column.declared)
     if (make := _FORMS.get(name)) is None:
@@ -64,61 +64,63 @@ def form_of(column: OracleColumn) -> Form:
 # --- text
 
 
-def _text(column: OracleColumn) -> Form:
-    return Form(ColumnType(kind=Kind.VARCHAR, length=column.chars, **_UTF8), "{}", "{}", str)
+def _build_text_form(column: OracleColumn) -> OracleColumnForm:
+    return OracleColumnForm(ColumnType(kind=Kind.VARCHAR, length=column.chars, **_UTF8), "{}", "{}", str)
 
 
-def _char(column: OracleColumn) -> Form:
+def _build_char_form(column: OracleColumn) -> OracleColumnForm:
     """A bind is VARCHAR2, to which its blanks would count."""
     type_ = ColumnType(kind=Kind.CHAR, length=column.chars, **_UTF8)
     unit = "" if column.declared.startswith("N") else " CHAR"
     bind = f"CAST({{}} AS {column.declared}({column.chars}{unit}))"
-    return Form(type_, "{}", bind, _without_padding, lambda text: text or " ")
+    return OracleColumnForm(type_, "{}", bind, _strip_padding, lambda text: text or " ")
 
 
-def _without_padding(text: str) -> str:
+def _strip_padding(text: str) -> str:
     """CHAR compares without its blanks, and is kept without them, as elsewhere."""
     return text.rstrip(" ")
 
 
-def _rowid(column: OracleColumn) -> Form:
+def _build_rowid_form(column: OracleColumn) -> OracleColumnForm:
     length = 18 if column.declared == "ROWID" else column.bytes
-    return Form(ColumnType(kind=Kind.VARCHAR, length=length, **_UTF8), "ROWIDTOCHAR({})", None, str)
+    return OracleColumnForm(
+        ColumnType(kind=Kind.VARCHAR, length=length, **_UTF8), "ROWIDTOCHAR({})", None, str
+    )
 
 
 # --- numbers
 
 
-def _number(column: OracleColumn) -> Form:
+def _build_number_form(column: OracleColumn) -> OracleColumnForm:
     """NUMBER(p, s); without a scale, and with one that goes further than elsewhere (-84 to 127), it is a decimal of any scale (precision 0),
     which is written without zeros at its end."""
     if column.scale is None:
-        return _any_scale(column)
+        return _build_float_form(column)
     precision, scale = column.precision or 38, column.scale
     if scale < 0:
         precision, scale = precision - scale, 0
     if max(precision, scale) > WIDEST_DECIMAL[0] or scale > WIDEST_DECIMAL[1]:
-        return _any_scale(column)
+        return _build_float_form(column)
     type_ = ColumnType(kind=Kind.DECIMAL, precision=max(precision, scale), scale=scale)
-    return Form(type_, _NUMBER_FORMAT, "{}", lambda text: _scaled(text, scale), Decimal)
+    return OracleColumnForm(type_, _NUMBER_FORMAT, "{}", lambda text: _format_scaled(text, scale), Decimal)
 
 
-def _any_scale(_: OracleColumn) -> Form:
+def _build_float_form(_: OracleColumn) -> OracleColumnForm:
     """FLOAT(b) is such a NUMBER, too, of so many binary digits."""
-    return Form(ColumnType(kind=Kind.DECIMAL), _NUMBER_FORMAT, "{}", plain_decimal, Decimal)
+    return OracleColumnForm(ColumnType(kind=Kind.DECIMAL), _NUMBER_FORMAT, "{}", normalize_decimal, Decimal)
 
 
-def _scaled(text: str, scale: int) -> str:
+def _format_scaled(text: str, scale: int) -> str:
     """Return a number with exactly `scale` digits behind the point: "-0.50". It has no more than that."""
-    whole, _, fraction = plain_decimal(text).partition(".")
+    whole, _, fraction = normalize_decimal(text).partition(".")
     return f"{whole}.{fraction.ljust(scale, '0')}" if scale else whole
 
 
-def _binary_float(bits: Kind) -> Callable[[OracleColumn], Form]:
-    return lambda _: Form(ColumnType(kind=bits), "{}", None, wire_float)
+def _make_binary_float_builder(bits: Kind) -> Callable[[OracleColumn], OracleColumnForm]:
+    return lambda _: OracleColumnForm(ColumnType(kind=bits), "{}", None, convert_oracle_float)
 
 
-def wire_float(value: float) -> Value:
+def convert_oracle_float(value: float) -> Value:
     """JSON has no NaN and no infinity: those are text."""
     if math.isnan(value):
         return "NaN"
@@ -130,72 +132,76 @@ def wire_float(value: float) -> Value:
 # --- times
 
 
-def _date(_: OracleColumn) -> Form:
+def _build_date_form(_: OracleColumn) -> OracleColumnForm:
     """DATE has a time of day."""
     form = f"{_DAY} HH24:MI:SS"
-    return _time(Kind.DATETIME, 0, f"TO_CHAR({{}}, '{form}')", f"TO_DATE({{}}, '{form}')")
+    return _build_time_form(Kind.DATETIME, 0, f"TO_CHAR({{}}, '{form}')", f"TO_DATE({{}}, '{form}')")
 
 
-def _timestamp(column: OracleColumn) -> Form:
+def _build_timestamp_form(column: OracleColumn) -> OracleColumnForm:
     digits = column.scale or 0
     form = f"{_DAY} HH24:MI:SS{f'.FF{digits}' if digits else ''}"
-    return _time(Kind.DATETIME, digits, f"TO_CHAR({{}}, '{form}')", f"TO_TIMESTAMP({{}}, '{form}')")
+    return _build_time_form(
+        Kind.DATETIME, digits, f"TO_CHAR({{}}, '{form}')", f"TO_TIMESTAMP({{}}, '{form}')"
+    )
 
 
-def _instant(column: OracleColumn) -> Form:
+def _build_instant_form(column: OracleColumn) -> OracleColumnForm:
     """TIMESTAMP WITH (LOCAL) TIME ZONE: the instant, in UTC. The zone in which it was written is not kept."""
     digits = column.scale or 0
     form = f'{_DAY}"T"HH24:MI:SS{f".FF{digits}" if digits else ""}"Z"'
     bind = f"FROM_TZ(TO_TIMESTAMP({{}}, '{form}'), 'UTC')"
-    return _time(Kind.TIMESTAMP, digits, f"TO_CHAR(SYS_EXTRACT_UTC({{}}), '{form}')", bind)
+    return _build_time_form(Kind.TIMESTAMP, digits, f"TO_CHAR(SYS_EXTRACT_UTC({{}}), '{form}')", bind)
 
 
-def _time(kind: Kind, digits: int, select: str, bind: str) -> Form:
+def _build_time_form(kind: Kind, digits: int, select: str, bind: str) -> OracleColumnForm:
     type_ = ColumnType(kind=kind, fsp=digits)
-    if digits > FINEST:
+    if digits > MAX_TIME_DIGITS:
         type_ = ColumnType(kind=Kind.VARCHAR, length=40, **_UTF8)
-    return Form(type_, select, bind, _year)
+    return OracleColumnForm(type_, select, bind, _strip_blanks)
 
 
-def _year(text: str) -> str:
+def _strip_blanks(text: str) -> str:
     """SYYYY has a blank or a minus before the year."""
     return text.strip()
 
 
-def _interval(_: OracleColumn) -> Form:
+def _build_interval_form(_: OracleColumn) -> OracleColumnForm:
     """As Oracle writes it: "+000000002 03:04:05.000000", "+02-03"."""
     type_ = ColumnType(kind=Kind.VARCHAR, length=40, **_UTF8)
-    return Form(type_, "TO_CHAR({})", None, _year)
+    return OracleColumnForm(type_, "TO_CHAR({})", None, _strip_blanks)
 
 
 # --- what no log holds
 
 
-def _clob(_: OracleColumn) -> Form:
-    return Form(ColumnType(kind=Kind.TEXT, **_UTF8), "{}", None, str)
+def _build_clob_form(_: OracleColumn) -> OracleColumnForm:
+    return OracleColumnForm(ColumnType(kind=Kind.TEXT, **_UTF8), "{}", None, str)
 
 
-def _blob(_: OracleColumn) -> Form:
-    return Form(ColumnType(kind=Kind.BLOB), "{}", None, to_base64)
+def _build_blob_form(_: OracleColumn) -> OracleColumnForm:
+    return OracleColumnForm(ColumnType(kind=Kind.BLOB), "{}", None, to_base64)
 
 
 # --- bytes
 
 
-def _raw(column: OracleColumn) -> Form:
-    return Form(ColumnType(kind=Kind.VARBINARY, length=column.bytes), "{}", "{}", to_base64, from_base64)
+def _build_raw_form(column: OracleColumn) -> OracleColumnForm:
+    return OracleColumnForm(
+        ColumnType(kind=Kind.VARBINARY, length=column.bytes), "{}", "{}", to_base64, from_base64
+    )
 
 
-_FORMS: dict[str, Callable[[OracleColumn], Form]] = {
-    "CHAR": _char, "NCHAR": _char, "VARCHAR2": _text, "NVARCHAR2": _text,
-    "ROWID": _rowid, "UROWID": _rowid,
-    "NUMBER": _number, "FLOAT": _any_scale,
-    "BINARY_FLOAT": _binary_float(Kind.FLOAT), "BINARY_DOUBLE": _binary_float(Kind.DOUBLE),
-    "DATE": _date, "TIMESTAMP": _timestamp,
-    "TIMESTAMP WITH TIME ZONE": _instant, "TIMESTAMP WITH LOCAL TIME ZONE": _instant,
-    "INTERVAL YEAR TO MONTH": _interval, "INTERVAL DAY TO SECOND": _interval,
-    "RAW": _raw,
-    "CLOB": _clob, "NCLOB": _clob, "BLOB": _blob,
+_FORMS: dict[str, Callable[[OracleColumn], OracleColumnForm]] = {
+    "CHAR": _build_char_form, "NCHAR": _build_char_form, "VARCHAR2": _build_text_form, "NVARCHAR2": _build_text_form,
+    "ROWID": _build_rowid_form, "UROWID": _build_rowid_form,
+    "NUMBER": _build_number_form, "FLOAT": _build_float_form,
+    "BINARY_FLOAT": _make_binary_float_builder(Kind.FLOAT), "BINARY_DOUBLE": _make_binary_float_builder(Kind.DOUBLE),
+    "DATE": _build_date_form, "TIMESTAMP": _build_timestamp_form,
+    "TIMESTAMP WITH TIME ZONE": _build_instant_form, "TIMESTAMP WITH LOCAL TIME ZONE": _build_instant_form,
+    "INTERVAL YEAR TO MONTH": _build_interval_form, "INTERVAL DAY TO SECOND": _build_interval_form,
+    "RAW": _build_raw_form,
+    "CLOB": _build_clob_form, "NCLOB": _build_clob_form, "BLOB": _build_blob_form,
 }  # fmt: skip
 _IN_NO_LOG = frozenset({"CLOB", "NCLOB", "BLOB"})
 

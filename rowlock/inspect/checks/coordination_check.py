@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rowlock.credentials import security_of
+from rowlock.credentials import load_security
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 from schemas.findings import Finding
 
 
-def coordination_findings(config: Config) -> Iterator[Finding]:
+def yield_coordination_findings(config: Config) -> Iterator[Finding]:
     """Yield findings; looks at files only, connects to nothing."""
     wanted = config.coordination
     try:
-        security_of(wanted.tls)
+        load_security(wanted.tls)
     except CommandError as error:
         seen, _, remedy = str(error).partition("; ")
-        yield Finding("error", config.where("coordination", "tls"), seen, remedy)
+        yield Finding("error", config.find_line("coordination", "tls"), seen, remedy)

@@ -9,42 +9,42 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from rowlock.coordinator.units import NO_TOPICS_REMEDY, no_topics
+from rowlock.coordinator.units import NO_TOPICS_REMEDY, explain_missing_topics
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import source_connection
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import Finding, seen_and_remedy
-from schemas.io.mysql_foreign_keys import cascading_foreign_keys
+from schemas.findings import Finding, split_at_remedy
+from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
 from schemas.table.model import NUMBERED, Table
-from schemas.table.names import table_text
-from schemas.topic_rules import compaction_refusal, partitions_refusal
-from schemas.wire.debezium import debezium_topic
+from schemas.table.names import format_table_text
+from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
+from schemas.wire.debezium import format_debezium_topic
 
 UNNAMED_LABEL_REMEDY = "give the empty label a name at the source, or take the table out of `tables`"
 _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
 
 
-def debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+def yield_debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield findings about source `name`, whose selected tables are `tables`. Nothing is written anywhere."""
     if not tables:
         return  # that is what is wrong, and said
     topics: dict[str, list[str]] = defaultdict(list)
     for table in tables:
-        topics[debezium_topic(config.kafka.prefix, name, table.db, table.name)].append(
+        topics[format_debezium_topic(config.kafka.prefix, name, table.db, table.name)].append(
             f"{table.db}.{table.name}"
         )
-    yield from _shared(name, topics)
+    yield from _yield_shared_topic_findings(name, topics)
     with contextlib.suppress(CommandError):  # Kafka does not answer: said already
-        yield from _topics(config, name, topics)
-    yield from _asked_server(config, name, tables)
-    yield from nulls(name, tables)
-    yield from empty_labels(name, tables)
+        yield from _yield_topic_findings(config, name, topics)
+    yield from _yield_server_findings(config, name, tables)
+    yield from yield_null_findings(name, tables)
+    yield from yield_empty_label_findings(name, tables)
 
 
-def _shared(name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
+def _yield_shared_topic_findings(name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
     for topic, places in topics.items():
         if len(places) > 1:
             yield Finding(
@@ -55,33 +55,33 @@ def _shared(name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
             )
 
 
-def _topics(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
+def _yield_topic_findings(config: Config, name: str, topics: dict[str, list[str]]) -> Iterator[Finding]:
     with contextlib.closing(KafkaView(config.kafka)) as view:
-        partitions = view.partitions()
+        partitions = view.count_partitions()
     found = sorted(topics.keys() & partitions.keys())
     policies: dict[str, str] = {}
     with contextlib.suppress(CommandError):
-        policies = TopicSettings(config.kafka).policies(found)
+        policies = TopicSettings(config.kafka).read_cleanup_policies(found)
     for topic in found:
         refusal = partitions_refusal(topic, partitions[topic], debezium=True)
-        if refusal := refusal or compaction_refusal(topic, policies.get(topic, "")):
-            yield Finding("error", f"source {name}, topic {topic}", *seen_and_remedy(refusal))
+        if refusal := refusal or explain_compaction_refusal(topic, policies.get(topic, "")):
+            yield Finding("error", f"source {name}, topic {topic}", *split_at_remedy(refusal))
     if not found:
-        message = no_topics(config, name).partition(": ")[2]
+        message = explain_missing_topics(config, name).partition(": ")[2]
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
 
 
-def _asked_server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+def _yield_server_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield what the server's settings and foreign keys show; where it cannot be asked, why not."""
     try:
-        yield from _server(config, name, tables)
+        yield from _yield_setting_findings(config, name, tables)
     except CommandError as error:
         if not isinstance(error.__cause__, ServerConnectError):  # else it is reported already
             place = f"source {name}"
-            yield Finding("error", place, *seen_and_remedy(str(error).removeprefix(f"{place}: ")))
+            yield Finding("error", place, *split_at_remedy(str(error).removeprefix(f"{place}: ")))
 
 
-def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     with source_connection(config.sources[name], name) as conn:
         with conn.cursor() as cursor:
             cursor.execute(_COMPRESSION)
@@ -89,7 +89,7 @@ def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Find
         for table in tables:
             place = f"source {name}, table {table.db}.{table.name}"
             try:
-                cascades = cascading_foreign_keys(conn, table.db, table.name)
+                cascades = list_cascading_foreign_keys(conn, table.db, table.name)
             except SchemaError as error:
                 yield Finding("warning", place, *str(error).rsplit(": ", 1))
                 continue
@@ -111,7 +111,7 @@ def _server(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Find
         )
 
 
-def nulls(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield a warning where the JSON converter would write a column's default for NULL. Pure."""
     places = [
         f"{table.db}.{table.name}.{column.name}"
@@ -130,14 +130,14 @@ def nulls(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
         )
 
 
-def empty_labels(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
+def yield_empty_label_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
     """Yield a warning for each table of whose ENUM or SET values Debezium writes texts that mean two of them. Pure."""
     for table in tables:
         columns = [column.name for column in table.columns if column.type.kind in NUMBERED.values()]
         if columns:
             yield Finding(
                 "warning",
-                f"source {name}, table {table_text(table.db, table.name)}",
+                f"source {name}, table {format_table_text(table.db, table.name)}",
                 f"column {', '.join(columns)} has an empty label, and Debezium writes labels: a text that can mean two values stops the table",
                 UNNAMED_LABEL_REMEDY,
             )

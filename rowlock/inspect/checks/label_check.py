@@ -7,30 +7,30 @@ from collections.abc import Collection, Iterator
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.stored import decode_stored
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY
-from rowlock.views.target import TargetView, known_topics
-from schemas.findings import Finding, copy_again
-from schemas.table.model import ambiguous_columns
-from schemas.table.names import table_text
+from rowlock.views.target import TargetView, read_known_topics
+from schemas.findings import Finding, format_copy_remedy
+from schemas.table.model import list_ambiguous_columns
+from schemas.table.names import format_table_text
 
 
-def ambiguous_rows(
+def yield_ambiguous_row_findings(
     session: TargetView, pipeline: str, debezium: Collection[tuple[str, str]] = ()
 ) -> Iterator[Finding]:
     """Yield a warning for each unit whose rows in the target were written as texts of labels that can mean two values.
 
     `debezium`: (database, name) of the tables whose topics Debezium writes.
     """
-    for topic in sorted(known_topics(session, pipeline)):
-        _, state = session.read(ApplyUnit(pipeline, topic))
+    for topic in sorted(read_known_topics(session, pipeline)):
+        _, state = session.read_topic(ApplyUnit(pipeline, topic))
         if state is None or state.definition is None:
             continue
         table = decode_stored(state.definition).table
         place = (table.db, table.name)
-        again = f"start capture, which copies the table (repair: stop: {copy_again(*place)})"
-        if columns := ambiguous_columns(table):
+        again = f"start capture, which copies the table (repair: stop: {format_copy_remedy(*place)})"
+        if columns := list_ambiguous_columns(table):
             yield Finding(
                 "warning",
-                f"table {table_text(*place)}",
+                f"table {format_table_text(*place)}",
                 f"column {', '.join(columns)} has an empty label, and the target's rows were written as labels, which can mean two values: some may be wrong",
                 UNNAMED_LABEL_REMEDY if place in debezium else again,
             )

@@ -1,4 +1,4 @@
-"""Applied positions of units: what the target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
+"""AppliedUnit positions of units: what the target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
-from consumer.spark.pipeline import routes_of
-from consumer.tables.router import resolve
+from consumer.spark.pipeline import build_pipeline_routes
+from consumer.tables.router import resolve_route
 from consumer.tables.stored import decode_stored
 from consumer.targets.base import EventTables
-from rowlock.coordinator.units import UnitName
-from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
-from rowlock.views.headroom import ASK_S, Unapplied, of_topics
-from rowlock.views.kafka import KafkaView, Span
-from rowlock.views.target import TargetView, known_topics, progress, target_session
+from rowlock.coordinator.units import ApplyUnitName
+from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
+from rowlock.views.headroom import RETENTION_CHECK_AGE_S, UnappliedPart, measure_topic_backlogs
+from rowlock.views.kafka import KafkaView, OffsetSpan
+from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session
 from rowlock.views.topic_settings import TopicSettings
-from schemas.config.kinds.targets import target_kind
+from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.findings import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedUnit:
     """`slowest`: the lane that is least far, None where nothing was ever applied. `quarantined`, `displaced`: rows in the target.
 
     `outdated`: (what is so, what to do) of rows in a topic of the target that are as their route was before, `options`: of what in it.
@@ -32,10 +32,10 @@ class Applied:
     yet; None: not asked, or not known. `alarms`: what is to be said of that.
     """
 
-    name: UnitName
+    name: ApplyUnitName
     slowest: LaneProgress | None
     state: UnitState | None
-    span: Span
+    span: OffsetSpan
     quarantined: int
     displaced: int = 0
     options: tuple[str, ...] = ()
@@ -52,10 +52,10 @@ class Applied:
     @property
     def late(self) -> int:
         """Return how many offsets are not applied."""
-        return lag(self.offset, self.span)
+        return count_lag(self.offset, self.span)
 
 
-def lag(offset: int, span: Span) -> int:
+def count_lag(offset: int, span: OffsetSpan) -> int:
     """Return how many offsets of a topic are not applied, given the highest applied one of its slowest lane."""
     return max(0, span.high - max(offset + 1, span.low))
 
@@ -66,62 +66,68 @@ class AppliedReader:
     def __init__(self, config: Config, kafka: KafkaView, settings: TopicSettings) -> None:
         self._config, self._kafka, self._settings = config, kafka, settings
 
-    def read(self, target: str, wanted: Iterable[UnitName], now_ms: int) -> list[Applied]:
+    def read_units(self, target: str, wanted: Iterable[ApplyUnitName], now_ms: int) -> list[AppliedUnit]:
         """Return what is known of units of one target. Raises CommandError that names who does not answer."""
         units = list(wanted)
         with target_session(self._config.targets[target], target, "status") as session:
-            known = {name: known_topics(session, name) for name in {unit.pipeline for unit in units}}
-            displaced = {name: session.displaced(name) for name, topics in known.items() if topics}
-            found = [self._unit(session, unit, known[unit.pipeline], now_ms) for unit in units]
+            known = {name: read_known_topics(session, name) for name in {unit.pipeline for unit in units}}
+            displaced = {name: session.count_displaced_rows(name) for name, topics in known.items() if topics}
+            found = [self._read_unit(session, unit, known[unit.pipeline], now_ms) for unit in units]
             return [
                 replace(each, displaced=displaced.get(each.name.pipeline, {}).get(each.name.topic, 0))
                 for each in found
             ]
 
-    def _unit(self, session: TargetView, name: UnitName, known: set[str], now_ms: int) -> Applied:
-        lanes, state = progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
+    def _read_unit(
+        self, session: TargetView, name: ApplyUnitName, known: set[str], now_ms: int
+    ) -> AppliedUnit:
+        lanes, state = read_unit_progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
-        held = len(session.held(unit)) if name.topic in known else 0
-        found = self._with_topic(session, Applied(name, slowest, state, self._kafka.span(name.topic), held))
+        held = len(session.read_quarantine(unit)) if name.topic in known else 0
+        found = self._with_topic(
+            session, AppliedUnit(name, slowest, state, self._kafka.read_span(name.topic), held)
+        )
         if not found.late:
             return found
         first = max(found.offset + 1, found.span.low)
-        found = replace(found, age_s=self._age_s(name, first, now_ms))
+        found = replace(found, age_s=self._read_age_s(name, first, now_ms))
         return (
             self._with_headroom(found, first, now_ms)
-            if found.age_s is None or found.age_s >= ASK_S
+            if found.age_s is None or found.age_s >= RETENTION_CHECK_AGE_S
             else found
         )
 
-    def _with_topic(self, session: TargetView, unit: Applied) -> Applied:
+    def _with_topic(self, session: TargetView, unit: AppliedUnit) -> AppliedUnit:
         """Add how the rows of a unit stand in a topic of the target."""
         options, definition = self._config.pipelines[unit.name.pipeline], unit.state and unit.state.definition
-        if not definition or not target_kind(self._config.targets[unit.name.target].type).events:
+        if not definition or not find_target_kind(self._config.targets[unit.name.target].type).events:
             return unit
         table = decode_stored(definition).table
-        routed = resolve(routes_of(self._config, options), unit.name.source, table.db, table.name)
+        routed = resolve_route(
+            build_pipeline_routes(self._config, options), unit.name.source, table.db, table.name
+        )
         if routed is None or routed.topic is None:
             return unit
         place = ApplyUnit(unit.name.pipeline, unit.name.topic)
-        changed = cast(EventTables, session).outdated(place, routed.topic)
+        changed = cast(EventTables, session).find_outdated_options(place, routed.topic)
         if not changed:
             return unit
         debezium = self._config.sources[unit.name.source].events == "debezium"
-        told = why_outdated(changed), rewritten_by(table.db, table.name, debezium=debezium)
+        told = explain_outdated(changed), explain_rewrite(table.db, table.name, debezium=debezium)
         return replace(unit, options=changed, outdated=told)
 
-    def _with_headroom(self, unit: Applied, first: int, now_ms: int) -> Applied:
-        wanted = [Unapplied(unit.name.topic, unit.name.pipeline, first)]
-        (told,) = of_topics(self._kafka, self._settings, wanted, now_ms)
+    def _with_headroom(self, unit: AppliedUnit, first: int, now_ms: int) -> AppliedUnit:
+        wanted = [UnappliedPart(unit.name.topic, unit.name.pipeline, first)]
+        (told,) = measure_topic_backlogs(self._kafka, self._settings, wanted, now_ms)
         if isinstance(told, Finding):
             return replace(unit, alarms=(told,))
-        return replace(unit, headroom_s=told.headroom_s, alarms=tuple(told.alarms()))
+        return replace(unit, headroom_s=told.headroom_s, alarms=tuple(told.list_alarms()))
 
-    def _age_s(self, unit: UnitName, offset: int, now_ms: int) -> float | None:
+    def _read_age_s(self, unit: ApplyUnitName, offset: int, now_ms: int) -> float | None:
         """Return the age of the event at `offset`, by its commit time at the source."""
         if self._config.sources[unit.source].events == "debezium":
-            committed = self._kafka.debezium_commit_ms(unit.topic, offset)
+            committed = self._kafka.read_debezium_commit_ms(unit.topic, offset)
         else:
-            event = self._kafka.event(unit.topic, offset)
+            event = self._kafka.read_event(unit.topic, offset)
             committed = None if event is None else event.source.ts_ms
         return None if committed is None else round(max(0.0, (now_ms - committed) / 1000), 3)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from rowlock.views.target import known_topics, target_session
+from rowlock.views.target import read_known_topics, target_session
 from schemas.config.model import Config
 
 
@@ -27,25 +27,28 @@ class DisplacedRows(msgspec.Struct, frozen=True):
         return found
 
 
-class Documented(Protocol):
+class DocumentedEntry(Protocol):
     """An entry of a listing, with its documented JSON object."""
 
     def as_dict(self) -> dict[str, object]: ...
 
 
-def dicts(found: Iterable[Documented]) -> list[dict[str, object]]:
+def build_dicts(found: Iterable[DocumentedEntry]) -> list[dict[str, object]]:
     """Return their JSON objects."""
     return [each.as_dict() for each in found]
 
 
-def displaced_rows(config: Config) -> list[DisplacedRows]:
+def list_displaced_rows(config: Config) -> list[DisplacedRows]:
     """Count in the targets of all pipelines. Raises CommandError."""
     out: list[DisplacedRows] = []
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:
-            if not known_topics(session, pipeline):
+            if not read_known_topics(session, pipeline):
                 continue
-            rows, done = session.displaced(pipeline), session.displaced(pipeline, superseded=True)
+            rows, done = (
+                session.count_displaced_rows(pipeline),
+                session.count_displaced_rows(pipeline, superseded=True),
+            )
         out += [
             DisplacedRows(pipeline, options.target, topic, rows.get(topic, 0), done.get(topic, 0))
             for topic in sorted({*rows, *done})
@@ -53,7 +56,7 @@ def displaced_rows(config: Config) -> list[DisplacedRows]:
     return out
 
 
-def displaced_lines(found: Sequence[DisplacedRows]) -> list[str]:
+def format_displaced_lines(found: Sequence[DisplacedRows]) -> list[str]:
     """Return the listing for people."""
     return [
         f"{each.pipeline} {each.topic}: {each.rows} displaced, {each.superseded} more superseded by a copy (rowlock_displaced)"

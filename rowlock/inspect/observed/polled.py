@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from producer.source_view import SourceView
-from schemas.table.names import table_text
+from schemas.table.names import format_table_text
 from schemas.wire.records import Watermark
 
 
@@ -27,10 +27,10 @@ class PolledStart:
         self._from: int | None = None
         self._first: Watermark | None = None
 
-    def captured(self, seen: tuple[int, Watermark] | None) -> bool:
+    def is_captured(self, seen: tuple[int, Watermark] | None) -> bool:
         """Tell whether all that there was at the start is in Kafka. `seen`: the last watermark, with its offset."""
         if self._from is None:
-            if seen is None or self._unread(seen[1]):
+            if seen is None or self._has_unread_log(seen[1]):
                 return False
             self._from = self._written()
             return False
@@ -43,9 +43,9 @@ class PolledStart:
             polled = source.ends_by(self._first.position[2], mark.position[2])
         return polled and not mark.snapshot_pending
 
-    def _unread(self, mark: Watermark) -> bool:
+    def _has_unread_log(self, mark: Watermark) -> bool:
         """Tell whether a log holds something of before the start; that of a table that has stopped is read by nobody."""
         said = {*mark.stops, *mark.left_out}
-        out = [name for name in self._ends if {".".join(name), table_text(*name)} & said]
+        out = [name for name in self._ends if {".".join(name), format_table_text(*name)} & said]
         with self._view() as source:
-            return bool(source.unread(self._ends, out))
+            return bool(source.list_unread_tables(self._ends, out))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from coordinator.server.operators.copies import CopyRow
-from rowlock.inspect.placement import Placement, Row
+from rowlock.inspect.placement import Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows
 from schemas.findings import split_remedy
 from schemas.wire.position import Position
@@ -18,13 +18,13 @@ from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
 
 SILENT_S = 10.0
 """Capture writes a watermark a second; without one for this long nothing is heard of it."""
-NOBODY = "nothing runs it"
+NOT_RUNNING_TEXT = "nothing runs it"
 LEFT_OUT = "the start left it out"
 SEE_CHECK = "`rowlock check` says why"
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class StateReason:
     """The reason that keeps a unit from running: `since_ms` since 1970, None: not known."""
 
     state: str
@@ -70,20 +70,24 @@ class SourceStatus(msgspec.Struct, frozen=True):
     copies: tuple[CopyRow, ...] = msgspec.field(name="copies", default=())
 
 
-def source_status(
-    name: str, seen: Watermark | None, now_ms: int, placement: Placement | None = None, row: Row | None = None
+def judge_source(
+    name: str,
+    seen: Watermark | None,
+    now_ms: int,
+    placement: Placement | None = None,
+    row: PlacementRow | None = None,
 ) -> SourceStatus:
     """Judge a source. `row`: its capture unit as REST gives it, None: the coordinator has none; `placement` None: not asked."""
-    said = standing(placement, row)
+    said = explain_placement(placement, row)
     if seen is None:
         ill = (
             said
             if said is not None and said.state in ("stopped", "restarting") and row is not None
-            else Why("new")
+            else StateReason("new")
         )
         return SourceStatus(name, ill.state, reason=ill.reason, remedy=ill.remedy)
     age = max(0.0, (now_ms - seen.ts_ms) / 1000)
-    why = _judged(seen, age, said)
+    why = _judge_watermark(seen, age, said)
     return SourceStatus(
         name=name,
         state=why.state,
@@ -98,60 +102,60 @@ def source_status(
         idle=seen.idle,
         reason=why.reason,
         remedy=why.remedy,
-        tables=tables_of(seen),
+        tables=list_uncaptured_tables(seen),
         copies=tuple(row for row in copy_rows({name: seen}) if row.phase != "done"),
     )
 
 
-def standing(placement: Placement | None, row: Row | None) -> Why | None:
+def explain_placement(placement: Placement | None, row: PlacementRow | None) -> StateReason | None:
     """Return how a unit does by what the coordinator knows; None: nothing is known of it, or it runs where nobody leads."""
     if row is not None:
-        return Why(str(row["health"]), row["reason"], row["remedy"])
+        return StateReason(str(row["health"]), row["reason"], row["remedy"])
     if placement is None or not placement.known:
         return None
     if placement.problem:
-        return Why("stopped", NOBODY)  # and why not is a problem of the status
-    return Why("stopped", LEFT_OUT, SEE_CHECK)
+        return StateReason("stopped", NOT_RUNNING_TEXT)  # and why not is a problem of the status
+    return StateReason("stopped", LEFT_OUT, SEE_CHECK)
 
 
-def _judged(seen: Watermark, age: float, said: Why | None) -> Why:
+def _judge_watermark(seen: Watermark, age: float, said: StateReason | None) -> StateReason:
     if seen.ended == SNAPSHOT_COMPLETE:
-        return Why("finished", seen.ended)
+        return StateReason("finished", seen.ended)
     if said is not None and said.state in ("stopped", "restarting"):
-        return _not_running(seen, age, said)
+        return _explain_not_running(seen, age, said)
     if said is not None and said.state == "starting":
-        return Why("restarting", said.reason)
+        return StateReason("restarting", said.reason)
     if seen.ended is not None:
         reason, remedy = split_remedy(seen.ended)
         if seen.restarts:
-            return Why("restarting", seen.ended)
+            return StateReason("restarting", seen.ended)
         return (
-            Why("restarting", "it begins anew")
+            StateReason("restarting", "it begins anew")
             if said is not None
-            else Why("stopped", reason, remedy or None)
+            else StateReason("stopped", reason, remedy or None)
         )
     if age > SILENT_S:
         unheard = f"nothing has been heard of its capture for {age:.0f} s"
-        return Why(
+        return StateReason(
             "silent",
             unheard,
             "see the log of the agent: the source or Kafka may not answer, or the machine is overloaded",
         )
-    return Why("running")
+    return StateReason("running")
 
 
-def _not_running(seen: Watermark, age: float, said: Why) -> Why:
-    if said.reason != NOBODY:
+def _explain_not_running(seen: Watermark, age: float, said: StateReason) -> StateReason:
+    if said.reason != NOT_RUNNING_TEXT:
         return said
     if seen.ended is None and age <= SILENT_S:
-        return Why("running")  # by hand, without a coordinator
-    reason, remedy = split_remedy(seen.ended) if seen.ended else (NOBODY, "")
-    return Why("stopped", reason, remedy or None)
+        return StateReason("running")  # by hand, without a coordinator
+    reason, remedy = split_remedy(seen.ended) if seen.ended else (NOT_RUNNING_TEXT, "")
+    return StateReason("stopped", reason, remedy or None)
 
 
-def tables_of(seen: Watermark) -> tuple[TableStatus, ...]:
+def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
     """Return the tables that capture has stopped or left out, by name."""
-    stopped = [_stopped(table, stop) for table, stop in seen.stops.items()]
+    stopped = [_build_table_status(table, stop) for table, stop in seen.stops.items()]
     left = [
         TableStatus(table, "left out", *split_remedy(why))
         for table, why in seen.left_out.items()
@@ -160,12 +164,12 @@ def tables_of(seen: Watermark) -> tuple[TableStatus, ...]:
     return tuple(sorted((*stopped, *left), key=lambda each: each.table))
 
 
-def _stopped(table: str, stop: TableStop) -> TableStatus:
+def _build_table_status(table: str, stop: TableStop) -> TableStatus:
     at = f"{stop.file}:{stop.pos}"
     return TableStatus(table, "stopped", stop.reason, stop.remedy, stop.cause, at, stop.since_ms)
 
 
-def file_pos(position: Position, file: str | None) -> str:
+def format_log_position(position: Position, file: str | None) -> str:
     """Return "file:pos" of a position in a log whose present file is `file`; None: only the file's number is known."""
     stem, _, number = (file or "").rpartition(".")
     name = f"{stem}.{position[1]:0{len(number)}d}" if stem else str(position[1])

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-Row = Mapping[str, Any]
+ProcessRow = Mapping[str, Any]
 
 BEFORE = "before 0.1.0"
 """The version of a process that does not report one: 0.1.0 is the first that does."""
-UNKNOWN = "?"
+UNKNOWN_VERSION = "?"
 
 
 class ProcessVersion(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class ProcessVersion(msgspec.Struct, frozen=True):
     version: str | None = msgspec.field(name="version")
 
 
-def leader_version(leader: Row) -> str:
+def read_leader_version(leader: ProcessRow) -> str:
     """Return the version of the leader that has answered."""
     return str(leader.get("version") or BEFORE)
 
 
-def agent_version(agent: Row) -> str | None:
+def read_agent_version(agent: ProcessRow) -> str | None:
     """Return an agent's version by its row of REST; None: the leader does not know it, because it is older or has not heard the agent yet."""
     version = agent.get("version")
     if version:
@@ -38,16 +38,18 @@ def agent_version(agent: Row) -> str | None:
     return BEFORE if version is not None and agent["state"] != "registered" else None
 
 
-def process_versions(leader_name: str, leader: Row, agents: Iterable[Row]) -> tuple[ProcessVersion, ...]:
+def process_versions(
+    leader_name: str, leader: ProcessRow, agents: Iterable[ProcessRow]
+) -> tuple[ProcessVersion, ...]:
     """Return the versions of the leader that has answered, and of its agents in the order of their rows."""
-    first = ProcessVersion("coordinator", leader_name, leader_version(leader))
-    others = (ProcessVersion("agent", str(agent["name"]), agent_version(agent)) for agent in agents)
+    first = ProcessVersion("coordinator", leader_name, read_leader_version(leader))
+    others = (ProcessVersion("agent", str(agent["name"]), read_agent_version(agent)) for agent in agents)
     return (first, *others)
 
 
-def version_lines(versions: Iterable[ProcessVersion]) -> list[str]:
+def format_version_lines(versions: Iterable[ProcessVersion]) -> list[str]:
     """Return a line for each version that runs, with the processes that have it."""
     processes: dict[str, list[str]] = {}
     for each in versions:
-        processes.setdefault(each.version or UNKNOWN, []).append(f"{each.kind} {each.name}")
+        processes.setdefault(each.version or UNKNOWN_VERSION, []).append(f"{each.kind} {each.name}")
     return [f"rowlock {version}: {', '.join(names)}" for version, names in sorted(processes.items())]

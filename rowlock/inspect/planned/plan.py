@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from rowlock.inspect.topics.outdated import rewritten_by, why_outdated
-from rowlock.views.retention import in_bytes
-from schemas.findings import START_OVER, copy_again
-from schemas.table.names import meant
+from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
+from rowlock.views.retention import format_bytes
+from schemas.findings import START_OVER, format_copy_remedy
+from schemas.table.names import find_meant_tables
 
 NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
 
@@ -143,25 +143,25 @@ class RunPlan:
         }
 
 
-def planned(
+def build_run_plan(
     sources: Iterable[StoredSource], flows: Iterable[StoredFlow], asked: Mapping[str, Any] | None = None
 ) -> RunPlan:
     """Return what the configuration changes."""
     flows = list(flows)
-    tables = [each for source in sources for each in _tables(source)]
+    tables = [each for source in sources for each in _plan_tables(source)]
     targets, layouts, topics = (
-        tuple(dict.fromkeys(_targets(flows))),
-        tuple(_layouts(flows)),
-        tuple(_topics(flows)),
+        tuple(dict.fromkeys(_plan_targets(flows))),
+        tuple(_plan_layouts(flows)),
+        tuple(_plan_topics(flows)),
     )
     return RunPlan(tuple(tables), targets, layouts, topics, asked)
 
 
-def _tables(source: StoredSource) -> Iterator[PlannedTable]:
+def _plan_tables(source: StoredSource) -> Iterator[PlannedTable]:
     taken_out = {table for table, cause in source.stops.items() if cause == "deselected"}
     for table, topic in sorted(source.selected.items()):
         if table in taken_out:
-            note = f"it stays as it is until it is copied: {copy_again(*meant(table)[0])}"
+            note = f"it stays as it is until it is copied: {format_copy_remedy(*find_meant_tables(table)[0])}"
             yield PlannedTable(source.name, table, AGAIN, topic, note=note)
         elif table not in source.known:
             rows, size = source.sizes.get(table, (0, 0)) if source.copies else (None, None)
@@ -171,7 +171,7 @@ def _tables(source: StoredSource) -> Iterator[PlannedTable]:
         yield PlannedTable(source.name, table, NO_MORE, "", note=note)
 
 
-def _targets(flows: Iterable[StoredFlow]) -> Iterator[PlannedTarget]:
+def _plan_targets(flows: Iterable[StoredFlow]) -> Iterator[PlannedTarget]:
     for flow in flows:
         if flow.there is None:
             if flow.create:
@@ -182,7 +182,7 @@ def _targets(flows: Iterable[StoredFlow]) -> Iterator[PlannedTarget]:
             yield PlannedTarget(flow.pipeline, flow.target, flow.place, False, lacking)
 
 
-def _layouts(flows: Iterable[StoredFlow]) -> Iterator[PlannedLayout]:
+def _plan_layouts(flows: Iterable[StoredFlow]) -> Iterator[PlannedLayout]:
     for flow in flows:
         if flow.stored is None or flow.stored == flow.layout:
             continue
@@ -192,7 +192,7 @@ def _layouts(flows: Iterable[StoredFlow]) -> Iterator[PlannedLayout]:
         yield PlannedLayout(flow.pipeline, f"{flow.source}:{flow.table}", " and ".join(why))
 
 
-def _topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
+def _plan_topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
     for flow in flows:
         if flow.topic is None:
             continue
@@ -201,25 +201,25 @@ def _topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
             remedy = f"set the route back, or {START_OVER} with another topic"
             yield PlannedTopic(*place, True, (), "; ".join(flow.topic.conflicts), remedy)
         elif outdated := flow.topic.outdated:
-            remedy = rewritten_by(*flow.topic.names, debezium=flow.topic.debezium)
-            yield PlannedTopic(*place, False, outdated, why_outdated(outdated), remedy)
+            remedy = explain_rewrite(*flow.topic.names, debezium=flow.topic.debezium)
+            yield PlannedTopic(*place, False, outdated, explain_outdated(outdated), remedy)
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
     """Return the plan for people, a line for each change."""
-    lines = [_table_line(each) for each in plan.tables]
-    lines += [_target_line(each) for each in plan.targets]
+    lines = [_format_table_line(each) for each in plan.tables]
+    lines += [_format_target_line(each) for each in plan.targets]
     lines += [
         f"pipeline {each.pipeline}: the layout of {each.table} changes ({each.why})" for each in plan.layouts
     ]
-    lines += [_topic_line(each) for each in plan.topics]
+    lines += [_format_topic_line(each) for each in plan.topics]
     if plan.copies:
         rows, size = sum(each.rows or 0 for each in plan.copies), sum(each.bytes or 0 for each in plan.copies)
-        lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {in_bytes(size)}")
-    return [*(lines or ["nothing changes in what is stored"]), *_asked_lines(plan.asked)]
+        lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {format_bytes(size)}")
+    return [*(lines or ["nothing changes in what is stored"]), *_format_reload_lines(plan.asked)]
 
 
-def _table_line(each: PlannedTable) -> str:
+def _format_table_line(each: PlannedTable) -> str:
     place = f"source {each.source}: {each.table}"
     if each.what == NO_MORE:
         return f"{place} is no more captured; {each.note}"
@@ -233,17 +233,17 @@ def _table_line(each: PlannedTable) -> str:
     copy = (
         "its existing rows are not copied"
         if each.rows is None
-        else f"about {each.rows:,} rows ({in_bytes(each.bytes or 0)}) are copied"
+        else f"about {each.rows:,} rows ({format_bytes(each.bytes or 0)}) are copied"
     )
     return f"{place} is captured newly{topic}; {copy}"
 
 
-def _topic_line(each: PlannedTopic) -> str:
+def _format_topic_line(each: PlannedTopic) -> str:
     place = f"target {each.target}: topic {each.topic}: {each.table} of pipeline {each.pipeline}"
     return f"{place}{' will stop' if each.stops else ''}: {each.why}: {each.remedy}"
 
 
-def _target_line(each: PlannedTarget) -> str:
+def _format_target_line(each: PlannedTarget) -> str:
     place = f"target {each.target}: {each.table}"
     if each.creates:
         columns = f" with columns {', '.join(each.columns)}" if each.columns else ""
@@ -251,7 +251,7 @@ def _target_line(each: PlannedTarget) -> str:
     return f"{place} lacks columns {', '.join(each.columns)} (pipeline {each.pipeline})"
 
 
-def _asked_lines(asked: Mapping[str, Any] | None) -> list[str]:
+def _format_reload_lines(asked: Mapping[str, Any] | None) -> list[str]:
     if asked is None:
         return ["no coordinator answers: a start takes the file as it is then"]
     if "refused" in asked:

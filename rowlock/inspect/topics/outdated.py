@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.findings import START_OVER, copy_again
+from schemas.findings import START_OVER, format_copy_remedy
 
 
-def why_outdated(options: Sequence[str]) -> str:
+def explain_outdated(options: Sequence[str]) -> str:
     """Return what is so, given the options of the route that changed."""
     left = {
         "where": "rows that the filter let in are missing and those that it leaves out are still there",
@@ -18,8 +18,10 @@ def why_outdated(options: Sequence[str]) -> str:
     return f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the topic is as before: {said}"
 
 
-def rewritten_by(db: str, table: str, *, debezium: bool) -> str:
+def explain_rewrite(db: str, table: str, *, debezium: bool) -> str:
     """Return the remedy, given the table at its source; `debezium`: Debezium writes the source's topics."""
     if debezium:
         return f"{START_OVER} with another topic"
-    return f"{copy_again(db, table)}, which writes all rows and deletes those that the filter leaves out"
+    return (
+        f"{format_copy_remedy(db, table)}, which writes all rows and deletes those that the filter leaves out"
+    )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import target_table, topic_table, wanted_table
+from consumer.tables.router import build_desired_table, build_target_table, build_topic_table
 from consumer.targets.batches import EventReading
-from rowlock.inspect.compare import Shape
-from rowlock.inspect.pairs import Pair
+from rowlock.inspect.compare import TableShape
+from rowlock.inspect.pairs import TablePair
 from rowlock.views.target import RowsView
 from schemas.table.model import Key, Kind, Row
 
@@ -18,46 +18,50 @@ from schemas.table.model import Key, Kind, Row
 class TopicSides:
     """Both ends of a pair. `left`: its source; `reading`: its topic."""
 
-    def __init__(self, pair: Pair, left: RowsView, reading: EventReading, page: int) -> None:
+    def __init__(self, pair: TablePair, left: RowsView, reading: EventReading, page: int) -> None:
         self._left, self._reading, self.page = left, reading, page
         bare = replace(pair.table, unique=())
-        self._source: TargetTable = target_table(bare, bare)
+        self._source: TargetTable = build_target_table(bare, bare)
         self._added: Row = tuple(value for _, value in pair.routed.added)
         self._source_key = tuple(reading.primary.index(name) for name in pair.table.key.columns)
         kinds = (Kind.VARCHAR,) * len(reading.names)
-        self.shape = Shape(reading.names, kinds, tuple(range(len(reading.primary))))
+        self.shape = TableShape(reading.names, kinds, tuple(range(len(reading.primary))))
 
-    def source_pages(self) -> Iterator[dict[Key, Row]]:
+    def yield_source_pages(self) -> Iterator[dict[Key, Row]]:
         """Yield the rows that the filter lets through."""
         after: Key | None = None
         while rows := self._left.fetch_rows(self._source, after, self.page):
-            yield self._expected(rows)
+            yield self._build_expected_rows(rows)
             if len(rows) < self.page:
                 return
             after = tuple(rows[-1][i] for i in self._source.key_at)
 
-    def target_pages(self) -> Iterator[Mapping[Key, Row]]:
-        self._reading.follow()
-        yield from self._reading.pages(self.page)
+    def yield_target_pages(self) -> Iterator[Mapping[Key, Row]]:
+        self._reading.follow_topic()
+        yield from self._reading.read_pages(self.page)
 
-    def source_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
+    def fetch_source_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
         keys = [tuple(row[i] for i in self._source_key) for row in rows]
-        return self._expected(self._left.fetch_keys(self._source, keys)) if keys else {}
+        return self._build_expected_rows(self._left.fetch_keys(self._source, keys)) if keys else {}
 
-    def target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
-        self._reading.follow()
-        return dict(self._reading.rows(keys))
+    def fetch_target_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        self._reading.follow_topic()
+        return dict(self._reading.read_rows(keys))
 
-    def _expected(self, rows: Iterable[Row]) -> dict[Key, Row]:
-        return dict(each for row in rows if (each := self._reading.expected(row + self._added)) is not None)
+    def _build_expected_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
+        return dict(
+            each for row in rows if (each := self._reading.build_expected_row(row + self._added)) is not None
+        )
 
 
-def written_table(pair: Pair) -> TargetTable:
+def build_written_table(pair: TablePair) -> TargetTable:
     """Return a pair's table as it is written to its topic."""
-    return topic_table(wanted_table(pair.table, pair.routed), pair.routed, pair.source, pair.table)
+    return build_topic_table(
+        build_desired_table(pair.table, pair.routed), pair.routed, pair.source, pair.table
+    )
 
 
-def unclaimed(pair: Pair, others: Iterable[Pair]) -> str:
+def explain_unclaimed(pair: TablePair, others: Iterable[TablePair]) -> str:
     """Return why records do not tell whose rows they are; "": they do. `others`: pairs that write to the same target."""
     topic = pair.routed.topic
     if topic is None or topic.names_origin:
@@ -65,7 +69,9 @@ def unclaimed(pair: Pair, others: Iterable[Pair]) -> str:
     mine = dict(pair.routed.added)
     for other in others:
         theirs = dict(other.routed.added)
-        if _to(other) != _to(pair) or _from(other) == _from(pair):
+        if _build_target_place(other) != _build_target_place(pair) or _build_source_place(
+            other
+        ) == _build_source_place(pair):
             continue
         if all(theirs.get(name, value) == value for name, value in mine.items()):
             return (
@@ -75,9 +81,9 @@ def unclaimed(pair: Pair, others: Iterable[Pair]) -> str:
     return ""
 
 
-def _to(pair: Pair) -> tuple[str, str, str]:
+def _build_target_place(pair: TablePair) -> tuple[str, str, str]:
     return pair.target, pair.routed.schema, pair.routed.table
 
 
-def _from(pair: Pair) -> tuple[str, str, str, str]:
+def _build_source_place(pair: TablePair) -> tuple[str, str, str, str]:
     return pair.pipeline, pair.source, pair.table.db, pair.table.name

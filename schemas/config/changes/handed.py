@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from schemas.config.changes.text import ConfigText
-from schemas.config.load import build
+from schemas.config.load import build_config
 from schemas.config.model import Config, load_config
 
 _DECODER = msgspec.json.Decoder(ConfigText)
@@ -24,12 +24,12 @@ def is_handed(line: bytes) -> bool:
     return line.startswith(_BEGINS)
 
 
-def encode(config: Config) -> bytes:
+def encode_config(config: Config) -> bytes:
     """Return the configuration's text as one line of JSON. It holds secrets."""
     return msgspec.json.encode(config.made_of)
 
 
-def say(config: Config) -> None:
+def announce_config(config: Config) -> None:
     """Tell the parent, as a line on stdout, that this is what goes from now on."""
     line = msgspec.json.encode(msgspec.structs.replace(config.made_of, changes=()))
     with contextlib.suppress(BrokenPipeError):
@@ -41,12 +41,12 @@ def is_said(line: Mapping[str, Any]) -> bool:
     return line.get("kind") == "configuration"
 
 
-def said(line: Mapping[str, Any]) -> Config:
+def decode_announced_config(line: Mapping[str, Any]) -> Config:
     """Return what `say` was given, without the changes of that command line. Raises ConfigErrors."""
-    return rebuild(msgspec.json.encode(line))
+    return rebuild_config(msgspec.json.encode(line))
 
 
-def rebuild(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+def rebuild_config(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
     """Return the configuration of `encode`'s line. Raises msgspec.DecodeError, ConfigErrors.
 
     `changes`: values that this command line gives instead, beside those of whoever has made the line."""
@@ -58,17 +58,17 @@ def rebuild(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -
             raise FileNotFoundError(2, "it was not there when the configuration was read", name)
         return secrets[name]
 
-    return build(
+    return build_config(
         Path(handed.file), handed.text, os.environ, {**dict(handed.changes), **(changes or {})}, read_secret
     )
 
 
-def read_again(config: Config) -> Config:
+def reload_config_file(config: Config) -> Config:
     """Return what the file of `config` holds now, under the same changes of the command line. Raises ConfigErrors."""
     return load_config(config.path, changes=dict(config.made_of.changes))
 
 
-def nameless_file(data: bytes) -> int:
+def make_nameless_file(data: bytes) -> int:
     """Return the descriptor of a file without a name, at its beginning, that a child may inherit; to be closed by whoever asks."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rowlock-config", 0)
@@ -81,7 +81,9 @@ def nameless_file(data: bytes) -> int:
     return descriptor
 
 
-def load(path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
+def load_handed_config(
+    path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], str] | None = None
+) -> Config:
     """Return the configuration that the parent has handed over at `descriptor`; None: that of the file. Raises ConfigErrors.
 
     `changes`: values that the command line gives instead.
@@ -89,4 +91,4 @@ def load(path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], s
     if descriptor is None:
         return load_config(path, changes=changes)
     with os.fdopen(descriptor, "rb") as handed:
-        return rebuild(handed.read(), changes)
+        return rebuild_config(handed.read(), changes)

@@ -19,57 +19,60 @@ from schemas.config.model import Config, RepairConfig
 _DIGITS = 12
 
 
-def source_part(source: str) -> str:
+def format_source_part(source: str) -> str:
     return f"source/{source}"
 
 
-def pipeline_part(pipeline: str) -> str:
+def format_pipeline_part(pipeline: str) -> str:
     return f"pipeline/{pipeline}"
 
 
-def parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
+def collect_config_parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
     """Return part → the sections of the configuration that are in it."""
     found: dict[str, tuple[BaseModel, ...]] = {
-        source_part(name): (source, *_repairs(config, name))
+        format_source_part(name): (source, *_collect_repairs(config, name))
         for name, source in config.sources.items()
         if source.events == "rowlock"
     }
     for name, pipeline in config.pipelines.items():
         read = [config.sources[source] for source in pipeline.sources]
         theirs = [source for source in read if source.events == "debezium"]
-        found[pipeline_part(name)] = (pipeline, config.targets[pipeline.target], *theirs)
+        found[format_pipeline_part(name)] = (pipeline, config.targets[pipeline.target], *theirs)
     return found
 
 
-def _repairs(config: Config, source: str) -> tuple[BaseModel, ...]:
+def _collect_repairs(config: Config, source: str) -> tuple[BaseModel, ...]:
     """`repair` of the pipelines that a source goes to, where it is not the default: capture copies by it what was dropped and is there again."""
     repairs = [each.repair for _, each in sorted(config.pipelines.items()) if source in each.sources]
     return tuple(each for each in repairs if each != RepairConfig())
 
 
-def part_digests(config: Config) -> dict[str, str]:
+def compute_part_digests(config: Config) -> dict[str, str]:
     """Return part → its digest."""
     return {
-        part: _digest([_plain(section) for section in sections]) for part, sections in parts(config).items()
+        part: _compute_digest([_convert_to_plain(section) for section in sections])
+        for part, sections in collect_config_parts(config).items()
     }
 
 
-def digest(config: Config) -> str:
+def compute_config_digest(config: Config) -> str:
     """Return what tells one configuration from another: all of its parts, and the topics' prefix."""
-    return _digest([config.kafka.prefix, part_digests(config)])
+    return _compute_digest([config.kafka.prefix, compute_part_digests(config)])
 
 
-def _digest(value: object) -> str:
+def _compute_digest(value: object) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()[:_DIGITS]
 
 
-def _plain(value: Any) -> Any:
+def _convert_to_plain(value: Any) -> Any:
     """Return a value of a model as JSON has it, without secrets and paths."""
     if isinstance(value, BaseModel):
-        return {name: _plain(each) for name, each in value if not isinstance(each, SecretStr | Path)}
+        return {
+            name: _convert_to_plain(each) for name, each in value if not isinstance(each, SecretStr | Path)
+        }
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _convert_to_plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
+        return [_convert_to_plain(each) for each in value]
     return value if isinstance(value, str | int | float | bool | None) else repr(value)

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from schemas.config.changes.parts import parts
+from schemas.config.changes.parts import collect_config_parts
 from schemas.config.model import Config
 
 #: Sections that a running process has built on: connections, folders, addresses, the Spark session.
 FIXED = ("kafka", "state_dir", "coordination", "spark")
-HIDDEN = "(hidden)"
+HIDDEN_VALUE = "(hidden)"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,56 +51,60 @@ class ConfigPlan:
     refused: tuple[str, ...] = ()
 
 
-def plan(old: Config, new: Config) -> ConfigPlan:
+def plan_config_change(old: Config, new: Config) -> ConfigPlan:
     """Return what `new` changes of `old`."""
-    changes = tuple(sorted(_changes("", old, new)))
+    changes = tuple(sorted(_yield_changes("", old, new)))
     fixed = [each for each in changes if each.place.partition(".")[0] in FIXED]
-    before, after = parts(old), parts(new)
+    before, after = collect_config_parts(old), collect_config_parts(new)
     concerned = {part for part, sections in after.items() if before.get(part) != sections}
     refused = (f"{new.path}: {each}; this cannot change while rowlock runs: restart it" for each in fixed)
     return ConfigPlan(changes, frozenset(concerned), frozenset(set(before) - set(after)), tuple(refused))
 
 
-def _changes(place: str, old: Any, new: Any, *, hidden: bool = False) -> Iterator[ConfigChange]:
+def _yield_changes(place: str, old: Any, new: Any, *, hidden: bool = False) -> Iterator[ConfigChange]:
     if old == new:
         return
     if isinstance(old, BaseModel) and type(old) is type(new):
         for name, field in type(old).model_fields.items():
-            inner = _at(place, field.alias or name)
-            yield from _changes(inner, getattr(old, name), getattr(new, name), hidden=field.repr is False)
+            inner = _join_place(place, field.alias or name)
+            yield from _yield_changes(
+                inner, getattr(old, name), getattr(new, name), hidden=field.repr is False
+            )
     elif isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in _keys(old, new):
+        for key in _merge_keys(old, new):
             if key not in old or key not in new:
-                there = _shown(old[key] if key in old else new[key], hidden=hidden)
-                yield ConfigChange(_at(place, key), *((there, None) if key in old else (None, there)))
+                there = _show_value(old[key] if key in old else new[key], hidden=hidden)
+                yield ConfigChange(_join_place(place, key), *((there, None) if key in old else (None, there)))
             else:
-                yield from _changes(_at(place, key), old[key], new[key], hidden=hidden)
+                yield from _yield_changes(_join_place(place, key), old[key], new[key], hidden=hidden)
     else:
-        yield ConfigChange(place, _shown(old, hidden=hidden), _shown(new, hidden=hidden))
+        yield ConfigChange(place, _show_value(old, hidden=hidden), _show_value(new, hidden=hidden))
 
 
-def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterable[str]:
+def _merge_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterable[str]:
     return dict.fromkeys([*old, *new])
 
 
-def _at(place: str, name: str) -> str:
+def _join_place(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def _shown(value: Any, *, hidden: bool) -> str:
+def _show_value(value: Any, *, hidden: bool) -> str:
     if hidden or isinstance(value, SecretStr):
-        return HIDDEN
+        return HIDDEN_VALUE
     if isinstance(value, BaseModel):
         set_by_hand = {field.alias or name: getattr(value, name) for name, field in _set_fields(value)}
         return (
             "{"
-            + ", ".join(f"{name}: {_shown(each, hidden=False)}" for name, each in set_by_hand.items())
+            + ", ".join(f"{name}: {_show_value(each, hidden=False)}" for name, each in set_by_hand.items())
             + "}"
         )
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_shown(each, hidden=False)}" for key, each in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{key}: {_show_value(each, hidden=False)}" for key, each in value.items()) + "}"
+        )
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_shown(each, hidden=False) for each in value) + "]"
+        return "[" + ", ".join(_show_value(each, hidden=False) for each in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return (

@@ -29,6 +29,6 @@ SOURCE_KINDS = {
     "mysql": _BINLOG,
     "mariadb": _BINLOG,
     "oracle": SourceKind(
-        "producer.oracle.source", "oracle_source", "producer.oracle.view:oracle_view", port=1521
+        "producer.oracle.source", "oracle_source", "producer.oracle.view:make_oracle_view", port=1521
     ),
 }

@@ -46,7 +46,7 @@ TARGET_KINDS = {
 }
 
 
-def target_kind(word: str) -> TargetKind:
+def find_target_kind(word: str) -> TargetKind:
     """Return the kind that the configuration calls `word`. Raises KeyError: there is none; ValueError, TypeError and whatever an installed
     package raises: it is not told which one is meant, or the package is wrong."""
     if word not in TARGET_KINDS:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-from schemas.config.kinds.targets import target_kind
-from schemas.config.yaml_lines import Document
+from schemas.config.kinds.targets import find_target_kind
+from schemas.config.yaml_lines import YamlDocument
 
 if TYPE_CHECKING:
     from schemas.config.kinds.topics import TopicConfig
     from schemas.config.model import KafkaConfig, KafkaTargetConfig, PipelineConfig, Route, TargetConfig
 
-Where = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]*\Z")
@@ -29,65 +29,71 @@ _OTHERS = {
 }
 
 
-def check_brokers(bootstrap: str, place: Where, document: Document) -> None:
+def check_brokers(bootstrap: str, place: KeyPath, document: YamlDocument) -> None:
     """Add a problem for each broker that is none."""
     for broker in bootstrap.split(","):
         host, _, port = broker.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            document.problem(place, f"{broker.strip()!r} is no broker", "write host:port[,host:port…]")
+            document.add_problem(place, f"{broker.strip()!r} is no broker", "write host:port[,host:port…]")
 
 
-def check_options(
-    options: Mapping[str, str], fixed: Mapping[str, str], place: Where, document: Document
+def check_fixed_client_options(
+    options: Mapping[str, str], fixed: Mapping[str, str], place: KeyPath, document: YamlDocument
 ) -> None:
     """Add a problem for each client setting that rowlock fixes. `fixed`: setting → why."""
     for name in options:
         if name in fixed:
-            document.problem((*place, name), "this setting cannot be changed", fixed[name])
+            document.add_problem((*place, name), "this setting cannot be changed", fixed[name])
 
 
-def check_topic_target(name: str, target: TargetConfig, fixed: Mapping[str, str], document: Document) -> None:
+def check_topic_target(
+    name: str, target: TargetConfig, fixed: Mapping[str, str], document: YamlDocument
+) -> None:
     """Judge the section of a Kafka target; others are not judged here."""
-    kafka = _kafka(target)
+    kafka = _find_kafka_target(target)
     if kafka is None:
         return
     place = ("targets", name)
     for key, right in _OTHERS.items():
         if getattr(kafka, key) != type(kafka).model_fields[key].default:
-            document.problem((*place, key), "it is about a database", right)
+            document.add_problem((*place, key), "it is about a database", right)
     if not _PREFIX.match(kafka.prefix) or kafka.prefix.strip(".") == "":
         seen = f"{kafka.prefix!r} cannot begin a topic's name"
-        document.problem((*place, "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
+        document.add_problem((*place, "prefix"), seen, "use up to 80 letters, digits, '.', '_' and '-'")
     check_brokers(kafka.bootstrap, (*place, "bootstrap"), document)
-    check_options(kafka.options, fixed, (*place, "options"), document)
+    check_fixed_client_options(kafka.options, fixed, (*place, "options"), document)
 
 
 def check_topics(
-    pipeline: PipelineConfig, target: TargetConfig, own: KafkaConfig | None, place: Where, document: Document
+    pipeline: PipelineConfig,
+    target: TargetConfig,
+    own: KafkaConfig | None,
+    place: KeyPath,
+    document: YamlDocument,
 ) -> None:
     """Judge what a pipeline says of its topics; of a target that has none, that it says nothing of them."""
-    kafka = _kafka(target)
+    kafka = _find_kafka_target(target)
     for i, route in enumerate(pipeline.routes):
         at = (*place, "routes", str(i))
         if kafka is None:
             if route.kafka is not None:
                 seen = f"a target of type {target.type!r} has no topics"
-                document.problem((*at, "kafka"), seen, "remove it")
+                document.add_problem((*at, "kafka"), seen, "remove it")
             continue
         _check_name(route, kafka, own, at, document)
         if route.schema_changes == "ignore":
-            document.problem((*at, "schema_changes"), *_IGNORE)
+            document.add_problem((*at, "schema_changes"), *_IGNORE)
         if route.kafka is not None:
             _check_topic(route.kafka, route, (*at, "kafka"), document)
     if kafka is None:
         return
     if pipeline.schema_changes == "ignore":
-        document.problem((*place, "schema_changes"), *_IGNORE)
+        document.add_problem((*place, "schema_changes"), *_IGNORE)
     if pipeline.on_drop == "drop":
         seen = "'drop' would delete a topic, which no transaction can hold"
-        document.problem((*place, "on_drop"), seen, "use keep or empty, and delete the topic yourself")
+        document.add_problem((*place, "on_drop"), seen, "use keep or empty, and delete the topic yourself")
     if pipeline.conflicts != "replace":
-        document.problem((*place, "conflicts"), "a topic has no unique values to conflict", "remove it")
+        document.add_problem((*place, "conflicts"), "a topic has no unique values to conflict", "remove it")
 
 
 _IGNORE = (
@@ -97,47 +103,47 @@ _IGNORE = (
 
 
 def _check_name(
-    route: Route, kafka: KafkaTargetConfig, own: KafkaConfig | None, place: Where, document: Document
+    route: Route, kafka: KafkaTargetConfig, own: KafkaConfig | None, place: KeyPath, document: YamlDocument
 ) -> None:
     """The parts of a topic's name that the route itself writes; what is filled in is judged with each table."""
     text = _FILLED.sub("", route.to)
     if not _TOPIC.match(text):
         seen = f"{route.to!r} cannot be a topic's name"
-        document.problem((*place, "to"), seen, "use letters, digits, '.', '_' and '-'")
-    same = own is not None and bool(_brokers(own.bootstrap) & _brokers(kafka.bootstrap))
+        document.add_problem((*place, "to"), seen, "use letters, digits, '.', '_' and '-'")
+    same = own is not None and bool(_parse_brokers(own.bootstrap) & _parse_brokers(kafka.bootstrap))
     if same and own is not None and route.to.replace("`", "").startswith(f"{own.prefix}."):
         seen = f"topics that begin with {own.prefix!r} are rowlock's own on this cluster"
-        document.problem((*place, "to"), seen, "write to another schema, or set another kafka.prefix")
+        document.add_problem((*place, "to"), seen, "write to another schema, or set another kafka.prefix")
 
 
-def _brokers(bootstrap: str) -> set[str]:
+def _parse_brokers(bootstrap: str) -> set[str]:
     return {each.strip() for each in bootstrap.split(",")}
 
 
-def _check_topic(topic: TopicConfig, route: Route, place: Where, document: Document) -> None:
+def _check_topic(topic: TopicConfig, route: Route, place: KeyPath, document: YamlDocument) -> None:
     if topic.format == "plain" and not topic.tombstones:
         seen = "format plain says that a row is gone by a null value alone"
-        document.problem((*place, "tombstones"), seen, "remove it, or use another format")
+        document.add_problem((*place, "tombstones"), seen, "remove it, or use another format")
     for i, column in enumerate(topic.key):
         if column in topic.key[:i]:
-            document.problem((*place, "key", str(i)), f"column {column!r} is named twice", "name it once")
+            document.add_problem((*place, "key", str(i)), f"column {column!r} is named twice", "name it once")
     needed = dict.fromkeys(topic.key, "the routing key") | dict.fromkeys(
         route.add, "`add` puts it into the primary key"
     )
     for column, why in needed.items():
         if topic.columns and column not in topic.columns:
-            document.problem((*place, "columns"), f"{column!r} is missing: {why}", f"add {column!r}")
+            document.add_problem((*place, "columns"), f"{column!r} is missing: {why}", f"add {column!r}")
     for column, mask in topic.masks.items():
         if column in topic.key and mask != "sha256":
             seen = f"{column!r} is in the routing key: one fixed text would be the key of all rows"
-            document.problem((*place, "masks", column), seen, "use sha256")
+            document.add_problem((*place, "masks", column), seen, "use sha256")
         elif column in route.add:
             seen = f"{column!r} is in the primary key, by which rows are told apart"
-            document.problem((*place, "masks", column), seen, "remove it")
+            document.add_problem((*place, "masks", column), seen, "remove it")
         elif topic.columns and column not in topic.columns:
-            document.problem((*place, "masks", column), f"{column!r} is not written", "remove it")
+            document.add_problem((*place, "masks", column), f"{column!r} is not written", "remove it")
 
 
-def _kafka(target: TargetConfig) -> KafkaTargetConfig | None:
+def _find_kafka_target(target: TargetConfig) -> KafkaTargetConfig | None:
     """Return the section as a Kafka target's; None: it is a database's."""
-    return cast("KafkaTargetConfig", target) if target_kind(target.type).events else None
+    return cast("KafkaTargetConfig", target) if find_target_kind(target.type).events else None

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from schemas.config.base import Model
+from schemas.config.base import ConfigModel
 
 
-class TopicConfig(Model):
+class TopicConfig(ConfigModel):
     """Records of a route's topics, for a Kafka target. Columns are named as they are written (`add:` included)."""
 
     format: Literal["rowlock", "debezium", "debezium-schemas", "canal-json", "plain"] = Field(

@@ -16,7 +16,7 @@ _SETTING = re.compile(r"SHOW\b|SET\s+SESSION\b", re.IGNORECASE)
 UNKNOWN_THERE = "use a version of the server that rowlock supports (README.md, Support matrix)"
 
 
-def catalog_read(statement: str) -> str | None:
+def name_catalog_read(statement: str) -> str | None:
     """Return the view that a SELECT reads first, or the beginning of another question about the server; None: it is about rows."""
     text = " ".join(statement.split())
     if _SETTING.match(text):

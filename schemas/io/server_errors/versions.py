@@ -19,13 +19,13 @@ class OldestVersion(NamedTuple):
         return f"{self.product} {'.'.join(map(str, self.numbers))}"
 
 
-MYSQL = OldestVersion(
+OLDEST_MYSQL = OldestVersion(
     "MySQL", (8, 0, 13), "the catalog of earlier versions does not show expressions of unique indexes"
 )
-MARIADB = OldestVersion(
+OLDEST_MARIADB = OldestVersion(
     "MariaDB", (10, 10), "the catalog of earlier versions does not show full names of collations"
 )
-POSTGRES = OldestVersion(
+OLDEST_POSTGRES = OldestVersion(
     "PostgreSQL",
     (12,),
     "the catalog of earlier versions does not show which collations are deterministic",
@@ -35,13 +35,13 @@ POSTGRES = OldestVersion(
 _DISGUISE = "5.5.5-"
 
 
-def mysql_family_refusal(version: str) -> str | None:
+def explain_mysql_version_refusal(version: str) -> str | None:
     """Judge VERSION(), or the version in the handshake, of a server of MySQL's protocol (see version_refusal)."""
     shown = version.removeprefix(_DISGUISE)
-    return version_refusal(shown, MARIADB if "mariadb" in shown.lower() else MYSQL)
+    return explain_version_refusal(shown, OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL)
 
 
-def version_refusal(version: str, oldest: OldestVersion) -> str | None:
+def explain_version_refusal(version: str, oldest: OldestVersion) -> str | None:
     """Return why a server of this version is refused ("is …, reason: remedy"); None: it is supported, or the text names no version."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3])
     if numbers >= oldest.numbers[: len(numbers)]:

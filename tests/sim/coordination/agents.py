@@ -17,7 +17,7 @@ from coordinator.core.messages import (
     Up,
 )
 from coordinator.core.owner import state as o
-from schemas.units import Mark, UnitPhase
+from schemas.units import UnitPhase, UnitProgress
 from tests.sim.coordination.candidates import Candidates
 from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, OwnerNode
 from tests.sim.coordination.target import Worker
@@ -93,7 +93,7 @@ class Agents(Candidates):
     def _lie(self, node: AgentNode) -> None:
         """Under its own name, in its turn: epochs that nobody gave, marks in the future, a term that has not begun."""
         self.happened["lie"] += 1
-        state, far = node.state, Mark(FAR, FAR)
+        state, far = node.state, UnitProgress(FAR, FAR)
         state.seq += 1
         head = Header(state.owner_rev, state.agent_epoch, 0, state.seq)
         other = next((u for u in sorted(self.catalogue) if u not in state.units), "no such unit")

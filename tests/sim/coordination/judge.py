@@ -26,7 +26,7 @@ from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server.operators import view as views
-from schemas.units import Mark, Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase, UnitProgress
 from tests.sim.coordination.leases import LeaseJudge
 from tests.sim.coordination.nodes import FAR
 from tests.sim.coordination.target import Transaction, Worker
@@ -58,7 +58,7 @@ class Judge:
         self.computed: dict[tuple[str, int], int] = {}
         #: (pipeline, which time) → term → what it showed first and last
         self.shown: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
-        self.final: list[tuple[str, int, Mark]] = []
+        self.final: list[tuple[str, int, UnitProgress]] = []
         self.applied: dict[tuple[str, int], int] = {}
         self.watch = Watch(world)
         self.leases = LeaseJudge(world)
@@ -282,7 +282,7 @@ class Judge:
     def _instructed(self, node: AgentNode, message: Dispatch) -> None:
         """Write down which epochs an agent was told to close, in this term."""
         head, state = message.header, node.state
-        if message.op is Op.REMOVE and (head.owner_rev, head.agent_epoch) == (
+        if message.op is UnitOperation.REMOVE and (head.owner_rev, head.agent_epoch) == (
             state.owner_rev,
             state.agent_epoch,
         ):

@@ -12,7 +12,7 @@ from coordinator.core.messages import Dispatch, HeartbeatResponse
 from coordinator.core.owner import state as o
 from coordinator.core.replication import require
 from coordinator.core.replication_table import Role, Seen, SetState
-from schemas.units import Op
+from schemas.units import UnitOperation
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode
@@ -45,7 +45,7 @@ class LeaseJudge:
             message = effect.message
             if isinstance(message, HeartbeatResponse) and message.granted:
                 self._grants(node.state, effect.agent, message)
-            elif isinstance(message, Dispatch) and message.op is Op.START and message.lease:
+            elif isinstance(message, Dispatch) and message.op is UnitOperation.START and message.lease:
                 self._note(node.state, effect.agent, message)
 
     def _grants(self, state: o.OwnerState, agent: str, message: HeartbeatResponse) -> None:

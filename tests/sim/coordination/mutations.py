@@ -31,7 +31,7 @@ from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role
 from coordinator.core.schedulers import CatalogueUnit, Loads, UnitKind
 from coordinator.server.operators import view as views
 from coordinator.server.round import Round
-from schemas.units import Op
+from schemas.units import UnitOperation
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
 from tests.sim.coordination.control import ControlTopic
@@ -94,7 +94,7 @@ def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> Replicat
 def _assign_at_once(current: ReplicationSet, event: Assign, out: list[Any]) -> ReplicationSet:
     """Dispatch first, store later."""
     after = _assign(current, event, out)
-    out.insert(0, Instruct(Op.PREPARE, event.agent, event.agent_epoch, event.assignment))
+    out.insert(0, Instruct(UnitOperation.PREPARE, event.agent, event.agent_epoch, event.assignment))
     return replace(after, replicas=(*after.replicas[:-1], replace(after.replicas[-1], durable=True)))
 
 
@@ -318,7 +318,11 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any]) -> None:
     current = state.sets.get(unit)
     known = current is not None and any(r.assignment == what.assignment for r in current.replicas)
-    if known or what.op in {Op.PREPARE, Op.START, Op.FORGET} or state.op_seq % 8 == 0:
+    if (
+        known
+        or what.op in {UnitOperation.PREPARE, UnitOperation.START, UnitOperation.FORGET}
+        or state.op_seq % 8 == 0
+    ):
         _instruct(state, unit, what, out)
 
 

@@ -13,7 +13,7 @@ from coordinator.control.election import ElectionPhase
 from coordinator.core.members import MemberState
 from coordinator.core.owner import state as o
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
-from schemas.units import Op
+from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
 from tests.sim.coordination.target import Worker
@@ -131,7 +131,7 @@ def the_origin_of_a_move_dies_while_the_target_waits(w: Scripted) -> None:
 @scenario((_S.COMMIT, _R.PRIMARY, _N.GONE))
 def the_origin_of_a_move_dies_before_it_heard_to_stop(w: Scripted) -> None:
     origin, target = w.settle()
-    w.lost = w.no(Op.REMOVE, origin.name)
+    w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.tell(o.Move(UNIT, target.name))
     w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
     w.crash_agent(origin, 0.1)
@@ -162,7 +162,7 @@ def the_target_of_a_move_dies_while_it_waits(w: Scripted) -> None:
 
 @scenario((_S.REPLICATING, _R.UNDETERMINED, _N.ABSENT))
 def a_move_is_given_up_that_its_target_never_heard_of(w: Scripted) -> None:
-    w.given_up(lost=Op.PREPARE)
+    w.given_up(lost=UnitOperation.PREPARE)
     w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.ABSENT))
 
 
@@ -204,7 +204,7 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     origin, target = w.settle()
     first = w.owner
     second = next(node for node in w.owners.values() if node is not first)
-    w.lost = w.no(Op.REMOVE, origin.name)
+    w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.idle.add(origin.name)
     fresh_lease(w, origin)  # from when it has been told to stop it is granted no more
     w.tell(o.Move(UNIT, target.name))
@@ -226,7 +226,7 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
 @scenario((_S.REMOVING, _R.UNDETERMINED, _N.REPLICATING), (_S.REMOVING, _R.UNDETERMINED, _N.STOPPING))
 def a_unit_is_paused_and_its_worker_hears_of_it_late(w: Scripted) -> None:
     origin, _ = w.settle()
-    w.lost = w.no(Op.REMOVE, origin.name)
+    w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.unended.add(origin.name)
     w.tell(o.Pause(UNIT))
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.REPLICATING))
@@ -237,7 +237,7 @@ def a_unit_is_paused_and_its_worker_hears_of_it_late(w: Scripted) -> None:
 @scenario((_S.REMOVING, _R.UNDETERMINED, _N.PREPARING), (_S.REMOVING, _R.UNDETERMINED, _N.PREPARED))
 def a_unit_is_paused_while_it_moves(w: Scripted) -> None:
     _, target = w.preparing()
-    w.lost = w.no(Op.REMOVE, target.name)
+    w.lost = w.no(UnitOperation.REMOVE, target.name)
     w.tell(o.Pause(UNIT))
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.PREPARING))
     w.get_ready()
@@ -247,7 +247,7 @@ def a_unit_is_paused_while_it_moves(w: Scripted) -> None:
 @scenario((_S.REMOVING, _R.UNDETERMINED, _N.ABSENT), (_S.PREPARE, _R.SECONDARY, _N.ABSENT))
 def a_unit_is_paused_before_the_target_of_its_move_hears_of_it(w: Scripted) -> None:
     _, target = w.settle()
-    w.lost = w.no(Op.PREPARE, target.name)
+    w.lost = w.no(UnitOperation.PREPARE, target.name)
     w.tell(o.Move(UNIT, target.name))
     w.until("the move begins", lambda: w.replica(_R.SECONDARY) is not None)
     w.reach((_S.PREPARE, _R.SECONDARY, _N.ABSENT))

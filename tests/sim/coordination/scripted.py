@@ -9,7 +9,7 @@ from coordinator.core.messages import Dispatch, Down, Up
 from coordinator.core.owner import state as o
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Cell, Role, Seen, SetState
-from schemas.units import Op
+from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import AgentNode, Options, OwnerNode
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
@@ -143,7 +143,7 @@ class Scripted(World):
         before = {cell: self.judge.cells[cell] for cell in cells}
         self.until(f"cells {names}", lambda: all(self.judge.cells[c] > before[c] for c in cells))
 
-    def no(self, op: Op, agent: str) -> Callable[[str, Down], bool]:
+    def no(self, op: UnitOperation, agent: str) -> Callable[[str, Down], bool]:
         """For `lost`: this instruction about the unit never gets to the agent."""
         return lambda to, m: to == agent and isinstance(m, Dispatch) and m.unit == UNIT and m.op is op
 
@@ -200,7 +200,7 @@ class Scripted(World):
         self.until("the new worker is ready", lambda: self.unit().state is _S.COMMIT)
         return origin, target
 
-    def given_up(self, *, lost: Op = Op.REMOVE) -> tuple[AgentNode, AgentNode]:
+    def given_up(self, *, lost: UnitOperation = UnitOperation.REMOVE) -> tuple[AgentNode, AgentNode]:
         """A move that was given up, whose new worker is still there as far as the owner knows."""
         origin, target = self.settle()
         self.unready.add(target.name)

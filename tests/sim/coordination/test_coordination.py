@@ -15,7 +15,7 @@ from coordinator.core.agent_unit import AgentUnit
 from coordinator.core.owner import periodic
 from coordinator.core.owner.state import Move, OwnerState
 from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
-from schemas.units import Op, UnitPhase
+from schemas.units import UnitOperation, UnitPhase
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
 from tests.sim.coordination.scenarios import SCENARIOS, Scenario, play
@@ -104,7 +104,7 @@ def test_a_dispatch_without_an_answer_is_found() -> None:
     _, agent = w.settle()
     w.heal()
     w.run_until(w.now + 0.1)
-    w.lost = w.no(Op.PREPARE, agent.name)
+    w.lost = w.no(UnitOperation.PREPARE, agent.name)
     w.tell(Move(UNIT, agent.name))
     with pytest.raises(AssertionError, match="unanswered"):
         w.run_until(w.now + 3.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.core import agent as agents
 from coordinator.core.agent_unit import PrepareWorker
-from schemas.units import Ended, GettingOn, Mark, Prepared, Progressed
+from schemas.units import Prepared, PrepareProgress, UnitProgress, UnitProgressed, WorkerEnded
 from tests.sim.coordination.agents import Agents
 from tests.sim.coordination.nodes import CAPTURES, AgentNode
 from tests.sim.coordination.target import Transaction, Worker
@@ -36,7 +36,7 @@ class Workers(Agents):
         """It does something now and then, and its agent says so."""
         if worker.stage == "opening" and not worker.stopping:
             self.happened["a slow preparation gets on"] += 1
-            self.step_agent(node, agents.WorkerHappening(worker.unit, GettingOn(worker.assignment)))
+            self.step_agent(node, agents.WorkerHappening(worker.unit, PrepareProgress(worker.assignment)))
             self.on(node, 0.7, lambda: self._get_on(node, worker))
 
     def _ready(self, node: AgentNode, worker: Worker) -> None:
@@ -218,12 +218,14 @@ class Workers(Agents):
     def _went_on(self, node: AgentNode, worker: Worker, done: Transaction) -> None:
         worker.offset = done.end
         mark = self._mark(worker)
-        self.step_agent(node, agents.WorkerHappening(worker.unit, Progressed(worker.assignment, mark, 10)))
+        self.step_agent(
+            node, agents.WorkerHappening(worker.unit, UnitProgressed(worker.assignment, mark, 10))
+        )
         again = self._capture if worker.unit in CAPTURES else self._apply
         self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
 
-    def _mark(self, worker: Worker) -> Mark:
-        return Mark(worker.offset, self.heads[worker.unit])
+    def _mark(self, worker: Worker) -> UnitProgress:
+        return UnitProgress(worker.offset, self.heads[worker.unit])
 
     def _stop(self, node: AgentNode, worker: Worker) -> None:
         worker.stopping = True
@@ -241,6 +243,8 @@ class Workers(Agents):
             self._say_ended(node, worker, error, mark)
 
     def _say_ended(
-        self, node: AgentNode, worker: Worker, error: str | None, mark: Mark | None = None
+        self, node: AgentNode, worker: Worker, error: str | None, mark: UnitProgress | None = None
     ) -> None:
-        self.step_agent(node, agents.WorkerHappening(worker.unit, Ended(worker.assignment, mark, error)))
+        self.step_agent(
+            node, agents.WorkerHappening(worker.unit, WorkerEnded(worker.assignment, mark, error))
+        )

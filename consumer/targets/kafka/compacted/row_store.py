@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from consumer.errors import TransientError
-from schemas.io.scratch import SCRATCH_ERRORS, nameless_database, scratch_folder
+from schemas.io.scratch import SCRATCH_ERRORS, get_scratch_folder, open_nameless_database
 
-WAITING = 10_000
+MAX_PENDING_ROWS = 10_000
 """Changes that are written to the file at a time."""
 _ASKED = 500
 """Keys that are asked for at a time."""
@@ -26,64 +26,64 @@ class RowStore:
 
     def __init__(self, folder: Path | None = None) -> None:
         """`folder`: None: where the system has its temporary files."""
-        self._folder = folder or scratch_folder()
+        self._folder = folder or get_scratch_folder()
         self._waiting: dict[bytes, tuple[bytes, bytes] | None] = {}
         self._by_key = False
-        with self._translated():
-            self._db = nameless_database(self._folder, "rows-")
+        with self._translate_errors():
+            self._db = open_nameless_database(self._folder, "rows-")
             self._db.execute(
                 "CREATE TABLE rows (place BLOB PRIMARY KEY, k BLOB NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
             )
 
-    def put(self, place: bytes, key: bytes, value: bytes) -> None:
+    def put_row(self, place: bytes, key: bytes, value: bytes) -> None:
         self._waiting[place] = key, value
-        if len(self._waiting) >= WAITING:
-            self._write()
+        if len(self._waiting) >= MAX_PENDING_ROWS:
+            self._write_pending()
 
-    def drop(self, place: bytes) -> None:
+    def drop_row(self, place: bytes) -> None:
         self._waiting[place] = None
-        if len(self._waiting) >= WAITING:
-            self._write()
+        if len(self._waiting) >= MAX_PENDING_ROWS:
+            self._write_pending()
 
-    def clear(self, prefix: bytes) -> None:
+    def clear_prefix(self, prefix: bytes) -> None:
         """Forget what stands at places that begin with `prefix`."""
-        self._write()
+        self._write_pending()
         end = prefix + b"\xff" * 64
-        with self._translated():
+        with self._translate_errors():
             self._db.execute("DELETE FROM rows WHERE place >= ? AND place < ?", (prefix, end))
 
-    def find(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
+    def find_rows(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes]]:
         """Return (place, key, value) of all rows with one of these keys."""
-        self._write()
-        self._index()
+        self._write_pending()
+        self._create_key_index()
         found: list[tuple[bytes, bytes, bytes]] = []
         for at in range(0, len(keys), _ASKED):
             some = keys[at : at + _ASKED]
             marks = ", ".join("?" * len(some))
-            with self._translated():
+            with self._translate_errors():
                 found += self._db.execute(
                     f"SELECT place, k, value FROM rows WHERE k IN ({marks})",
                     list(some),
                 )
         return found
 
-    def beginning(self, prefix: bytes) -> list[bytes]:
+    def list_values_by_prefix(self, prefix: bytes) -> list[bytes]:
         """Return the values of all rows whose key begins with `prefix`."""
-        self._write()
-        self._index()
-        with self._translated():
+        self._write_pending()
+        self._create_key_index()
+        with self._translate_errors():
             found = self._db.execute(
                 "SELECT value FROM rows WHERE k >= ? AND k < ?", (prefix, prefix + b"\xff")
             )
             return [row[0] for row in found]
 
-    def pages(self, size: int) -> Iterator[list[bytes]]:
+    def yield_key_pages(self, size: int) -> Iterator[list[bytes]]:
         """Yield the keys, each once, `size` at a time. The store may change meanwhile: of what comes in behind, some may be there."""
-        self._index()
+        self._create_key_index()
         last = b""
         while True:
-            self._write()
-            with self._translated():
+            self._write_pending()
+            with self._translate_errors():
                 page = [
                     row[0]
                     for row in self._db.execute(
@@ -98,11 +98,11 @@ class RowStore:
     def close(self) -> None:
         self._db.close()
 
-    def _write(self) -> None:
+    def _write_pending(self) -> None:
         if not self._waiting:
             return
         waiting, self._waiting = sorted(self._waiting.items(), key=lambda each: each[0]), {}
-        with self._translated():
+        with self._translate_errors():
             self._db.executemany(
                 "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
                 ((place, *row) for place, row in waiting if row is not None),
@@ -111,16 +111,16 @@ class RowStore:
                 "DELETE FROM rows WHERE place = ?", ((place,) for place, row in waiting if row is None)
             )
 
-    def _index(self) -> None:
+    def _create_key_index(self) -> None:
         """Behind the first reading of the topic, which is faster without."""
         if not self._by_key:
-            self._write()
-            with self._translated():
+            self._write_pending()
+            with self._translate_errors():
                 self._db.execute("CREATE INDEX by_key ON rows (k)")
             self._by_key = True
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except SCRATCH_ERRORS as error:

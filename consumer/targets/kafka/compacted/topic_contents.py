@@ -13,15 +13,15 @@ from consumer.ordering.model import TargetTopic
 from consumer.targets.kafka.compacted.row_store import RowStore
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
 from consumer.targets.kafka.formats.key_forms import ValueForm
-from consumer.targets.kafka.formats.model import Format, State
+from consumer.targets.kafka.formats.model import RecordFormat, State
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.ways import older_columns
+from consumer.targets.kafka.ways import list_older_columns
 from schemas.errors import EnvelopeError
 from schemas.table.model import Key
 
 StateRow = dict[str, object]
 """Column → wire value of a row, as the topic has it."""
-PAGE = 10_000
+ROWS_PER_PAGE = 10_000
 """Keys that are listed together."""
 _encode = msgspec.json.Encoder().encode
 
@@ -34,7 +34,7 @@ class TopicContents:
     def __init__(
         self,
         reader: CommittedReader,
-        form: Format,
+        form: RecordFormat,
         identity: RowIdentity,
         columns: Sequence[str],
         values: Sequence[ValueForm] = (),
@@ -45,18 +45,18 @@ class TopicContents:
         self._values = [each for each in values if each.since]
         self._store = RowStore()
         self.broken = False
-        self._rows = TopicRows(identity, self._store, self._columns, _whole)
+        self._rows = TopicRows(identity, self._store, self._columns, _encode_row)
 
     def close(self) -> None:
         self._reader.close()
         self._store.close()
 
-    def keys(self, names: Sequence[str], where: dict[str, str]) -> Iterator[list[Key]]:
+    def yield_keys(self, names: Sequence[str], where: dict[str, str]) -> Iterator[list[Key]]:
         """Yield (values of `names`) of the rows that have those of `where` in columns of the primary key. `names` begin as `columns` do."""
-        self._refresh()
+        self._read_new_records()
         at = [(self._columns.index(name), value) for name, value in where.items()]
         last: Key | None = None
-        for page in self._store.pages(PAGE):
+        for page in self._store.yield_key_pages(ROWS_PER_PAGE):
             found: list[Key] = []
             for raw in page:
                 whole: tuple[Any, ...] = tuple(msgspec.json.decode(raw))
@@ -67,32 +67,35 @@ class TopicContents:
             if found:
                 yield found
 
-    def rows(self, keys: Sequence[Key]) -> Iterator[StateRow]:
+    def yield_rows(self, keys: Sequence[Key]) -> Iterator[StateRow]:
         """Yield the rows there of keys as `keys` yields them."""
-        self._refresh()
+        self._read_new_records()
         if keys and len(keys[0]) < len(self._columns):
             for key in keys:
-                yield from map(_row, self._store.beginning(encode_identity(list(key))[:-1] + b","))
+                yield from map(
+                    _decode_row, self._store.list_values_by_prefix(encode_identity(list(key))[:-1] + b",")
+                )
             return
         yield from (
-            _row(value) for _, _, value in self._store.find([encode_identity(list(key)) for key in keys])
+            _decode_row(value)
+            for _, _, value in self._store.find_rows([encode_identity(list(key)) for key in keys])
         )
 
-    def all(self, where: dict[str, str]) -> Iterator[StateRow]:
-        for page in self.keys(self._columns, where):
-            yield from self.rows(page)
+    def yield_all_rows(self, where: dict[str, str]) -> Iterator[StateRow]:
+        for page in self.yield_keys(self._columns, where):
+            yield from self.yield_rows(page)
 
-    def _refresh(self) -> None:
+    def _read_new_records(self) -> None:
         """Raises UnitStoppedError: a record is none of the format."""
         try:
             for message in self._reader.to_end():
                 key = message.key()
-                state = self._form.state(key, message.value())
+                state = self._form.decode_state(key, message.value())
                 if self._values and state is not None:
-                    state = self._of_today(
-                        state, older_columns(self._values, message.partition(), message.offset())
+                    state = self._hide_older_values(
+                        state, list_older_columns(self._values, message.partition(), message.offset())
                     )
-                self._rows.take(message.partition(), key, state)
+                self._rows.take_record(message.partition(), key, state)
         except (EnvelopeError, msgspec.MsgspecError) as error:
             self.broken = True
             raise UnitStoppedError(
@@ -103,7 +106,7 @@ class TopicContents:
             self.broken = True
             raise
 
-    def _of_today(self, state: State, older: set[str]) -> State:
+    def _hide_older_values(self, state: State, older: set[str]) -> State:
         """Return what a record leaves, None in the columns whose values it has in an older form. Raises EnvelopeError: they say which row it is."""
         images = state.values, state.gone
         if state.origin not in (None, self._origin):
@@ -125,22 +128,22 @@ class FollowedTopics:
     def __init__(self) -> None:
         self._topics: dict[TargetTopic, TopicContents] = {}
 
-    def of(self, topic: TargetTopic, opened: Callable[[], TopicContents]) -> TopicContents:
+    def get_contents(self, topic: TargetTopic, opened: Callable[[], TopicContents]) -> TopicContents:
         if topic in self._topics and self._topics[topic].broken:
             self._topics.pop(topic).close()
         if topic not in self._topics:
             self._topics[topic] = opened()
         return self._topics[topic]
 
-    def forget(self) -> None:
+    def forget_contents(self) -> None:
         while self._topics:
             self._topics.popitem()[1].close()
 
 
-def _whole(_partition: int, _key: bytes | None, values: Values) -> bytes:
+def _encode_row(_partition: int, _key: bytes | None, values: Values) -> bytes:
     return _encode(values)
 
 
-def _row(value: bytes) -> StateRow:
+def _decode_row(value: bytes) -> StateRow:
     row: StateRow = msgspec.json.decode(value)
     return row

@@ -32,7 +32,7 @@ class RowIdentity:
     many: bool
     deletes: bool = True
 
-    def owns(self, origin: tuple[str, str, str] | None, values: Values) -> bool:
+    def owns_row(self, origin: tuple[str, str, str] | None, values: Values) -> bool:
         """Tell whether a row is of the table. A record that names its origin is judged by that alone: values of added columns may be older ones."""
         if not all(name in values for name in self.primary):
             return False
@@ -55,38 +55,38 @@ class TopicRows:
         self.store = store
         self._identity, self._key_of, self._value_of = identity, tuple(key_of), value_of
 
-    def take(self, partition: int, key: bytes | None, state: State | None) -> None:
+    def take_record(self, partition: int, key: bytes | None, state: State | None) -> None:
         if state is None:
             return
         identity = self._identity
         if state.cleared:
             if state.origin is None or state.origin == identity.origin:
-                self.store.clear(partition.to_bytes(_PARTITION, "big"))
+                self.store.clear_prefix(partition.to_bytes(_PARTITION, "big"))
             return
-        place = self._place(partition, key)
+        place = self._build_place(partition, key)
         if state.values is None:
-            self._gone(place, state)
-        elif identity.owns(state.origin, state.values):
+            self._drop_row(place, state)
+        elif identity.owns_row(state.origin, state.values):
             row = encode_identity([state.values.get(name) for name in self._key_of])
             value = self._value_of(partition, key, state.values)
-            self.store.put(self._of_row(place, state.values), row, value)
+            self.store.put_row(self._build_row_place(place, state.values), row, value)
         elif not identity.many:
-            self.store.drop(place)  # another's row has the key now
+            self.store.drop_row(place)  # another's row has the key now
 
-    def _gone(self, place: bytes, state: State) -> None:
+    def _drop_row(self, place: bytes, state: State) -> None:
         identity = self._identity
         if not identity.many:
-            self.store.drop(place)
+            self.store.drop_row(place)
         elif not identity.deletes:
-            self.store.clear(place)
-        elif state.gone is not None and identity.owns(state.origin, state.gone):
-            self.store.drop(self._of_row(place, state.gone))
+            self.store.clear_prefix(place)
+        elif state.gone is not None and identity.owns_row(state.origin, state.gone):
+            self.store.drop_row(self._build_row_place(place, state.gone))
 
-    def _place(self, partition: int, key: bytes | None) -> bytes:
+    def _build_place(self, partition: int, key: bytes | None) -> bytes:
         said = b"-" if key is None else b"+" + key
         return partition.to_bytes(_PARTITION, "big") + hashlib.blake2b(said, digest_size=_DIGEST).digest()
 
-    def _of_row(self, place: bytes, values: Values) -> bytes:
+    def _build_row_place(self, place: bytes, values: Values) -> bytes:
         if not self._identity.many:
             return place
         primary = encode_identity([values.get(name) for name in self._identity.primary])

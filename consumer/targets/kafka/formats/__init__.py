@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from consumer.targets.kafka.formats.canal_json import CanalJson
 from consumer.targets.kafka.formats.debezium import Debezium, DebeziumWithSchemas
-from consumer.targets.kafka.formats.model import Format, RoutedTable
+from consumer.targets.kafka.formats.model import RecordFormat, RoutedTable
 from consumer.targets.kafka.formats.plain import PlainFormat
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
 
-FORMATS: dict[str, Callable[[RoutedTable], Format]] = {
+FORMATS: dict[str, Callable[[RoutedTable], RecordFormat]] = {
     "rowlock": RowlockFormat,
     "plain": PlainFormat,
     "canal-json": CanalJson,

@@ -13,9 +13,14 @@ from typing import Any
 
 import msgspec
 
-from consumer.targets.kafka.formats.canal_json_columns import CanalColumn, canal_column
-from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
-from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.canal_json_columns import CanalColumn, build_canal_column
+from consumer.targets.kafka.formats.keyed import (
+    VALUE_ERRORS,
+    KeyedRecords,
+    RowConverter,
+    refuse_uncarried_column,
+)
+from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, Row, Table, UniqueIndex
@@ -37,7 +42,7 @@ class CanalJson(KeyedRecords):
     def __init__(self, routed: RoutedTable) -> None:
         super().__init__(routed)
         table = routed.table
-        self._columns = [self._column(column) for column in table.columns]
+        self._columns = [self._get_canal_column(column) for column in table.columns]
         names, writers = table.column_names, [each.write for each in self._columns]
         self._data = RowConverter(names, writers, _REMEDY)
         self._values = ImageReader(routed, [each.read for each in self._columns], writers)
@@ -52,46 +57,51 @@ class CanalJson(KeyedRecords):
             "sqlType": {name: each.sql for name, each in zip(names, self._columns, strict=True)},
         }
 
-    def _column(self, column: Column) -> CanalColumn:
-        found = canal_column(column.type)
+    def _get_canal_column(self, column: Column) -> CanalColumn:
+        found = build_canal_column(column.type)
         if found is None:
-            raise uncarried(self.routed, column.name, f"the type {column.type.kind}", self.word)
+            raise refuse_uncarried_column(self.routed, column.name, f"the type {column.type.kind}", self.word)
         return found
 
-    def key(self, row: Row) -> bytes:
+    def encode_key(self, row: Row) -> bytes:
         return _dumps(self._key_data([row[i] for i in self.routed.key_at]))
 
-    def primary(self, row: Row) -> dict[str, object]:
+    def encode_primary_key(self, row: Row) -> dict[str, object]:
         return self._primary_data([row[i] for i in self.routed.primary_at])
 
-    def created(self, after: Row, place: Place) -> bytes:
-        return self._message("INSERT", place, data=[self._data(after)], **self._types)
+    def encode_insert(self, after: Row, place: Place) -> bytes:
+        return self._encode_message("INSERT", place, data=[self._data(after)], **self._types)
 
-    def updated(self, before: Row, after: Row, place: Place) -> bytes:
+    def encode_update(self, before: Row, after: Row, place: Place) -> bytes:
         """`old` has the columns that changed alone."""
         was, now = self._data(before), self._data(after)
         old = {name: value for name, value in was.items() if value != now[name]}
-        return self._message("UPDATE", place, data=[now], old=[old], **self._types)
+        return self._encode_message("UPDATE", place, data=[now], old=[old], **self._types)
 
-    def deleted(self, before: Row, place: Place) -> bytes:
-        return self._message("DELETE", place, data=[self._data(before)], **self._types)
+    def encode_delete(self, before: Row, place: Place) -> bytes:
+        return self._encode_message("DELETE", place, data=[self._data(before)], **self._types)
 
-    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+    def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
         """Return the message of a TRUNCATE; of the rows of `where` alone, a DELETE: who runs the other would lose all other sources' rows."""
-        origin, table = self.routed.origin, _table(self.routed.table)
+        origin, table = self.routed.origin, _quote_table(self.routed.table)
         if not where:
-            return [Record(None, self._ddl("TRUNCATE", f"TRUNCATE TABLE {table}", place))]
-        rows = " AND ".join(f"{_quoted(name)} = {quote_literal(value)}" for name, value in where.items())
+            return [FormattedRecord(None, self._encode_ddl("TRUNCATE", f"TRUNCATE TABLE {table}", place))]
+        rows = " AND ".join(f"{_quote_name(name)} = {quote_literal(value)}" for name, value in where.items())
         said = _dumps([origin.source, origin.db, origin.table]).decode().replace("*/", "*\\/")
         return [
-            Record(None, self._ddl("QUERY", f"DELETE FROM {table} WHERE {rows} /* rowlock {said} */", place))
+            FormattedRecord(
+                None,
+                self._encode_ddl("QUERY", f"DELETE FROM {table} WHERE {rows} /* rowlock {said} */", place),
+            )
         ]
 
-    def defined(self, definition: Table, place: Place) -> list[Record]:
+    def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
         """Return the message of a definition: what columns and keys the table has from here on, as a statement that makes it."""
-        return [Record(None, self._ddl("CREATE", self._create(definition), place))]
+        return [
+            FormattedRecord(None, self._encode_ddl("CREATE", self._render_create_table(definition), place))
+        ]
 
-    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+    def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
         Of a record with other values of added columns nothing is read. Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
@@ -102,21 +112,21 @@ class CanalJson(KeyedRecords):
             message = msgspec.json.decode(value)
             kind = message["type"]
             if message["isDdl"]:
-                return self._cleared_state(kind, message["sql"])
+                return self._decode_cleared_state(kind, message["sql"])
             said = message["data"][0]
             # nothing else of a record says whose it is: one of another table has values of that one's types
-            image = {} if self._of_another(said) else self._values(said)
+            image = {} if self._is_other_origin(said) else self._values(said)
             return State(key, gone=image) if kind == "DELETE" else State(key, image)
-        except (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION) as error:
+        except (msgspec.DecodeError, AttributeError, IndexError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
                 "nothing else may write to the topic, and another format needs another topic"
             ) from error
 
-    def _of_another(self, said: Mapping[str, object]) -> bool:
+    def _is_other_origin(self, said: Mapping[str, object]) -> bool:
         return any(said.get(name, value) != value for name, value in self.routed.added)
 
-    def _cleared_state(self, kind: str, sql: str) -> State | None:
+    def _decode_cleared_state(self, kind: str, sql: str) -> State | None:
         if kind == "TRUNCATE":
             return State(None, cleared=True)
         said = _ORIGIN.search(sql) if kind == "QUERY" else None
@@ -125,10 +135,12 @@ class CanalJson(KeyedRecords):
         source, db, table = msgspec.json.decode(said[1])
         return State(None, cleared=True, origin=(source, db, table))
 
-    def _ddl(self, kind: str, sql: str, place: Place) -> bytes:
-        return self._message(kind, place, ddl=True, sql=sql)
+    def _encode_ddl(self, kind: str, sql: str, place: Place) -> bytes:
+        return self._encode_message(kind, place, ddl=True, sql=sql)
 
-    def _message(self, kind: str, place: Place, *, ddl: bool = False, sql: str = "", **said: object) -> bytes:
+    def _encode_message(
+        self, kind: str, place: Place, *, ddl: bool = False, sql: str = "", **said: object
+    ) -> bytes:
         return _dumps(
             {
                 "data": said.get("data"),
@@ -147,26 +159,29 @@ class CanalJson(KeyedRecords):
             }
         )
 
-    def _create(self, table: Table) -> str:
+    def _render_create_table(self, table: Table) -> str:
         lines = [
-            f"{_quoted(column.name)} {self._column(column).mysql}{'' if column.nullable else ' NOT NULL'}"
+            f"{_quote_name(column.name)} {self._get_canal_column(column).mysql}{'' if column.nullable else ' NOT NULL'}"
             for column in table.columns
         ]
-        lines.append(f"PRIMARY KEY {_parts(table.key)}")
-        lines += [f"UNIQUE KEY {_quoted(index.name)} {_parts(index)}" for index in table.unique]
-        return f"CREATE TABLE IF NOT EXISTS {_table(table)} ({', '.join(lines)})"
+        lines.append(f"PRIMARY KEY {_render_index_parts(table.key)}")
+        lines += [
+            f"UNIQUE KEY {_quote_name(index.name)} {_render_index_parts(index)}" for index in table.unique
+        ]
+        return f"CREATE TABLE IF NOT EXISTS {_quote_table(table)} ({', '.join(lines)})"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _table(table: Table) -> str:
-    return f"{_quoted(table.db)}.{_quoted(table.name)}"
+def _quote_table(table: Table) -> str:
+    return f"{_quote_name(table.db)}.{_quote_name(table.name)}"
 
 
-def _parts(index: UniqueIndex) -> str:
+def _render_index_parts(index: UniqueIndex) -> str:
     parts = (
-        f"{_quoted(part.column)}{'' if part.prefix is None else f'({part.prefix})'}" for part in index.parts
+        f"{_quote_name(part.column)}{'' if part.prefix is None else f'({part.prefix})'}"
+        for part in index.parts
     )
     return f"({', '.join(parts)})"

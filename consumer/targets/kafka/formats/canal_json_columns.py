@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import ColumnType, Kind, Value
-from schemas.table.typemap import mysql_type
-from schemas.values.converter import Convert, from_base64, to_base64, wire_int
+from schemas.table.typemap import render_mysql_type
+from schemas.values.converter import Convert, encode_wire_int, from_base64, to_base64
 
 _BYTES = "latin-1"
 
@@ -28,13 +28,13 @@ class CanalColumn(NamedTuple):
     read: Convert
 
 
-def canal_column(type_: ColumnType) -> CanalColumn | None:
+def build_canal_column(type_: ColumnType) -> CanalColumn | None:
     """Return how Canal writes a type; None: it has no form for it."""
     make = _FORMS.get(type_.kind)
     if make is None:
         return None
     try:
-        words = mysql_type(replace(type_, charset=None, collation=None))
+        words = render_mysql_type(replace(type_, charset=None, collation=None))
     except UnsupportedTypeError:
         return None
     return CanalColumn(words, *make(type_))
@@ -43,29 +43,33 @@ def canal_column(type_: ColumnType) -> CanalColumn | None:
 _Form = tuple[int, Convert, Convert]
 
 
-def _int(type_: ColumnType) -> _Form:
+def _build_int_form(type_: ColumnType) -> _Form:
     """Unsigned integers have the number of the next larger type, which holds them all."""
     wide = type_.bits + 1 if type_.unsigned else type_.bits
     limits = ((8, -6), (16, 5), (32, 4), (64, -5))
-    return next((number for bits, number in limits if wide <= bits), 3), str, lambda text: wire_int(int(text))
+    return (
+        next((number for bits, number in limits if wide <= bits), 3),
+        str,
+        lambda text: encode_wire_int(int(text)),
+    )
 
 
-def _text(value: Any) -> str:
+def _format_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a string is expected, not {type(value).__name__}")
     return value
 
 
-def _shortest(value: Any) -> str:
+def _format_shortest_float(value: Any) -> str:
     """NaN and the infinities, which Oracle has, are text already."""
     return value if isinstance(value, str) else repr(float(value))
 
 
-def _number(text: str) -> Value:
+def _parse_number(text: str) -> Value:
     return text if text in ("NaN", "Infinity", "-Infinity") else float(text)
 
 
-def _timestamp(value: Any) -> str:
+def _format_timestamp(value: Any) -> str:
     """The zero timestamp has no T and no Z."""
     return str(value).replace("T", " ").removesuffix("Z")
 
@@ -74,7 +78,7 @@ def _read_timestamp(text: str) -> Value:
     return text if text.startswith("0000-00-00") else f"{text.replace(' ', 'T')}Z"
 
 
-def _raw(value: Any) -> str:
+def _format_raw_bytes(value: Any) -> str:
     return from_base64(value).decode(_BYTES)
 
 
@@ -82,7 +86,7 @@ def _read_raw(text: str) -> Value:
     return to_base64(text.encode(_BYTES))
 
 
-def _geometry(value: Any) -> str:
+def _format_geometry(value: Any) -> str:
     return (int(value["srid"]).to_bytes(4, "little") + from_base64(value["wkb"])).decode(_BYTES)
 
 
@@ -91,14 +95,14 @@ def _read_geometry(text: str) -> Value:
     return {"wkb": to_base64(raw[4:]), "srid": int.from_bytes(raw[:4], "little")}
 
 
-def _enum(type_: ColumnType) -> _Form:
+def _build_enum_form(type_: ColumnType) -> _Form:
     """Labels count from 1. 0 is the error value: "", unless that is a label."""
     numbers = {"": "0", **{label: str(i) for i, label in enumerate(type_.members, 1)}}
     labels = ("", *type_.members)
     return 4, numbers.__getitem__, lambda text: labels[int(text)]
 
 
-def _set(type_: ColumnType) -> _Form:
+def _build_set_form(type_: ColumnType) -> _Form:
     bits = {label: 1 << i for i, label in enumerate(type_.members)}
 
     def write(value: Any) -> str:
@@ -113,29 +117,33 @@ def _set(type_: ColumnType) -> _Form:
     return -7, write, read
 
 
-def _always(number: int, write: Convert = _text, read: Convert = _text) -> Callable[[ColumnType], _Form]:
+def _build_fixed_form(
+    number: int, write: Convert = _format_text, read: Convert = _format_text
+) -> Callable[[ColumnType], _Form]:
     return lambda _: (number, write, read)
 
 
 _FORMS: dict[Kind, Callable[[ColumnType], _Form]] = {
-    Kind.INT: _int,
-    Kind.DECIMAL: _always(3),
-    Kind.FLOAT: _always(7, _shortest, _number),
-    Kind.DOUBLE: _always(8, _shortest, _number),
-    Kind.BIT: _always(-7, str, lambda text: wire_int(int(text))),
-    Kind.YEAR: _always(12, lambda value: f"{value:04d}", int),
-    Kind.CHAR: _always(1),
-    Kind.VARCHAR: _always(12),
-    Kind.TEXT: _always(2005),
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always(2004, _raw, _read_raw)),
-    Kind.DATE: _always(91),
-    Kind.TIME: _always(92),
-    Kind.DATETIME: _always(93),
-    Kind.TIMESTAMP: _always(93, _timestamp, _read_timestamp),
-    Kind.JSON: _always(12),
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-    Kind.ENUM_NUMBER: _always(4, str, int),
-    Kind.SET_NUMBER: _always(-7, str, lambda text: wire_int(int(text))),
-    Kind.GEOMETRY: _always(2004, _geometry, _read_geometry),
+    Kind.INT: _build_int_form,
+    Kind.DECIMAL: _build_fixed_form(3),
+    Kind.FLOAT: _build_fixed_form(7, _format_shortest_float, _parse_number),
+    Kind.DOUBLE: _build_fixed_form(8, _format_shortest_float, _parse_number),
+    Kind.BIT: _build_fixed_form(-7, str, lambda text: encode_wire_int(int(text))),
+    Kind.YEAR: _build_fixed_form(12, lambda value: f"{value:04d}", int),
+    Kind.CHAR: _build_fixed_form(1),
+    Kind.VARCHAR: _build_fixed_form(12),
+    Kind.TEXT: _build_fixed_form(2005),
+    **dict.fromkeys(
+        (Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _build_fixed_form(2004, _format_raw_bytes, _read_raw)
+    ),
+    Kind.DATE: _build_fixed_form(91),
+    Kind.TIME: _build_fixed_form(92),
+    Kind.DATETIME: _build_fixed_form(93),
+    Kind.TIMESTAMP: _build_fixed_form(93, _format_timestamp, _read_timestamp),
+    Kind.JSON: _build_fixed_form(12),
+    Kind.ENUM: _build_enum_form,
+    Kind.SET: _build_set_form,
+    Kind.ENUM_NUMBER: _build_fixed_form(4, str, int),
+    Kind.SET_NUMBER: _build_fixed_form(-7, str, lambda text: encode_wire_int(int(text))),
+    Kind.GEOMETRY: _build_fixed_form(2004, _format_geometry, _read_geometry),
 }

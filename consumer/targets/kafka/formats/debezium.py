@@ -11,14 +11,24 @@ from typing import Any
 
 import msgspec
 
-from consumer.targets.kafka.formats.debezium_columns import ColumnForm, Schema, field_of, form_of
-from consumer.targets.kafka.formats.keyed import CONVERSION, KeyedRecords, RowConverter, uncarried
-from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.debezium_columns import (
+    ColumnForm,
+    Schema,
+    build_column_field,
+    build_debezium_form,
+)
+from consumer.targets.kafka.formats.keyed import (
+    VALUE_ERRORS,
+    KeyedRecords,
+    RowConverter,
+    refuse_uncarried_column,
+)
+from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
 from schemas.table.model import Row, Table
 
-VERSION = "3.0.0.rowlock"
+DEBEZIUM_VERSION = "3.0.0.rowlock"
 """`source.version`: whose form it is, and that Debezium did not write it."""
 _REMEDY = (
     "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32): take "
@@ -34,7 +44,7 @@ class Debezium(KeyedRecords):
 
     def __init__(self, routed: RoutedTable) -> None:
         super().__init__(routed)
-        self._forms = [self._form(i) for i in range(len(routed.table.columns))]
+        self._forms = [self._get_column_form(i) for i in range(len(routed.table.columns))]
         names = routed.table.column_names
         writers = [form.write for form in self._forms]
         self._image = RowConverter(names, writers, _REMEDY)
@@ -46,44 +56,44 @@ class Debezium(KeyedRecords):
         self._source = _SourceBlock(routed)
         self._origin = (routed.origin.source, routed.origin.db, routed.origin.table)
 
-    def _form(self, at: int) -> ColumnForm:
+    def _get_column_form(self, at: int) -> ColumnForm:
         column = self.routed.table.columns[at]
-        form = form_of(column.type)
+        form = build_debezium_form(column.type)
         if form is None:
             seen = f"{column.type.kind} with {column.type.fsp} digits of a second"
-            raise uncarried(self.routed, column.name, seen, self.word)
+            raise refuse_uncarried_column(self.routed, column.name, seen, self.word)
         return form
 
-    def key(self, row: Row) -> bytes:
+    def encode_key(self, row: Row) -> bytes:
         return _dumps(self._key_image([row[i] for i in self.routed.key_at]))
 
-    def primary(self, row: Row) -> dict[str, object]:
+    def encode_primary_key(self, row: Row) -> dict[str, object]:
         return self._primary_image([row[i] for i in self.routed.primary_at])
 
-    def moved(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
+    def build_move_headers(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
         """Return the headers by which Debezium ties the halves of a move together."""
         if other is None:
             return ()
         return (("__debezium.newkey" if to else "__debezium.oldkey", other),)
 
-    def created(self, after: Row, place: Place) -> bytes:
-        return self._event("r" if place.snapshot else "c", None, after, place)
+    def encode_insert(self, after: Row, place: Place) -> bytes:
+        return self._encode_event("r" if place.snapshot else "c", None, after, place)
 
-    def updated(self, before: Row, after: Row, place: Place) -> bytes:
-        return self._event("u", before, after, place)
+    def encode_update(self, before: Row, after: Row, place: Place) -> bytes:
+        return self._encode_event("u", before, after, place)
 
-    def deleted(self, before: Row, place: Place) -> bytes:
-        return self._event("d", before, None, place)
+    def encode_delete(self, before: Row, place: Place) -> bytes:
+        return self._encode_event("d", before, None, place)
 
-    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+    def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
         """Return the record of a TRUNCATE of this origin's rows, which `source` names; `where` has no place in it."""
-        return [Record(None, self._event("t", None, None, place))]
+        return [FormattedRecord(None, self._encode_event("t", None, None, place))]
 
-    def defined(self, definition: Table, place: Place) -> list[Record]:
+    def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
         """Return nothing: Debezium has no event of a definition in a table's topic."""
         return []
 
-    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+    def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
 
         Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
@@ -91,7 +101,7 @@ class Debezium(KeyedRecords):
         if value is None:
             return State(key)
         try:
-            event = self._payload(msgspec.json.decode(value))
+            event = self._unwrap_payload(msgspec.json.decode(value))
             op, source = event["op"], event["source"]
             origin = (str(source["name"]), str(source["db"]), str(source["table"]))
             if op == "t":
@@ -101,24 +111,24 @@ class Debezium(KeyedRecords):
             return (
                 State(key, None, origin=origin, gone=image) if op == "d" else State(key, image, origin=origin)
             )
-        except (msgspec.DecodeError, AttributeError, *CONVERSION) as error:
+        except (msgspec.DecodeError, AttributeError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
                 "nothing else may write to the topic, and another format needs another topic"
             ) from error
 
-    def _event(self, op: str, before: Row | None, after: Row | None, place: Place) -> bytes:
+    def _encode_event(self, op: str, before: Row | None, after: Row | None, place: Place) -> bytes:
         images = [b"null" if row is None else _dumps(self._image(row)) for row in (before, after)]
         ms = place.ts_ms
         end = f',"transaction":null,"op":"{op}","ts_ms":{ms},"ts_us":{ms * 1000},"ts_ns":{ms * 1_000_000}}}'
-        return self._whole(
+        return self._wrap_payload(
             b'{"before":%b,"after":%b,"source":%b%b' % (*images, self._source(place).encode(), end.encode())
         )
 
-    def _whole(self, payload: bytes) -> bytes:
+    def _wrap_payload(self, payload: bytes) -> bytes:
         return payload
 
-    def _payload(self, found: Any) -> Any:
+    def _unwrap_payload(self, found: Any) -> Any:
         return found
 
 
@@ -129,18 +139,18 @@ class DebeziumWithSchemas(Debezium):
 
     def __init__(self, routed: RoutedTable) -> None:
         super().__init__(routed)
-        fields = [field_of(*each) for each in zip(routed.table.columns, self._forms, strict=True)]
-        key = _struct([fields[i] for i in routed.key_at], f"{routed.topic}.Key")
+        fields = [build_column_field(*each) for each in zip(routed.table.columns, self._forms, strict=True)]
+        key = _build_struct_schema([fields[i] for i in routed.key_at], f"{routed.topic}.Key")
         self._key_start = b'{"schema":%b,"payload":' % _dumps(key)
-        self._start = b'{"schema":%b,"payload":' % _dumps(_envelope(routed, fields))
+        self._start = b'{"schema":%b,"payload":' % _dumps(_build_envelope_schema(routed, fields))
 
-    def key(self, row: Row) -> bytes:
-        return self._key_start + super().key(row) + b"}"
+    def encode_key(self, row: Row) -> bytes:
+        return self._key_start + super().encode_key(row) + b"}"
 
-    def _whole(self, payload: bytes) -> bytes:
+    def _wrap_payload(self, payload: bytes) -> bytes:
         return self._start + payload + b"}"
 
-    def _payload(self, found: Any) -> Any:
+    def _unwrap_payload(self, found: Any) -> Any:
         return found["payload"]
 
 
@@ -149,7 +159,7 @@ class _SourceBlock:
 
     def __init__(self, routed: RoutedTable) -> None:
         origin = routed.origin
-        known = {"version": VERSION, "connector": origin.connector, "name": origin.source}
+        known = {"version": DEBEZIUM_VERSION, "connector": origin.connector, "name": origin.source}
         self._start = _dumps(known).decode()[:-1] + ',"ts_ms":'
         self._db = f'"db":{_dumps(origin.db).decode()},"sequence":null,"ts_us":'
         self._table = f'"table":{_dumps(origin.table).decode()},"server_id":0,"gtid":null,"file":"binlog.'
@@ -164,34 +174,39 @@ class _SourceBlock:
         )
 
 
-def _struct(fields: list[Schema], name: str, *, optional: bool = False, version: int = 0) -> Schema:
+def _build_struct_schema(
+    fields: list[Schema], name: str, *, optional: bool = False, version: int = 0
+) -> Schema:
     said: Schema = {"type": "struct", "fields": fields, "optional": optional, "name": name}
     return {**said, "version": version} if version else said
 
 
-def _field(type_: str, name: str, *, optional: bool = False) -> Schema:
+def _build_field_schema(type_: str, name: str, *, optional: bool = False) -> Schema:
     return {"type": type_, "optional": optional, "field": name}
 
 
-def _envelope(routed: RoutedTable, columns: list[Schema]) -> Schema:
-    image = _struct(columns, f"{routed.topic}.Value", optional=True)
+def _build_envelope_schema(routed: RoutedTable, columns: list[Schema]) -> Schema:
+    image = _build_struct_schema(columns, f"{routed.topic}.Value", optional=True)
     transaction = [
-        _field("string", "id"),
-        _field("int64", "total_order"),
-        _field("int64", "data_collection_order"),
+        _build_field_schema("string", "id"),
+        _build_field_schema("int64", "total_order"),
+        _build_field_schema("int64", "data_collection_order"),
     ]
     fields = [
         {**image, "field": "before"},
         {**image, "field": "after"},
-        {**_source_schema(routed.origin.connector), "field": "source"},
-        {**_struct(transaction, "event.block", optional=True, version=1), "field": "transaction"},
-        _field("string", "op"),
-        *(_field("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
+        {**_build_source_schema(routed.origin.connector), "field": "source"},
+        {
+            **_build_struct_schema(transaction, "event.block", optional=True, version=1),
+            "field": "transaction",
+        },
+        _build_field_schema("string", "op"),
+        *(_build_field_schema("int64", name, optional=True) for name in ("ts_ms", "ts_us", "ts_ns")),
     ]
-    return _struct(fields, f"{routed.topic}.Envelope", version=2)
+    return _build_struct_schema(fields, f"{routed.topic}.Envelope", version=2)
 
 
-def _source_schema(connector: str) -> Schema:
+def _build_source_schema(connector: str) -> Schema:
     snapshot: Schema = {
         "type": "string",
         "optional": True,
@@ -204,19 +219,19 @@ def _source_schema(connector: str) -> Schema:
         "field": "snapshot",
     }
     fields = [
-        *(_field("string", name) for name in ("version", "connector", "name")),
-        _field("int64", "ts_ms"),
+        *(_build_field_schema("string", name) for name in ("version", "connector", "name")),
+        _build_field_schema("int64", "ts_ms"),
         snapshot,
-        _field("string", "db"),
-        _field("string", "sequence", optional=True),
-        *(_field("int64", name, optional=True) for name in ("ts_us", "ts_ns")),
-        _field("string", "table", optional=True),
-        _field("int64", "server_id"),
-        _field("string", "gtid", optional=True),
-        _field("string", "file"),
-        _field("int64", "pos"),
-        _field("int32", "row"),
-        _field("int64", "thread", optional=True),
-        _field("string", "query", optional=True),
+        _build_field_schema("string", "db"),
+        _build_field_schema("string", "sequence", optional=True),
+        *(_build_field_schema("int64", name, optional=True) for name in ("ts_us", "ts_ns")),
+        _build_field_schema("string", "table", optional=True),
+        _build_field_schema("int64", "server_id"),
+        _build_field_schema("string", "gtid", optional=True),
+        _build_field_schema("string", "file"),
+        _build_field_schema("int64", "pos"),
+        _build_field_schema("int32", "row"),
+        _build_field_schema("int64", "thread", optional=True),
+        _build_field_schema("string", "query", optional=True),
     ]
-    return _struct(fields, f"io.debezium.connector.{connector}.Source", version=1)
+    return _build_struct_schema(fields, f"io.debezium.connector.{connector}.Source", version=1)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from schemas.table.model import Column, ColumnType, Kind, Value
 from schemas.values.converter import Convert, from_base64, to_base64
-from schemas.wire.debezium_values import converter as reader_of
+from schemas.wire.debezium_values import make_debezium_converter as reader_of
 
 Schema = dict[str, object]
-FINEST = 6
+FINEST_DIGITS = 6
 """Digits of a second that Debezium's forms for MySQL hold."""
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
@@ -35,25 +35,25 @@ class ColumnForm(NamedTuple):
     read: Convert | None
 
 
-def form_of(type_: ColumnType) -> ColumnForm | None:
+def build_debezium_form(type_: ColumnType) -> ColumnForm | None:
     """Return how Debezium writes a type; None: it has no form that keeps every value."""
-    if type_.fsp > FINEST or type_.kind not in _FORMS:
+    if type_.fsp > FINEST_DIGITS or type_.kind not in _FORMS:
         return None
     schema, write = _FORMS[type_.kind](type_)
     if type_.kind is Kind.DECIMAL and not type_.precision:
         return ColumnForm(schema, write, _read_any_scale)
     read = reader_of(type_, decimal_strings=False)
     wrapped = {
-        Kind.FLOAT: _or_no_number,
-        Kind.DOUBLE: _or_no_number,
-        Kind.INT: _no_truth,
-        Kind.YEAR: _no_truth,
+        Kind.FLOAT: _read_nan_as_text,
+        Kind.DOUBLE: _read_nan_as_text,
+        Kind.INT: _reject_booleans,
+        Kind.YEAR: _reject_booleans,
     }
     wrap = wrapped.get(type_.kind)
     return ColumnForm(schema, write, read if wrap is None else wrap(read))
 
 
-def field_of(column: Column, form: ColumnForm) -> Schema:
+def build_column_field(column: Column, form: ColumnForm) -> Schema:
     """Return the field of a struct's schema, members in the order of Connect's JSON converter.
 
     A default stands only at columns that are NOT NULL: a reader by the schema would put it in the place of a NULL.
@@ -63,7 +63,7 @@ def field_of(column: Column, form: ColumnForm) -> Schema:
     if "fields" in schema:
         field["fields"] = schema.pop("fields")
     field |= {"optional": column.nullable, **schema}
-    default = None if column.nullable or column.default is None else _default(column, form)
+    default = None if column.nullable or column.default is None else _convert_default(column, form)
     if default is not None:
         field["default"] = default
     return {**field, "field": column.name}
@@ -78,19 +78,19 @@ _LITERALS: dict[Kind, Callable[[ColumnType, str], Value]] = {
     **dict.fromkeys(
         (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.DATE), lambda _, text: text
     ),
-    Kind.DECIMAL: lambda type_, text: _padded(text, type_.scale),
-    Kind.TIME: lambda type_, text: _padded(text, type_.fsp),
-    Kind.DATETIME: lambda type_, text: _padded(text, type_.fsp),
+    Kind.DECIMAL: lambda type_, text: _pad_fraction(text, type_.scale),
+    Kind.TIME: lambda type_, text: _pad_fraction(text, type_.fsp),
+    Kind.DATETIME: lambda type_, text: _pad_fraction(text, type_.fsp),
 }
 
 
-def _padded(text: str, digits: int) -> str:
+def _pad_fraction(text: str, digits: int) -> str:
     """Return a literal with exactly `digits` behind the point."""
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction.ljust(digits, '0')}" if digits else whole
 
 
-def _default(column: Column, form: ColumnForm) -> object | None:
+def _convert_default(column: Column, form: ColumnForm) -> object | None:
     """Return a literal default as Debezium writes the value; None: it cannot be said, as a zero date cannot."""
     read = _LITERALS.get(column.type.kind)
     if read is None or column.default is None:
@@ -106,54 +106,57 @@ def _default(column: Column, form: ColumnForm) -> object | None:
 # --- the forms
 
 
-def _named(type_: str, name: str, **parameters: object) -> Schema:
+def _build_named_schema(type_: str, name: str, **parameters: object) -> Schema:
     schema: Schema = {"type": type_, "name": name, "version": 1}
     return {**schema, "parameters": parameters} if parameters else schema
 
 
-def _int(type_: ColumnType) -> tuple[Schema, Convert | None]:
+def _build_int_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
     if type_.bits == 64:
-        return {"type": "int64"}, _long
+        return {"type": "int64"}, _wrap_to_int64
     wide = type_.bits + 1 if type_.unsigned else type_.bits
     return {"type": "int16" if wide <= 16 else "int32" if wide <= 32 else "int64"}, None
 
 
-def _long(value: Any) -> int:
+def _wrap_to_int64(value: Any) -> int:
     """BIGINT UNSIGNED from 2^63 on is negative, as in Debezium: the same 64 bits."""
     number = int(value)
     return number - 2 * _SIGN if number >= _SIGN else number
 
 
-def _unscaled(number: int) -> str:
+def _encode_unscaled(number: int) -> str:
     """Return base64 of the shortest big-endian two's complement, as Java's BigInteger has it."""
     size = (~number if number < 0 else number).bit_length() // 8 + 1
     return to_base64(number.to_bytes(size, "big", signed=True))
 
 
-def _decimal(type_: ColumnType) -> tuple[Schema, Convert | None]:
+def _build_decimal_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
     scale = type_.scale
     if not type_.precision:
-        fields = [_plain("int32", "scale"), _plain("bytes", "value")]
-        return {**_named("struct", "io.debezium.data.VariableScaleDecimal"), "fields": fields}, _any_scale
+        fields = [_build_plain_schema("int32", "scale"), _build_plain_schema("bytes", "value")]
+        return {
+            **_build_named_schema("struct", "io.debezium.data.VariableScaleDecimal"),
+            "fields": fields,
+        }, _encode_variable_scale
 
     def write(value: Any) -> str:
         whole, _, fraction = value.partition(".")
         if len(fraction) != scale:
             raise ValueError("its digits after the point are not the column's scale")
-        return _unscaled(int(whole + fraction))
+        return _encode_unscaled(int(whole + fraction))
 
     name = "org.apache.kafka.connect.data.Decimal"
     said: Schema = {"scale": str(scale), "connect.decimal.precision": str(type_.precision)}
-    return {**_named("bytes", name), "parameters": said}, write
+    return {**_build_named_schema("bytes", name), "parameters": said}, write
 
 
-def _plain(type_: str, field: str, *, optional: bool = False) -> Schema:
+def _build_plain_schema(type_: str, field: str, *, optional: bool = False) -> Schema:
     return {"type": type_, "optional": optional, "field": field}
 
 
-def _any_scale(value: Any) -> dict[str, object]:
+def _encode_variable_scale(value: Any) -> dict[str, object]:
     whole, _, fraction = value.partition(".")
-    return {"scale": len(fraction), "value": _unscaled(int(whole + fraction))}
+    return {"scale": len(fraction), "value": _encode_unscaled(int(whole + fraction))}
 
 
 def _read_any_scale(value: Any) -> Value:
@@ -166,7 +169,7 @@ def _read_any_scale(value: Any) -> Value:
 _single = struct.Struct("<f")
 
 
-def _float(value: Any) -> Value:
+def _convert_float(value: Any) -> Value:
     """Return the shortest digits that are this float of 32 bits. NaN and the infinities, which Oracle has, are text."""
     if isinstance(value, str):
         return value
@@ -183,11 +186,11 @@ def _float(value: Any) -> Value:
     raise ValueError("it is no float of 32 bits")
 
 
-def _or_no_number(read: Convert) -> Convert:
+def _read_nan_as_text(read: Convert) -> Convert:
     return lambda value: value if value in ("NaN", "Infinity", "-Infinity") else read(value)
 
 
-def _no_truth(read: Convert) -> Convert:
+def _reject_booleans(read: Convert) -> Convert:
     """A boolean, which Python takes for a number, is what a BIT(1) wrote."""
 
     def number(value: Any) -> Value:
@@ -199,19 +202,19 @@ def _no_truth(read: Convert) -> Convert:
     return number
 
 
-def _bit(type_: ColumnType) -> tuple[Schema, Convert | None]:
+def _build_bit_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
     if type_.length == 1:
         return {"type": "boolean"}, lambda value: bool(int(value))
     size = (type_.length + 7) // 8
-    schema = _named("bytes", "io.debezium.data.Bits", length=str(type_.length))
+    schema = _build_named_schema("bytes", "io.debezium.data.Bits", length=str(type_.length))
     return schema, lambda value: to_base64(int(value).to_bytes(size, "little"))
 
 
-def _date(value: Any) -> int:
+def _encode_date(value: Any) -> int:
     return datetime.date.fromisoformat(value).toordinal() - _EPOCH_DAY
 
 
-def _time(value: Any) -> int:
+def _encode_time(value: Any) -> int:
     """Return microseconds; hours up to 838, either sign."""
     clock, _, fraction = value.lstrip("-").partition(".")
     hours, minutes, seconds = map(int, clock.split(":"))
@@ -219,22 +222,22 @@ def _time(value: Any) -> int:
     return -micros if value.startswith("-") else micros
 
 
-def _datetime(type_: ColumnType) -> tuple[Schema, Convert | None]:
+def _build_datetime_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
     """Milliseconds up to DATETIME(3), microseconds beyond: of wall time, as if it were UTC."""
     coarse = type_.fsp <= 3
     unit = datetime.timedelta(microseconds=1000 if coarse else 1)
-    schema = _named("int64", f"io.debezium.time.{'Timestamp' if coarse else 'MicroTimestamp'}")
+    schema = _build_named_schema("int64", f"io.debezium.time.{'Timestamp' if coarse else 'MicroTimestamp'}")
     return schema, lambda value: (datetime.datetime.fromisoformat(value) - _EPOCH) // unit
 
 
-def _timestamp(value: Any) -> str:
+def _format_timestamp(value: Any) -> str:
     datetime.datetime.fromisoformat(value)  # the zero timestamp, and a day that no calendar has
     if not value.endswith("Z"):
         raise ValueError("it is no instant")
     return str(value)
 
 
-def _geometry(value: Any) -> dict[str, object]:
+def _encode_geometry(value: Any) -> dict[str, object]:
     srid = int(value["srid"])
     if srid >= _INT32:
         raise ValueError("its SRID is no int32")
@@ -242,37 +245,39 @@ def _geometry(value: Any) -> dict[str, object]:
     return {"wkb": value["wkb"], "srid": srid}
 
 
-def _labels(name: str) -> Callable[[ColumnType], tuple[Schema, Convert | None]]:
-    return lambda type_: (_named("string", name, allowed=",".join(type_.members)), None)
+def _make_labels_form(name: str) -> Callable[[ColumnType], tuple[Schema, Convert | None]]:
+    return lambda type_: (_build_named_schema("string", name, allowed=",".join(type_.members)), None)
 
 
-def _always(
+def _make_fixed_form(
     schema: Schema, write: Convert | None = None
 ) -> Callable[[ColumnType], tuple[Schema, Convert | None]]:
     return lambda _: (schema, write)
 
 
 _GEOMETRY: Schema = {
-    **_named("struct", "io.debezium.data.geometry.Geometry"),
-    "fields": [_plain("bytes", "wkb"), _plain("int32", "srid", optional=True)],
+    **_build_named_schema("struct", "io.debezium.data.geometry.Geometry"),
+    "fields": [_build_plain_schema("bytes", "wkb"), _build_plain_schema("int32", "srid", optional=True)],
 }
 _FORMS: dict[Kind, Callable[[ColumnType], tuple[Schema, Convert | None]]] = {
-    Kind.INT: _int,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _always({"type": "float"}, _float),
-    Kind.DOUBLE: _always({"type": "double"}),
-    Kind.BIT: _bit,
-    Kind.YEAR: _always(_named("int32", "io.debezium.time.Year")),
-    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT), _always({"type": "string"})),
-    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _always({"type": "bytes"})),
-    Kind.DATE: _always(_named("int32", "io.debezium.time.Date"), _date),
-    Kind.TIME: _always(_named("int64", "io.debezium.time.MicroTime"), _time),
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _always(_named("string", "io.debezium.time.ZonedTimestamp"), _timestamp),
-    Kind.JSON: _always(_named("string", "io.debezium.data.Json")),
-    Kind.ENUM: _labels("io.debezium.data.Enum"),
-    Kind.SET: _labels("io.debezium.data.EnumSet"),
-    Kind.ENUM_NUMBER: _always({"type": "int32"}),
-    Kind.SET_NUMBER: _always({"type": "int64"}, _long),
-    Kind.GEOMETRY: _always(_GEOMETRY, _geometry),
+    Kind.INT: _build_int_form,
+    Kind.DECIMAL: _build_decimal_form,
+    Kind.FLOAT: _make_fixed_form({"type": "float"}, _convert_float),
+    Kind.DOUBLE: _make_fixed_form({"type": "double"}),
+    Kind.BIT: _build_bit_form,
+    Kind.YEAR: _make_fixed_form(_build_named_schema("int32", "io.debezium.time.Year")),
+    **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT), _make_fixed_form({"type": "string"})),
+    **dict.fromkeys((Kind.BINARY, Kind.VARBINARY, Kind.BLOB), _make_fixed_form({"type": "bytes"})),
+    Kind.DATE: _make_fixed_form(_build_named_schema("int32", "io.debezium.time.Date"), _encode_date),
+    Kind.TIME: _make_fixed_form(_build_named_schema("int64", "io.debezium.time.MicroTime"), _encode_time),
+    Kind.DATETIME: _build_datetime_form,
+    Kind.TIMESTAMP: _make_fixed_form(
+        _build_named_schema("string", "io.debezium.time.ZonedTimestamp"), _format_timestamp
+    ),
+    Kind.JSON: _make_fixed_form(_build_named_schema("string", "io.debezium.data.Json")),
+    Kind.ENUM: _make_labels_form("io.debezium.data.Enum"),
+    Kind.SET: _make_labels_form("io.debezium.data.EnumSet"),
+    Kind.ENUM_NUMBER: _make_fixed_form({"type": "int32"}),
+    Kind.SET_NUMBER: _make_fixed_form({"type": "int64"}, _wrap_to_int64),
+    Kind.GEOMETRY: _make_fixed_form(_GEOMETRY, _encode_geometry),
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from consumer.targets.kafka.formats.debezium_columns import field_of, form_of
+from consumer.targets.kafka.formats.debezium_columns import build_column_field, build_debezium_form
 from schemas.table.model import Column, ColumnType, Kind, Table
 
 _LONGEST = 200
@@ -27,7 +27,7 @@ class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
     form: str = msgspec.field(name="form")
     labels: tuple[str, ...] = msgspec.field(name="labels", default=())
 
-    def said(self) -> str:
+    def describe_form(self) -> str:
         return f"{self.form} {list(self.labels)}" if self.labels else self.form
 
     def goes_on_as(self, now: KeyForm) -> bool:
@@ -46,55 +46,55 @@ class ValueForm(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     since: tuple[int, ...] = msgspec.field(name="since", default=())
 
 
-def value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: str) -> tuple[ValueForm, ...]:
+def build_value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: str) -> tuple[ValueForm, ...]:
     """Return the forms of all columns in the values of format `word`: two of one form say the same by the same bytes.
 
     `shown`: the table as its topic has it; `masked`: what is written in place of a column's values, or how.
     """
     keys = frozenset(shown.key.columns)
     return tuple(
-        ValueForm(each.name, _value_form(word, each, each.name in keys), _labels(word, each.type))
+        ValueForm(each.name, _build_value_form(word, each, each.name in keys), _list_labels(word, each.type))
         if each.name not in masked
-        else ValueForm(each.name, f"mask of digest {_digest(f'{masked[each.name]}{chr(0)}{salt}')}")
+        else ValueForm(each.name, f"mask of digest {_compute_digest(f'{masked[each.name]}{chr(0)}{salt}')}")
         for each in shown.columns
     )
 
 
-def _value_form(word: str, column: Column, keyed: bool) -> str:
+def _build_value_form(word: str, column: Column, keyed: bool) -> str:
     """The schema of a record of `debezium-schemas` is no part of the value. A BIGINT UNSIGNED is negative from 2^63 on in Debezium's forms: of a key's
     column no other type could hold such a value."""
     if not word.startswith("debezium"):
         return _FORMS[word](column)
-    type_, form = column.type, _in_debezium(column)
+    type_, form = column.type, _describe_debezium_form(column)
     wide = type_.kind is Kind.INT and type_.unsigned and type_.bits == 64 and not keyed
     return f"{form}{UNSIGNED}" if wide else form
 
 
-def key_forms(
+def build_key_forms(
     word: str, shown: Table, names: tuple[str, ...], masked: Mapping[str, Column], salt: str
 ) -> tuple[KeyForm, ...]:
     """Return the forms of the columns `names` in the keys of format `word`.
 
     `shown`: the table as its topic has it; `masked`: the columns that are hashed there, as they are before; `salt`: goes before what is hashed.
     """
-    return tuple(_key_form(word, shown.column(name), masked.get(name), salt) for name in names)
+    return tuple(_build_key_form(word, shown.get_column(name), masked.get(name), salt) for name in names)
 
 
-def _key_form(word: str, column: Column, hidden: Column | None, salt: str) -> KeyForm:
+def _build_key_form(word: str, column: Column, hidden: Column | None, salt: str) -> KeyForm:
     form = _FORMS[word](column)
     if hidden is None:
-        labels = _labels(word, column.type)
+        labels = _list_labels(word, column.type)
         return KeyForm(column.name, form, labels)
-    inner, salted = _in_text(hidden.type), _digest(f"rowlock mask_salt\0{salt}")
+    inner, salted = _describe_text_form(hidden.type), _compute_digest(f"rowlock mask_salt\0{salt}")
     form = f"{form}: sha256 of {inner} with the mask_salt of digest {salted}"
-    return KeyForm(column.name, form, _labels("", hidden.type))
+    return KeyForm(column.name, form, _list_labels("", hidden.type))
 
 
-def _digest(text: str) -> str:
+def _compute_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _labels(word: str, type_: ColumnType) -> tuple[str, ...]:
+def _list_labels(word: str, type_: ColumnType) -> tuple[str, ...]:
     """A SET's labels are written in the order of its members; numbers of labels follow from their places, and Canal has no others."""
     return type_.members if type_.kind in _IN_ORDER or word == "canal-json" else ()
 
@@ -102,7 +102,7 @@ def _labels(word: str, type_: ColumnType) -> tuple[str, ...]:
 _IN_ORDER = frozenset({Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER})
 
 
-def _in_json(type_: ColumnType) -> str:
+def _describe_json_form(type_: ColumnType) -> str:
     """Return the form of a wire value (see schemas.table.model)."""
     match type_.kind:
         case Kind.INT | Kind.YEAR | Kind.BIT:
@@ -125,13 +125,13 @@ def _in_json(type_: ColumnType) -> str:
             return str(type_.kind)
 
 
-def _in_text(type_: ColumnType) -> str:
+def _describe_text_form(type_: ColumnType) -> str:
     """Return the form of a wire value as text: there a DECIMAL without digits after the point is an integer's."""
     whole = type_.kind is Kind.DECIMAL and type_.precision and not type_.scale
-    return "number" if whole else _in_json(type_)
+    return "number" if whole else _describe_json_form(type_)
 
 
-def _in_canal(column: Column) -> str:
+def _describe_canal_form(column: Column) -> str:
     match column.type.kind:
         case Kind.YEAR:
             return "number of four digits"
@@ -140,16 +140,16 @@ def _in_canal(column: Column) -> str:
         case Kind.SET | Kind.SET_NUMBER:
             return "number of set labels"
         case _:
-            return _in_text(column.type)
+            return _describe_text_form(column.type)
 
 
-def _in_debezium(column: Column) -> str:
+def _describe_debezium_form(column: Column) -> str:
     type_ = column.type
     match type_.kind:
         case Kind.BIT:
             return "boolean" if type_.length == 1 else f"bits in {(type_.length + 7) // 8} bytes"
         case Kind.DECIMAL:
-            return f"unscaled {_in_json(type_)}"
+            return f"unscaled {_describe_json_form(type_)}"
         case Kind.FLOAT | Kind.DOUBLE:
             return str(type_.kind)
         case Kind.TIME:
@@ -157,21 +157,21 @@ def _in_debezium(column: Column) -> str:
         case Kind.DATETIME:
             return f"datetime in {'milli' if type_.fsp <= 3 else 'micro'}seconds"
         case _:
-            return _in_json(type_)
+            return _describe_json_form(type_)
 
 
 def _with_schema(column: Column) -> str:
     """The schema is part of each key: with a column's type, default, and whether it may be NULL."""
-    form = form_of(column.type)
-    schema = "" if form is None else msgspec.json.encode(field_of(column, form)).decode()
-    said = schema if len(schema) <= _LONGEST else f"of digest {_digest(schema)}"
-    return f"{_in_debezium(column)} with the schema {said}"
+    form = build_debezium_form(column.type)
+    schema = "" if form is None else msgspec.json.encode(build_column_field(column, form)).decode()
+    said = schema if len(schema) <= _LONGEST else f"of digest {_compute_digest(schema)}"
+    return f"{_describe_debezium_form(column)} with the schema {said}"
 
 
 _FORMS: dict[str, Callable[[Column], str]] = {
-    "rowlock": lambda column: _in_json(column.type),
-    "plain": lambda column: _in_json(column.type),
-    "canal-json": _in_canal,
-    "debezium": _in_debezium,
+    "rowlock": lambda column: _describe_json_form(column.type),
+    "plain": lambda column: _describe_json_form(column.type),
+    "canal-json": _describe_canal_form,
+    "debezium": _describe_debezium_form,
     "debezium-schemas": _with_schema,
 }

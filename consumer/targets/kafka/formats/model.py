@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.table.equality import same_values
+from schemas.table.equality import are_same_values
 from schemas.table.model import Row, Table
 from schemas.wire.position import Position
 
@@ -40,9 +40,9 @@ class RoutedTable:
     tombstones: bool = True
     added: tuple[tuple[str, str], ...] = ()
 
-    def same_row(self, before: Row, after: Row) -> bool:
+    def has_same_key(self, before: Row, after: Row) -> bool:
         """Return whether two images have the very same primary key."""
-        return same_values([before[at] for at in self.primary_at], [after[at] for at in self.primary_at])
+        return are_same_values([before[at] for at in self.primary_at], [after[at] for at in self.primary_at])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ Place = RecordPlace
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FormattedRecord:
     """A record to write. `key` None: a record of no row (TRUNCATE, definition): it goes to every partition."""
 
     key: bytes | None
@@ -86,13 +86,15 @@ class RecordState:
 State = RecordState
 
 
-class Format(Protocol):
+class RecordFormat(Protocol):
     """One format for one routed table, made by `FORMATS[word](routed)` of consumer.targets.kafka.formats.
 
     Making it raises consumer.errors.TargetConfigError, which names the column and the type that the format cannot carry, with the remedy.
     """
 
-    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+    def build_change_records(
+        self, before: Row | None, after: Row | None, place: Place
+    ) -> list[FormattedRecord]:
         """Return the records of a change. Rows have the columns of `RoutedTable.table`.
 
         `before` None: a create (or read: `place.snapshot`); `after` None: a delete (and its tombstone); both of one primary key and under one
@@ -100,11 +102,11 @@ class Format(Protocol):
         of two primary keys under one routing key: a delete and a create, without a tombstone, which would delete what else has that key.
         """
 
-    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+    def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
         """Return the records of a TRUNCATE of this origin's rows; none: the format has no word for it, and each row is deleted."""
 
-    def defined(self, definition: Table, place: Place) -> list[Record]:
+    def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
         """Return the records of a definition event (in target terms); none: the format has none."""
 
-    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+    def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
         """Return what a record does to the compacted state of its topic; None: nothing (a definition)."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from consumer.targets.kafka.formats.keyed import CONVERSION
+from consumer.targets.kafka.formats.keyed import VALUE_ERRORS
 from consumer.targets.kafka.formats.model import RoutedTable
 from schemas.errors import EnvelopeError
 from schemas.values.converter import Convert
 
-UNREAD = (AttributeError, IndexError, struct.error, *CONVERSION)
+UNREAD = (AttributeError, IndexError, struct.error, *VALUE_ERRORS)
 """Raised by what reads a column, or writes it again, for a value that is none of its type."""
 
 
-def older_key(column: str, error: Exception) -> str:
+def explain_older_key(column: str, error: Exception) -> str:
     """Return what is to say of a value of a key that does not convert, without the value."""
     return f"column {column} is of the key, and a value there is none of its type ({type(error).__name__}): it may be of an older type of the column"
 
@@ -52,7 +52,7 @@ class ImageReader:
                     write(value)
             except UNREAD as error:
                 if keyed:
-                    raise EnvelopeError(f"topic {self._topic}: {older_key(name, error)}") from error
+                    raise EnvelopeError(f"topic {self._topic}: {explain_older_key(name, error)}") from error
                 value = None
             found[name] = value
         return found

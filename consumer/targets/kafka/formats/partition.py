@@ -16,17 +16,17 @@ Partitioner = Callable[[bytes, int], int]
 _SEED, _M, _WORD = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
-def murmur2(key: bytes, partitions: int) -> int:
+def choose_murmur2_partition(key: bytes, partitions: int) -> int:
     """Return the partition that Java's default partitioner gives a key."""
-    return (murmur2_hash(key) & 0x7FFFFFFF) % partitions
+    return (compute_murmur2_hash(key) & 0x7FFFFFFF) % partitions
 
 
-def crc32(key: bytes, partitions: int) -> int:
+def choose_crc32_partition(key: bytes, partitions: int) -> int:
     """Return the partition that librdkafka's `consistent` gives a key."""
     return checksum(key) % partitions
 
 
-def murmur2_hash(key: bytes) -> int:
+def compute_murmur2_hash(key: bytes) -> int:
     """Return the 32 bits of MurmurHash2 with the seed of Kafka's clients, as an unsigned number."""
     size = len(key)
     whole = size & ~3
@@ -40,5 +40,5 @@ def murmur2_hash(key: bytes) -> int:
     return found ^ found >> 15
 
 
-PARTITIONERS: dict[str, Partitioner] = {"murmur2": murmur2, "crc32": crc32}
+PARTITIONERS: dict[str, Partitioner] = {"murmur2": choose_murmur2_partition, "crc32": choose_crc32_partition}
 """The words of the configuration (`partitioner:`)."""

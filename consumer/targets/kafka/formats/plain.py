@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from consumer.errors import TargetConfigError
-from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from schemas.table.model import Row, Table
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -36,24 +36,26 @@ class PlainFormat:
         self._names = routed.table.column_names
         self._key = JsonKeys(routed)
 
-    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+    def build_change_records(
+        self, before: Row | None, after: Row | None, place: Place
+    ) -> list[FormattedRecord]:
         new = None if after is None else self._key(after)
-        records: list[Record] = []
+        records: list[FormattedRecord] = []
         if before is not None and (old := self._key(before)) != new:
-            records.append(Record(old, None))
+            records.append(FormattedRecord(old, None))
         if after is not None:
-            records.append(Record(new, _ENCODE(dict(zip(self._names, after, strict=True)))))
+            records.append(FormattedRecord(new, _ENCODE(dict(zip(self._names, after, strict=True)))))
         return records
 
-    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+    def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
         del where, place
         return []
 
-    def defined(self, definition: Table, place: Place) -> list[Record]:
+    def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
         del definition, place
         return []
 
-    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+    def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
         if key is None:
             return None
         values: dict[str, Any] | None = None if value is None else msgspec.json.decode(value)

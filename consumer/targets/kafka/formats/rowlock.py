@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from consumer.targets.kafka.formats.model import Place, Record, RoutedTable, State
+from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from consumer.targets.kafka.formats.plain import JsonKeys
 from schemas.table.model import Row, Table
-from schemas.wire.codec import encode_event
-from schemas.wire.event import Event, Op, Source, version_of
+from schemas.wire.codec import encode_event_value
+from schemas.wire.event import EventEnvelope, EventOp, Source, choose_event_version
 
 
 class _Origin(msgspec.Struct):
@@ -41,29 +41,38 @@ class RowlockFormat:
         self._names = routed.table.column_names
         self._key = JsonKeys(routed)
 
-    def change(self, before: Row | None, after: Row | None, place: Place) -> list[Record]:
+    def build_change_records(
+        self, before: Row | None, after: Row | None, place: Place
+    ) -> list[FormattedRecord]:
         old = None if before is None else self._key(before)
         new = None if after is None else self._key(after)
         moves = old != new
-        if before is not None and after is not None and not moves and self._routed.same_row(before, after):
-            return [Record(new, self._event("u", place, before, after))]
-        records: list[Record] = []
+        if (
+            before is not None
+            and after is not None
+            and not moves
+            and self._routed.has_same_key(before, after)
+        ):
+            return [FormattedRecord(new, self._encode_event("u", place, before, after))]
+        records: list[FormattedRecord] = []
         if before is not None:
-            records.append(Record(old, self._event("d", place, before, None)))
+            records.append(FormattedRecord(old, self._encode_event("d", place, before, None)))
             if moves and self._routed.tombstones:  # under one key it would take other rows along
-                records.append(Record(old, None))
+                records.append(FormattedRecord(old, None))
         if after is not None:
-            records.append(Record(new, self._event("r" if place.snapshot else "c", place, None, after)))
+            records.append(
+                FormattedRecord(new, self._encode_event("r" if place.snapshot else "c", place, None, after))
+            )
         return records
 
-    def cleared(self, where: dict[str, str] | None, place: Place) -> list[Record]:
+    def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
         del where  # the origin says which rows
-        return [Record(None, self._event("t", place, None, None))]
+        return [FormattedRecord(None, self._encode_event("t", place, None, None))]
 
-    def defined(self, definition: Table, place: Place) -> list[Record]:
-        return [Record(None, self._event("m", place, None, None, definition))]
+    def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
+        return [FormattedRecord(None, self._encode_event("m", place, None, None, definition))]
 
-    def state(self, key: bytes | None, value: bytes | None) -> State | None:
+    def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
         if value is None:
             return State(key)
         event = _READ.decode(value)
@@ -74,12 +83,17 @@ class RowlockFormat:
             return None
         return State(key, event.after, origin=origin, gone=event.before if event.after is None else None)
 
-    def _event(
-        self, op: Op, place: Place, before: Row | None, after: Row | None, definition: Table | None = None
+    def _encode_event(
+        self,
+        op: EventOp,
+        place: Place,
+        before: Row | None,
+        after: Row | None,
+        definition: Table | None = None,
     ) -> bytes:
         origin, position = self._routed.origin, place.position
         source = Source(
-            version=version_of(definition),
+            version=choose_event_version(definition),
             connector=origin.connector,
             name=origin.source,
             ts_ms=place.ts_ms,
@@ -98,8 +112,8 @@ class RowlockFormat:
         images = (
             None if row is None else dict(zip(self._names, row, strict=True)) for row in (before, after)
         )
-        return encode_event(
-            Event(
+        return encode_event_value(
+            EventEnvelope(
                 op=op,
                 before=next(images),
                 after=next(images),

@@ -15,14 +15,14 @@ import structlog
 from msgspec.structs import replace
 
 from consumer.errors import FencedError, TransientError
-from consumer.ordering.fencing_tokens import BITS, next_epoch
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
-from consumer.targets.kafka.clients import BATCH, admin_of
+from consumer.ordering.fencing_tokens import BITS, compute_next_epoch
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
+from consumer.targets.kafka.clients import PRODUCER_BATCH_BYTES, make_admin_client
 from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.store.progress_topic import ProgressTopic
-from consumer.targets.kafka.store.state import NOTHING, Known, ProgressRecord
+from consumer.targets.kafka.store.state import UNKNOWN_UNIT, KnownUnit, ProgressRecord
 from consumer.targets.kafka.topics import TargetTopics
-from consumer.targets.kafka.writer import Outgoing, UnitWriter, transactional_id
+from consumer.targets.kafka.writer import Outgoing, UnitWriter, build_transactional_id
 from schemas.backoff import pause_after
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.position import ZERO
@@ -31,42 +31,45 @@ log = structlog.get_logger(__name__)
 
 FENCES = 8
 """How often an owner takes its transactional id back before it lets others have a turn."""
-FIRST_PAUSE_S = 0.02
-Change = Callable[[Known], Known]
+WRITER_RETRY_DELAY_S = 0.02
+UnitChange = Callable[[KnownUnit], KnownUnit]
 """Says what becomes of a unit. Raises FencedError: it is somebody else's. The same object: nothing becomes of it."""
 
 
-class UnitsInTopic:
+class ProgressTopicUnits:
     """The units of which a progress topic tells (consumer.targets.base.EventTables)."""
 
     _progress: ProgressTopic
 
-    def topics(self, pipeline: str) -> list[str]:
-        return self._progress.refresh().topics(pipeline)
+    def list_unit_topics(self, pipeline: str) -> list[str]:
+        return self._progress.read_new_records().list_unit_topics(pipeline)
 
-    def units(self, pipeline: str) -> dict[str, UnitState]:
+    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
         """See consumer.targets.base.EventTables."""
-        known = self._progress.refresh()
-        return {topic: known.unit(ApplyUnit(pipeline, topic)).state for topic in known.topics(pipeline)}
+        known = self._progress.read_new_records()
+        return {
+            topic: known.get_unit(ApplyUnit(pipeline, topic)).state
+            for topic in known.list_unit_topics(pipeline)
+        }
 
-    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+    def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
         """See consumer.targets.base.EventTables."""
-        return self._progress.refresh().writers(unit, topic)
+        return self._progress.read_new_records().find_topic_writers(unit, topic)
 
 
-class KafkaProgress(UnitsInTopic):
+class KafkaProgress(ProgressTopicUnits):
     """See consumer.targets.base.ProgressStore."""
 
     def __init__(
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ) -> None:
         self._config, self._now_ms = config, now_ms
-        self._topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
+        self._topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
         self._progress = ProgressTopic(config, self._topics)
         self._writers: dict[ApplyUnit, UnitWriter] = {}
 
     def ensure_bookkeeping(self) -> None:
-        self._progress.ensure()
+        self._progress.ensure_exists()
 
     def take_over(
         self,
@@ -80,27 +83,29 @@ class KafkaProgress(UnitsInTopic):
     ) -> tuple[int, list[LaneProgress], UnitState]:
         before = UnitState(None, None, None)
 
-        def taken(known: Known) -> Known:
+        def taken(known: KnownUnit) -> KnownUnit:
             nonlocal before
             before = known.state
             rows = known.lanes or tuple(
                 LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes)
             )
             highest = max(row.epoch for row in rows)
-            epoch = next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
+            epoch = compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
             record = ProgressRecord(
                 tuple(replace(row, epoch=epoch) for row in rows),
                 replace(before, stopped=None),
                 None if known.record is None else known.record.written,
             )
-            return Known(record, known.held)
+            return KnownUnit(record, known.held)
 
         last = None if assigned is None else ((assigned + 1) << BITS) - 1
-        lanes_now = self._changed(unit, taken, last).lanes
+        lanes_now = self._commit_change(unit, taken, last).lanes
         return lanes_now[0].epoch, list(lanes_now), before
 
-    def begin(self, unit: ApplyUnit, epoch: int) -> tuple[list[LaneProgress], UnitState, list[Held]]:
-        def begun(known: Known) -> Known:
+    def begin_attempt(
+        self, unit: ApplyUnit, epoch: int
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
+        def begun(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 raise FencedError(
@@ -108,30 +113,30 @@ class KafkaProgress(UnitsInTopic):
                     f"{[row.epoch for row in known.lanes]}"
                 )
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
-            return Known(replace(record, lanes=rows), known.held)
+            return KnownUnit(replace(record, lanes=rows), known.held)
 
-        known = self._changed(unit, begun, epoch)
-        return list(known.lanes), known.state, _sorted(known)
+        known = self._commit_change(unit, begun, epoch)
+        return list(known.lanes), known.state, _sort_quarantine(known)
 
-    def read(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
-        known = self._progress.refresh().unit(unit)
+    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+        known = self._progress.read_new_records().get_unit(unit)
         return list(known.lanes) if lanes else [], None if known.record is None else known.state
 
-    def held(self, unit: ApplyUnit) -> list[Held]:
-        return _sorted(self._progress.refresh().unit(unit))
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
+        return _sort_quarantine(self._progress.read_new_records().get_unit(unit))
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()
 
-        def stopped(known: Known) -> Known:
+        def stopped(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 return known
             since = record.state.since_ms if message == was else None
             state = replace(record.state, stopped=message, since_ms=since or now)
-            return Known(replace(record, state=state), known.held)
+            return KnownUnit(replace(record, state=state), known.held)
 
-        self._changed(unit, stopped, epoch)
+        self._commit_change(unit, stopped, epoch)
 
     def ping(self) -> bool:
         try:
@@ -142,48 +147,48 @@ class KafkaProgress(UnitsInTopic):
 
     def close(self) -> None:
         for unit in list(self._writers):
-            self._discard(unit)
+            self._discard_writer(unit)
         self._progress.close()
 
     # --- the writer of a unit
 
-    def _known(self, unit: ApplyUnit) -> Known:
+    def _get_known_unit(self, unit: ApplyUnit) -> KnownUnit:
         """Return the unit as its writer knows it, or else as it is read: no transaction is awaited that a new writer would end."""
         had = self._writers.get(unit)
-        return self._progress.refresh(stable=True).unit(unit) if had is None else had.known
+        return self._progress.read_new_records(stable=True).get_unit(unit) if had is None else had.known
 
-    def _changed(self, unit: ApplyUnit, change: Change, epoch: int | None) -> Known:
+    def _commit_change(self, unit: ApplyUnit, change: UnitChange, epoch: int | None) -> KnownUnit:
         """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
         a new producer's begin."""
         for tries in range(1, FENCES + 1):
             had = self._writers.get(unit)
-            writer = had or self._opened(unit, change, epoch)
+            writer = had or self._open_writer(unit, change, epoch)
             if writer is None:
-                return NOTHING
+                return UNKNOWN_UNIT
             try:
                 after = change(writer.known)
                 if after is not writer.known:
-                    self._commit(unit, writer, after, ())
+                    self._commit_records(unit, writer, after, ())
                     return after
             except FencedError:
-                self._discard(unit)  # what it knows may be of before somebody else's commits
+                self._discard_writer(unit)  # what it knows may be of before somebody else's commits
                 if had is None:
                     raise
             except WriterFencedError:
-                taken_back(self._config, unit)
+                log_lost_writer(self._config, unit)
                 time.sleep(
-                    pause_after(tries, FIRST_PAUSE_S)
+                    pause_after(tries, WRITER_RETRY_DELAY_S)
                 )  # who takes the unit over at the same time gets through
             else:
                 if had is None:
                     return after
-                self._discard(unit)
+                self._discard_writer(unit)
         raise TransientError(
             f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
         )
 
-    def _opened(
-        self, unit: ApplyUnit, change: Change, epoch: int | None, batch: int = BATCH
+    def _open_writer(
+        self, unit: ApplyUnit, change: UnitChange, epoch: int | None, batch: int = PRODUCER_BATCH_BYTES
     ) -> UnitWriter | None:
         """Take the transactional id of a unit, and read what is there since; None: `change` does nothing to it.
 
@@ -191,43 +196,45 @@ class KafkaProgress(UnitsInTopic):
         is seen before a producer begins nothing is concluded. Raises what `change` raises.
         """
         if self._progress.facts is None:
-            self._progress.ensure()
-        known = self._progress.refresh(stable=True).unit(unit)
+            self._progress.ensure_exists()
+        known = self._progress.read_new_records(stable=True).get_unit(unit)
         if epoch is not None and any(row.epoch > epoch for row in known.lanes) and change(known) is known:
             return None
         writer = UnitWriter(self._config, unit, batch)
         try:
-            writer.known = self._progress.refresh().unit(unit)
+            writer.known = self._progress.read_new_records().get_unit(unit)
         except BaseException:
             writer.discard()
             raise
         self._writers[unit] = writer
         return writer
 
-    def _commit(self, unit: ApplyUnit, writer: UnitWriter, after: Known, records: Sequence[Outgoing]) -> None:
+    def _commit_records(
+        self, unit: ApplyUnit, writer: UnitWriter, after: KnownUnit, records: Sequence[Outgoing]
+    ) -> None:
         """Commit records and what becomes of the unit. Raises consumer.errors; the writer is gone then."""
-        outgoing = self._progress.outgoing(unit, writer.known, after)
+        outgoing = self._progress.build_records(unit, writer.known, after)
         try:
-            writer.commit([*records, *outgoing])
+            writer.commit_records([*records, *outgoing])
         except BaseException:
-            self._discard(unit)
+            self._discard_writer(unit)
             raise
         writer.known = after
 
-    def _discard(self, unit: ApplyUnit) -> None:
+    def _discard_writer(self, unit: ApplyUnit) -> None:
         writer = self._writers.pop(unit, None)
         if writer is not None:
             writer.discard()
 
 
-def taken_back(config: KafkaTargetConfig, unit: ApplyUnit) -> None:
+def log_lost_writer(config: KafkaTargetConfig, unit: ApplyUnit) -> None:
     """Say that another producer has taken the unit's transactional id."""
     log.warning(
         "another producer took the unit's transactional id: the progress topic says whose the unit is",
-        pipeline=unit.pipeline, topic=unit.topic, transactional_id=transactional_id(config, unit),
+        pipeline=unit.pipeline, topic=unit.topic, transactional_id=build_transactional_id(config, unit),
         do="a worker that was paused and came back does this once; if it is said again and again, something else uses the id",
     )  # fmt: skip
 
 
-def _sorted(known: Known) -> list[Held]:
+def _sort_quarantine(known: KnownUnit) -> list[QuarantineEntry]:
     return [entry for _, entry in sorted(known.held.items())]

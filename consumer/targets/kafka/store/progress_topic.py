@@ -7,12 +7,12 @@ import msgspec
 from consumer.errors import TargetConfigError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.store.state import Known, Units, pairs
+from consumer.targets.kafka.store.state import KnownUnit, TopicUnits, yield_progress_pairs
 from consumer.targets.kafka.topics import TargetTopics, TopicFacts
 from consumer.targets.kafka.writer import Outgoing
 from schemas.config.model import KafkaTargetConfig
 
-SETTINGS = {"cleanup.policy": "compact"}
+PROGRESS_TOPIC_SETTINGS = {"cleanup.policy": "compact"}
 OVERHEAD = 200
 """Bytes of a record beside key, value and headers, and of the batch that holds it alone: at most."""
 
@@ -25,16 +25,16 @@ class ProgressTopic:
         self._config, self._topics = config, topics
         self._reader: CommittedReader | None = None
         self.facts: TopicFacts | None = None
-        self.units = Units()
+        self.units = TopicUnits()
 
-    def ensure(self) -> None:
+    def ensure_exists(self) -> None:
         """Make the topic where it is missing. Raises TargetConfigError: one that is there cannot serve."""
-        found = self._topics.facts(self.name)
+        found = self._topics.read_topic_facts(self.name)
         if found is None:
-            found = self._topics.made(self.name, 1, SETTINGS)
-        self._judge(found)
+            found = self._topics.ensure_topic(self.name, 1, PROGRESS_TOPIC_SETTINGS)
+        self._require_usable(found)
 
-    def _judge(self, found: TopicFacts | None) -> None:
+    def _require_usable(self, found: TopicFacts | None) -> None:
         if found is not None and found.partitions != 1:
             raise TargetConfigError(
                 f"topic {self.name} has {found.partitions} partitions and must have one, for its order is the units': make it anew while "
@@ -46,35 +46,37 @@ class ProgressTopic:
             )
         self.facts = found
 
-    def refresh(self, *, stable: bool = False) -> Units:
+    def read_new_records(self, *, stable: bool = False) -> TopicUnits:
         """Read to the end of now (`stable`: to the first open transaction). Raises consumer.errors."""
         if self._reader is None:
             if self.facts is None:
-                self._judge(self._topics.facts(self.name))
+                self._require_usable(self._topics.read_topic_facts(self.name))
             if self.facts is None:
                 return self.units  # nobody has ever written
-            self.units = Units()
+            self.units = TopicUnits()
             self._reader = CommittedReader(self._config, self._topics, self.name, 1)
         try:
             for message in self._reader.to_end(stable=stable):
-                self._take(message.offset(), message.key(), message.value())
+                self._take_record(message.offset(), message.key(), message.value())
         except Exception:
             self.close()  # from its begin, the next time
             raise
         return self.units
 
-    def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+    def _take_record(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         try:
-            self.units.take(key, value)
+            self.units.take_record(key, value)
         except (msgspec.DecodeError, ValueError) as error:
             raise TargetConfigError(
                 f"topic {self.name} offset {offset}: this is no record of rowlock's ({error}): find out who else writes there, and choose "
                 "another `prefix` of the target"
             ) from error
 
-    def outgoing(self, unit: ApplyUnit, before: Known, after: Known) -> list[Outgoing]:
+    def build_records(self, unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -> list[Outgoing]:
         """Return the records that make `after` of `before`. Raises UnitStoppedError: the topic does not take one of that size."""
-        records = [Outgoing(self.name, 0, key, value) for key, value in pairs(unit, before, after)]
+        records = [
+            Outgoing(self.name, 0, key, value) for key, value in yield_progress_pairs(unit, before, after)
+        ]
         for record in records:
             if self.facts is not None:
                 check_size(record, self.facts)
@@ -86,7 +88,7 @@ class ProgressTopic:
             reader.close()
 
 
-def size_of(record: Outgoing) -> int:
+def measure_record(record: Outgoing) -> int:
     """Return the bytes of a record and of the batch that holds it alone: not less than a broker counts."""
     size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name) + len(value) + 10 for name, value in record.headers)
@@ -94,7 +96,7 @@ def size_of(record: Outgoing) -> int:
 
 def check_size(record: Outgoing, facts: TopicFacts) -> None:
     """Raise UnitStoppedError for a record that the topic would refuse: a producer that meets that has lost its transaction."""
-    size = size_of(record)
+    size = measure_record(record)
     if size > facts.limit:
         raise UnitStoppedError(
             f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}: raise it there, and in the "

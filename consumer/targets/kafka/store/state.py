@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from consumer.ordering.model import ApplyUnit, Held, LaneProgress, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
 from consumer.targets.batches import ProgressChange
 from consumer.targets.kafka.formats.key_forms import KeyForm, ValueForm
 
-VERSION = 1
+PROGRESS_RECORD_VERSION = 1
 EventId = tuple[int, int]
 
 
-class Written(msgspec.Struct, frozen=True):
+class RecordScheme(msgspec.Struct, frozen=True):
     """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
 
     `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
@@ -36,16 +36,16 @@ class Written(msgspec.Struct, frozen=True):
     shape: tuple[tuple[str, str], ...] | None = msgspec.field(name="shape", default=None)
     outdated: tuple[tuple[str, int], ...] = msgspec.field(name="outdated", default=())
 
-    def changes(self, now: Written) -> list[str]:
+    def list_incompatibilities(self, now: RecordScheme) -> list[str]:
         """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
         found = [
-            f"{word} was {_said(was)}, now {_said(other)}"
+            f"{word} was {_describe_value(was)}, now {_describe_value(other)}"
             for word in ("topic", "format", "key", "partitions", "partitioner")
             if (was := getattr(self, word)) != (other := getattr(now, word))
         ]
         if not found and self.forms is not None and now.forms is not None:
             found += [
-                f"key column {was.column} was written as {was.said()}, now as {other.said()}"
+                f"key column {was.column} was written as {was.describe_form()}, now as {other.describe_form()}"
                 for was, other in zip(self.forms, now.forms, strict=True)
                 if not was.goes_on_as(other)
             ]
@@ -53,7 +53,7 @@ class Written(msgspec.Struct, frozen=True):
             found.append(f"the columns of `add` were {dict(self.added)}, now {dict(now.added)}")
         return found
 
-    def reshaped(self, now: Written) -> list[str]:
+    def list_reshaped_options(self, now: RecordScheme) -> list[str]:
         """Return the options of the route that `now` has otherwise: rows keep their keys, and stay as they are until they are written again."""
         if self.shape is None or now.shape is None:
             return []
@@ -61,7 +61,7 @@ class Written(msgspec.Struct, frozen=True):
         return [name for name, digest in now.shape if was.get(name) != digest]
 
 
-def _said(value: object) -> str:
+def _describe_value(value: object) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
@@ -71,24 +71,24 @@ class ProgressRecord(msgspec.Struct, frozen=True):
 
     lanes: tuple[LaneProgress, ...] = msgspec.field(name="lanes")
     state: UnitState = msgspec.field(name="state")
-    written: Written | None = msgspec.field(name="written", default=None)
-    version: int = msgspec.field(name="version", default=VERSION)
+    written: RecordScheme | None = msgspec.field(name="written", default=None)
+    version: int = msgspec.field(name="version", default=PROGRESS_RECORD_VERSION)
     commits: int = msgspec.field(name="commits", default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownUnit:
     """A unit as it was last read or written. `record`: None: nothing is there. `held` by (offset, part)."""
 
     record: ProgressRecord | None = None
-    held: Mapping[EventId, Held] = field(default_factory=dict)
+    held: Mapping[EventId, QuarantineEntry] = field(default_factory=dict)
 
     @property
     def lanes(self) -> tuple[LaneProgress, ...]:
         return () if self.record is None else self.record.lanes
 
     @property
-    def written(self) -> Written | None:
+    def written(self) -> RecordScheme | None:
         return None if self.record is None else self.record.written
 
     @property
@@ -100,49 +100,49 @@ class Known:
         return UnitState(None, None, None) if self.record is None else self.record.state
 
 
-NOTHING = Known()
-Pair = tuple[bytes, bytes | None]
+UNKNOWN_UNIT = KnownUnit()
+RecordPair = tuple[bytes, bytes | None]
 """(key, value) of a record."""
 
 
-class Units:
+class TopicUnits:
     """The units of a progress topic, as the records that were taken so far leave them."""
 
     def __init__(self) -> None:
-        self._units: dict[ApplyUnit, Known] = {}
+        self._units: dict[ApplyUnit, KnownUnit] = {}
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
+    def take_record(self, key: bytes | None, value: bytes | None) -> None:
         """Take a record. Raises msgspec.DecodeError: rowlock did not write it; ValueError: a newer rowlock did."""
         pipeline, topic, *event = msgspec.json.decode(key or b"", type=list[str | int])
         unit = ApplyUnit(str(pipeline), str(topic))
-        known = self.unit(unit)
+        known = self.get_unit(unit)
         if not event:
             record = None if value is None else msgspec.json.decode(value, type=ProgressRecord)
-            if record is not None and record.version > VERSION:
+            if record is not None and record.version > PROGRESS_RECORD_VERSION:
                 raise ValueError(
                     f"a newer rowlock wrote it, in version {record.version} of its form: run that one"
                 )
-            self._units[unit] = Known(record, known.held)
+            self._units[unit] = KnownUnit(record, known.held)
             return
         offset, part = map(int, event)
         held = {each: entry for each, entry in known.held.items() if each != (offset, part)}
         if value is not None:
-            held[offset, part] = msgspec.json.decode(value, type=Held)
-        self._units[unit] = Known(known.record, held)
+            held[offset, part] = msgspec.json.decode(value, type=QuarantineEntry)
+        self._units[unit] = KnownUnit(known.record, held)
 
-    def unit(self, unit: ApplyUnit) -> Known:
-        return self._units.get(unit, NOTHING)
+    def get_unit(self, unit: ApplyUnit) -> KnownUnit:
+        return self._units.get(unit, UNKNOWN_UNIT)
 
-    def topics(self, pipeline: str) -> list[str]:
+    def list_unit_topics(self, pipeline: str) -> list[str]:
         return sorted(
             unit.topic
             for unit, known in self._units.items()
             if unit.pipeline == pipeline and known.record is not None
         )
 
-    def writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
-        """See consumer.targets.base.EventTables. One that has written to another topic stops before it writes to this one (`Written.changes`)."""
-        mine = self._written(unit)
+    def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
+        """See consumer.targets.base.EventTables. One that has written to another topic stops before it writes to this one (`RecordScheme.changes`)."""
+        mine = self._get_scheme(unit)
         first = mine is None or mine.topic != topic
         found = {}
         for other, known in self._units.items():
@@ -154,20 +154,20 @@ class Units:
                 found[other.topic] = known.state, min(row.offset for row in known.lanes)
         return found
 
-    def _written(self, unit: ApplyUnit) -> Written | None:
-        record = self.unit(unit).record
+    def _get_scheme(self, unit: ApplyUnit) -> RecordScheme | None:
+        record = self.get_unit(unit).record
         return None if record is None else record.written
 
 
-def pairs(unit: ApplyUnit, before: Known, after: Known) -> Iterator[Pair]:
+def yield_progress_pairs(unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -> Iterator[RecordPair]:
     """Yield the records that make `after` of `before`; the unit's own comes last."""
     for each in before.held:
         if each not in after.held:
-            yield _key(unit, *each), None
+            yield _encode_unit_key(unit, *each), None
     for each, entry in after.held.items():
         if before.held.get(each) != entry:
-            yield _key(unit, *each), msgspec.json.encode(entry)
-    yield _key(unit), None if after.record is None else msgspec.json.encode(after.record)
+            yield _encode_unit_key(unit, *each), msgspec.json.encode(entry)
+    yield _encode_unit_key(unit), None if after.record is None else msgspec.json.encode(after.record)
 
 
 class ClosedEntry(msgspec.Struct, frozen=True):
@@ -187,7 +187,9 @@ class ClosedEntry(msgspec.Struct, frozen=True):
     closed_at_ms: int = msgspec.field(name="closed_at_ms")
 
 
-def closed_entries(unit: ApplyUnit, before: Known, after: Known, why: str, now_ms: int) -> list[ClosedEntry]:
+def list_closed_entries(
+    unit: ApplyUnit, before: KnownUnit, after: KnownUnit, why: str, now_ms: int
+) -> list[ClosedEntry]:
     """Return what has left the quarantine between two states of a unit, in the order of events."""
     return [
         ClosedEntry(
@@ -198,33 +200,37 @@ def closed_entries(unit: ApplyUnit, before: Known, after: Known, why: str, now_m
     ]
 
 
-def closed_pair(entry: ClosedEntry) -> Pair:
-    return _key(ApplyUnit(entry.pipeline, entry.topic), entry.offset, entry.part), msgspec.json.encode(entry)
+def encode_closed_entry(entry: ClosedEntry) -> RecordPair:
+    return _encode_unit_key(
+        ApplyUnit(entry.pipeline, entry.topic), entry.offset, entry.part
+    ), msgspec.json.encode(entry)
 
 
-def _key(unit: ApplyUnit, *event: int) -> bytes:
+def _encode_unit_key(unit: ApplyUnit, *event: int) -> bytes:
     return msgspec.json.encode((unit.pipeline, unit.topic, *event))
 
 
-def committed(known: Known, change: ProgressChange, written: Written | None) -> Known:
+def apply_progress_change(
+    known: KnownUnit, change: ProgressChange, written: RecordScheme | None
+) -> KnownUnit:
     """Return what a commit makes of a unit."""
     before = -1 if change.closed_before is None else change.closed_before
     closed = set(change.closed)
     held = {each: entry for each, entry in known.held.items() if each[0] >= before and each not in closed} | {
         (entry.offset, entry.part): entry for entry in change.held
     }
-    return Known(
+    return KnownUnit(
         ProgressRecord(tuple(change.rows), change.state or known.state, written or known.written), held
     )
 
 
-def counted(known: Known, after: Known) -> Known:
+def count_commit(known: KnownUnit, after: KnownUnit) -> KnownUnit:
     """Return `after`, which a batch makes of `known`, with the number of that commit."""
     if after.record is None:
         return after
-    return Known(msgspec.structs.replace(after.record, commits=known.commits + 1), after.held)
+    return KnownUnit(msgspec.structs.replace(after.record, commits=known.commits + 1), after.held)
 
 
-def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
+def list_guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
     """Return what a commit compares."""
     return sorted((row.lane, row.epoch, row.attempt, row.offset) for row in rows)

@@ -32,18 +32,18 @@ _BYTES = frozenset(["binary", "varbinary", "tinyblob", "blob", "mediumblob", "lo
 _INTEGERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "bit"])
 
 
-def canal_values(message: dict[str, Any], wanted: Collection[str]) -> dict[str, object]:
+def decode_canal_values(message: dict[str, Any], wanted: Collection[str]) -> dict[str, object]:
     """Return column → wire value of the row of a message, as far as it has the `wanted` columns. Raises KeyError, TypeError, ValueError."""
     (row,) = message["data"]
     types = message["mysqlType"]
     return {
-        name: None if text is None else _read(types[name])(text)
+        name: None if text is None else _choose_text_reader(types[name])(text)
         for name, text in row.items()
         if name in wanted
     }
 
 
-def deleted_origin(sql: str) -> tuple[str, str, str] | None:
+def parse_deleted_origin(sql: str) -> tuple[str, str, str] | None:
     """Return whose rows a DELETE of a whole source deletes, by the comment behind it; None: it says nothing."""
     found = _COMMENT.search(sql)
     if found is None:
@@ -53,14 +53,14 @@ def deleted_origin(sql: str) -> tuple[str, str, str] | None:
 
 
 @lru_cache(maxsize=1000)
-def _read(type_: str) -> Callable[[str], object]:
+def _choose_text_reader(type_: str) -> Callable[[str], object]:
     """Return what reads values of a type in MySQL's words."""
     found = _WORD.match(type_)
     word = found[0] if found else ""
     if word in _TEXT:
         return str
     if word in _INTEGERS:
-        return _integer
+        return _read_integer
     if word in _BYTES:
         return lambda text: to_base64(text.encode("latin-1"))
     if word in ("float", "double"):
@@ -70,34 +70,34 @@ def _read(type_: str) -> Callable[[str], object]:
     if word == "year":
         return int
     if word in ("enum", "set"):
-        labels = [_unquoted(each) for each in _LABEL.findall(type_)]
+        labels = [_unquote_label(each) for each in _LABEL.findall(type_)]
         if "" in labels:  # a text of labels would be ambiguous: the source's values are numbers, too
-            return _integer
-        return _enum(labels) if word == "enum" else _set(labels)
+            return _read_integer
+        return _make_enum_reader(labels) if word == "enum" else _make_set_reader(labels)
     if word == "geometry":
-        return _geometry
+        return _read_geometry
     raise ValueError(f"type {type_!r}")
 
 
-def _integer(text: str) -> object:
+def _read_integer(text: str) -> object:
     number = int(text)
     return number if abs(number) <= MAX_EXACT else text
 
 
-def _unquoted(label: str) -> str:
+def _unquote_label(label: str) -> str:
     """Return a label of a type as it is: quotes stand twice in it, backslashes too."""
     return re.sub(r"''|\\(.)", lambda found: found[1] or "'", label, flags=re.DOTALL)
 
 
-def _enum(labels: list[str]) -> Callable[[str], object]:
+def _make_enum_reader(labels: list[str]) -> Callable[[str], object]:
     """0 is no label: the error value."""
     return lambda text: labels[int(text) - 1] if int(text) else ""
 
 
-def _set(labels: list[str]) -> Callable[[str], object]:
+def _make_set_reader(labels: list[str]) -> Callable[[str], object]:
     return lambda text: ",".join(label for i, label in enumerate(labels) if int(text) >> i & 1)
 
 
-def _geometry(text: str) -> object:
+def _read_geometry(text: str) -> object:
     raw = text.encode("latin-1")
     return {"srid": int.from_bytes(raw[:4], "little"), "wkb": to_base64(raw[4:])}

@@ -12,22 +12,22 @@ from typing import Any, Final
 import msgspec
 
 from consumer.targets.kafka.formats.model import Origin, State
-from consumer.targets.kafka.verifying.canal import canal_values, deleted_origin
+from consumer.targets.kafka.verifying.canal import decode_canal_values, parse_deleted_origin
 from schemas.errors import EnvelopeError
 from schemas.table.model import Column, Table
 from schemas.values.converter import Convert
 from schemas.wire.codec import decode_event
-from schemas.wire.debezium_values import CONVERSION, converter
+from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
 
-Read = Callable[[bytes | None, bytes | None], State | None]
+RecordDecoder = Callable[[bytes | None, bytes | None], State | None]
 """(key, value) of a record → what it leaves; None: nothing. Raises EnvelopeError: it is no record of the format."""
 _parse: Callable[[bytes], Any] = msgspec.json.decode
-UNKNOWN: Final = object()
+UNREADABLE_VALUE: Final = object()
 """Stands for a value that is none of its column's type: the column was of another one when the record was written."""
-_NOT_READ = (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION)
+_NOT_READ = (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION_ERRORS)
 
 
-def reader_of(word: str, table: Table, origin: Origin) -> Read:
+def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecoder:
     """Return what reads the records of a table. `word`: the format's; `table`: as it is written; `origin`: of its own records."""
     read = _READERS[word](table, (origin.source, origin.db, origin.table))
 
@@ -43,7 +43,7 @@ def reader_of(word: str, table: Table, origin: Origin) -> Read:
     return checked
 
 
-def key_values(key: bytes | None) -> Any:
+def decode_key_document(key: bytes | None) -> Any:
     """Return the document of a record's key without its schema; None: it is none."""
     try:
         document: Any = None if key is None else _parse(key)
@@ -54,20 +54,20 @@ def key_values(key: bytes | None) -> Any:
     return document["payload"] if isinstance(document["schema"], dict) else document
 
 
-def same_key(word: str, key: bytes | None, value: bytes, names: Sequence[str]) -> bool:
+def is_key_of_row(word: str, key: bytes | None, value: bytes, names: Sequence[str]) -> bool:
     """Tell whether a record's key says what its row says of the routing key's columns `names`, in their order."""
     document = _parse(value)
     if word == "debezium-schemas":
         document = document["payload"]
     row = document if word == "plain" else document["data"][0] if word == "canal-json" else document["after"]
-    said = key_values(key)
+    said = decode_key_document(key)
     return isinstance(said, dict) and list(said.items()) == [(name, row.get(name)) for name in names]
 
 
 # --- the formats
 
 
-def _rowlock(table: Table, origin: tuple[str, str, str]) -> Read:
+def _make_rowlock_reader(table: Table, origin: tuple[str, str, str]) -> RecordDecoder:
     def read(key: bytes | None, value: bytes | None) -> State | None:
         if value is None:
             return State(key)
@@ -81,36 +81,41 @@ def _rowlock(table: Table, origin: tuple[str, str, str]) -> Read:
         if whose != origin:
             return State(key, None if event.op == "d" else {}, origin=whose)
         if event.op == "d":
-            return State(key, origin=whose, gone=_image(event.before))
-        return State(key, _image(event.after), origin=whose)
+            return State(key, origin=whose, gone=_decode_image(event.before))
+        return State(key, _decode_image(event.after), origin=whose)
 
     return read
 
 
-def _image(image: Any) -> dict[str, object]:
+def _decode_image(image: Any) -> dict[str, object]:
     if not isinstance(image, dict):
         raise TypeError("it has no row image")
     return image
 
 
-def _plain(table: Table, origin: tuple[str, str, str]) -> Read:
+def _make_plain_reader(table: Table, origin: tuple[str, str, str]) -> RecordDecoder:
     def read(key: bytes | None, value: bytes | None) -> State | None:
         if key is None:
             return None
-        return State(key) if value is None else State(key, _image(_parse(value)))
+        return State(key) if value is None else State(key, _decode_image(_parse(value)))
 
     return read
 
 
-def _debezium(table: Table, origin: tuple[str, str, str]) -> Read:
+def _make_debezium_reader(table: Table, origin: tuple[str, str, str]) -> RecordDecoder:
     keys = frozenset(table.key.columns)
     columns = [
-        (column.name, _key_value(column) if column.name in keys else _known(_debezium_value(column.type)))
+        (
+            column.name,
+            _make_key_reader(column)
+            if column.name in keys
+            else _make_lenient_reader(_make_debezium_value_reader(column.type)),
+        )
         for column in table.columns
     ]
 
     def image(payload: Any) -> dict[str, object]:
-        row = _image(payload)
+        row = _decode_image(payload)
         return {
             name: None if row[name] is None else convert(row[name])
             for name, convert in columns
@@ -137,46 +142,46 @@ def _debezium(table: Table, origin: tuple[str, str, str]) -> Read:
     return read
 
 
-def _known(convert: Convert) -> Convert:
+def _make_lenient_reader(convert: Convert) -> Convert:
     """Return what reads a value as far as it is one of its column's type. A record does not say by which type it was written."""
 
     def read(value: Any) -> Any:
         try:
             return convert(value)
-        except CONVERSION:
-            return UNKNOWN
+        except CONVERSION_ERRORS:
+            return UNREADABLE_VALUE
 
     return read
 
 
-def _key_value(column: Column) -> Convert:
+def _make_key_reader(column: Column) -> Convert:
     """Return what reads a value that says which row it is: it must be one. Raises ValueError, which names the column."""
-    convert = _debezium_value(column.type)
+    convert = _make_debezium_value_reader(column.type)
 
     def read(value: Any) -> Any:
         try:
             return convert(value)
-        except CONVERSION as error:
+        except CONVERSION_ERRORS as error:
             raise ValueError(f"column {column.name}: {type(error).__name__}") from error
 
     return read
 
 
-def _debezium_value(type_: Any) -> Convert:
+def _make_debezium_value_reader(type_: Any) -> Convert:
     """A number without a scale of its own says it with each value; a float that is no number is text."""
     any_scale = type_.kind == "decimal" and not type_.precision
-    convert = converter(type_, decimal_strings=False)
+    convert = make_debezium_converter(type_, decimal_strings=False)
 
     def read(value: Any) -> Any:
         if any_scale:
             scaled = msgspec.structs.replace(type_, precision=1, scale=int(value["scale"]))
-            return converter(scaled, decimal_strings=False)(value["value"])
+            return make_debezium_converter(scaled, decimal_strings=False)(value["value"])
         return value if value in ("NaN", "Infinity", "-Infinity") else convert(value)
 
     return read
 
 
-def _canal(table: Table, origin: tuple[str, str, str]) -> Read:
+def _make_canal_reader(table: Table, origin: tuple[str, str, str]) -> RecordDecoder:
     wanted = frozenset(table.column_names)
 
     def read(key: bytes | None, value: bytes | None) -> State | None:
@@ -187,20 +192,20 @@ def _canal(table: Table, origin: tuple[str, str, str]) -> Read:
         if message["isDdl"]:
             if kind == "TRUNCATE":
                 return State(None, cleared=True)
-            whose = deleted_origin(message["sql"]) if kind == "QUERY" else None
+            whose = parse_deleted_origin(message["sql"]) if kind == "QUERY" else None
             return None if whose is None else State(None, cleared=True, origin=whose)
         if kind not in ("INSERT", "UPDATE", "DELETE"):
             raise ValueError(f"type {kind!r}")
-        row = canal_values(message, wanted)
+        row = decode_canal_values(message, wanted)
         return State(key, gone=row) if kind == "DELETE" else State(key, row)
 
     return read
 
 
-_READERS: dict[str, Callable[[Table, tuple[str, str, str]], Read]] = {
-    "rowlock": _rowlock,
-    "plain": _plain,
-    "debezium": _debezium,
-    "debezium-schemas": _debezium,
-    "canal-json": _canal,
+_READERS: dict[str, Callable[[Table, tuple[str, str, str]], RecordDecoder]] = {
+    "rowlock": _make_rowlock_reader,
+    "plain": _make_plain_reader,
+    "debezium": _make_debezium_reader,
+    "debezium-schemas": _make_debezium_reader,
+    "canal-json": _make_canal_reader,
 }

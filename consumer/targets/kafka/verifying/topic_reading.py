@@ -16,20 +16,20 @@ import msgspec
 
 from consumer.errors import TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable, TargetTopic
-from consumer.targets.kafka.clients import admin_of
+from consumer.targets.kafka.clients import make_admin_client
 from consumer.targets.kafka.compacted.row_store import RowStore
 from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, Values, encode_identity
 from consumer.targets.kafka.formats.model import Origin
 from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.records import topic_of
-from consumer.targets.kafka.shaping import Shaping
+from consumer.targets.kafka.records import get_target_topic
+from consumer.targets.kafka.shaping import RowShaper
 from consumer.targets.kafka.topics import TargetTopics, TopicFacts
-from consumer.targets.kafka.verifying.reading import UNKNOWN, reader_of, same_key
+from consumer.targets.kafka.verifying.reading import UNREADABLE_VALUE, build_record_reader, is_key_of_row
 from schemas.config.model import KafkaTargetConfig, TargetConfig
 from schemas.errors import EnvelopeError
-from schemas.table.equality import DIGEST, FLOATS, is_negative_zero, wire_digest
-from schemas.table.fills import fill_of
+from schemas.table.equality import DIGEST, FLOATS, compute_wire_digest, is_negative_zero
+from schemas.table.fills import find_fill
 from schemas.table.model import Key, Kind, Row, Table, Value
 
 PLACE = "(record key)"
@@ -69,7 +69,7 @@ class TopicReading:
         self.note = note
         self._records, self._partitions = records, plan.facts.partitions
         self._format, self._partition = options.format, PARTITIONERS[options.partitioner]
-        self._shaping = Shaping(topic.whole, options, plan.salt)
+        self._shaping = RowShaper(topic.whole, options, plan.salt)
         shown: Table = self._shaping.table
         self.primary = topic.whole.key.columns
         self.names = (*self.primary, PLACE, *shown.column_names)
@@ -77,66 +77,67 @@ class TopicReading:
         many = not set(self.primary) <= set(self._routing)
         _check_told(topic, plan.facts, many=many)
         self._columns = shown.columns
-        self._key_at = topic.whole.indexes_of(self.primary)
+        self._key_at = topic.whole.find_ordinals(self.primary)
         self._floats = [i for i, at in enumerate(self._key_at) if topic.whole.columns[at].type.kind in FLOATS]
         origin = Origin(topic.source, topic.connector, topic.db, topic.table)
         whose = (topic.source, topic.db, topic.table)
         identity = RowIdentity(whose, plan.added, self.primary, many, self._format != "plain")
-        self._read = reader_of(self._format, shown, origin)
-        self._absent = _of_older_records(topic.whole, self._shaping)
+        self._read = build_record_reader(self._format, shown, origin)
+        self._absent = _digest_unknown_columns(topic.whole, self._shaping)
         self._raw = b""
-        self._rows = TopicRows(identity, store or RowStore(), self.primary, self._digest)
+        self._rows = TopicRows(identity, store or RowStore(), self.primary, self._digest_values)
 
     def close(self) -> None:
         self._rows.store.close()
 
-    def expected(self, row: Row) -> tuple[Key, Row] | None:
-        shown = self._shaping.row(row)
+    def build_expected_row(self, row: Row) -> tuple[Key, Row] | None:
+        shown = self._shaping.reshape_row(row)
         if shown is None:
             return None
         key = tuple(row[i] for i in self._key_at)
         digests = [
-            wire_digest(each.type.kind, value) for each, value in zip(self._columns, shown, strict=True)
+            compute_wire_digest(each.type.kind, value)
+            for each, value in zip(self._columns, shown, strict=True)
         ]
-        return self._told_apart(key), _row(key, _RIGHT, digests)
+        return self._mark_negative_zero(key), _build_row(key, _RIGHT, digests)
 
-    def follow(self) -> None:
+    def follow_topic(self) -> None:
         for partition, key, value in self._records():
             self._raw = value or b""
             try:
                 state = self._read(key, value)
             except EnvelopeError as error:
                 raise UnitStoppedError(str(error)) from error
-            self._rows.take(partition, key, state)
+            self._rows.take_record(partition, key, state)
 
-    def pages(self, size: int) -> Iterator[dict[Key, Row]]:
-        for page in self._rows.store.pages(size):
-            yield self._found(page)
+    def read_pages(self, size: int) -> Iterator[dict[Key, Row]]:
+        for page in self._rows.store.yield_key_pages(size):
+            yield self._find_rows(page)
 
-    def rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
-        return self._found([encode_identity(self._values(key)) for key in keys])
+    def read_rows(self, keys: Iterable[Key]) -> dict[Key, Row]:
+        return self._find_rows([encode_identity(self._restore_key_values(key)) for key in keys])
 
-    def _digest(self, partition: int, key: bytes | None, values: Values) -> bytes:
-        right = self._partition(key or b"", self._partitions) == partition and same_key(
+    def _digest_values(self, partition: int, key: bytes | None, values: Values) -> bytes:
+        right = self._partition(key or b"", self._partitions) == partition and is_key_of_row(
             self._format, key, self._raw, self._routing
         )
         digests = [
-            _digest(each.type.kind, values[each.name]) if each.name in values else absent
+            _digest_value(each.type.kind, values[each.name]) if each.name in values else absent
             for each, absent in zip(self._columns, self._absent, strict=True)
         ]
         return b"".join((_RIGHT if right else _WRONG, *digests))
 
-    def _found(self, keys: Sequence[bytes]) -> dict[Key, Row]:
+    def _find_rows(self, keys: Sequence[bytes]) -> dict[Key, Row]:
         found: dict[Key, Row] = {}
-        for _, raw, value in self._rows.store.find(keys):
+        for _, raw, value in self._rows.store.find_rows(keys):
             values: Key = tuple(msgspec.json.decode(raw))
-            key = self._told_apart(values)
+            key = self._mark_negative_zero(values)
             place = _WRONG if key in found else value[:1]  # twice: under one key of the two it should not be
             digests = [value[at : at + DIGEST] for at in range(1, len(value), DIGEST)]
-            found[key] = _row(values, place, digests)
+            found[key] = _build_row(values, place, digests)
         return found
 
-    def _told_apart(self, key: Key) -> Key:
+    def _mark_negative_zero(self, key: Key) -> Key:
         """Return a key with the text "-0.0" in place of that number, which Python holds equal to 0.0: in a topic they are two keys."""
         if not self._floats:
             return key
@@ -145,28 +146,28 @@ class TopicReading:
             for at, value in enumerate(key)
         )
 
-    def _values(self, key: Key) -> list[Value]:
+    def _restore_key_values(self, key: Key) -> list[Value]:
         """Return the values of a key of `_told_apart`."""
         return [
             -0.0 if at in self._floats and value == NEGATIVE_ZERO else value for at, value in enumerate(key)
         ]
 
 
-def _digest(kind: Kind, value: object) -> bytes:
-    return _UNKNOWN if value is UNKNOWN else wire_digest(kind, cast(Value, value))
+def _digest_value(kind: Kind, value: object) -> bytes:
+    return _UNKNOWN if value is UNREADABLE_VALUE else compute_wire_digest(kind, cast(Value, value))
 
 
-def _of_older_records(whole: Table, shaping: Shaping) -> list[bytes]:
+def _digest_unknown_columns(whole: Table, shaping: RowShaper) -> list[bytes]:
     """Return the digests of columns that a record is older than: a reader knows what is there by the definition, or it differs."""
-    fills = {column.name: fill_of(column) for column in whole.columns}
-    row = shaping.shown(tuple(None if fill is None else fill.value for fill in fills.values()))
+    fills = {column.name: find_fill(column) for column in whole.columns}
+    row = shaping.mask_row(tuple(None if fill is None else fill.value for fill in fills.values()))
     return [
-        _UNKNOWN if fills[column.name] is None else wire_digest(column.type.kind, value)
+        _UNKNOWN if fills[column.name] is None else compute_wire_digest(column.type.kind, value)
         for column, value in zip(shaping.table.columns, row, strict=True)
     ]
 
 
-def _row(key: Key, place: bytes, digests: Iterable[bytes]) -> Row:
+def _build_row(key: Key, place: bytes, digests: Iterable[bytes]) -> Row:
     values: list[Value] = [*key, place.decode(), *(each.hex() for each in digests)]
     return tuple(values)
 
@@ -191,9 +192,9 @@ def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
 def topic_reading(target: TargetConfig, table: TargetTable, added: Added) -> Iterator[TopicReading]:
     """Open the topic of a table for reading. Raises TargetConfigError: it is not there, or nobody can tell its rows; TransientError: no broker
     answers."""
-    config, topic = cast(KafkaTargetConfig, target), topic_of(table)
-    topics = TargetTopics(lambda told: admin_of(config, told), config.replication)
-    facts = topics.facts(topic.name)
+    config, topic = cast(KafkaTargetConfig, target), get_target_topic(table)
+    topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
+    facts = topics.read_topic_facts(topic.name)
     if facts is None:
         raise TargetConfigError(f"the target has no topic {topic.name}")
     reader = CommittedReader(config, topics, topic.name, facts.partitions)
