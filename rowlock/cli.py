@@ -59,7 +59,7 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
-    from rowlock.processes.run import run_processes as run_processes
+    from rowlock.processes.run import run_processes
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()
@@ -170,7 +170,7 @@ def _show_status(reader: Any, output: str) -> bool:
     )
     from rowlock.inspect.observed.versions import format_version_lines
 
-    seen = reader.read()
+    seen = reader.read_status()
     healthy: bool = seen.healthy
     if output == "json":
         click.echo(json.dumps(seen.as_dict()))

@@ -307,7 +307,7 @@ class Story:
         first, self._polled = self._polled, len(self.requests)
         return [(offset, each) for offset, each in enumerate(self.requests) if offset >= first]
 
-    def at(self, place: DefinitionPlace, _name: TableName, /) -> Proof:
+    def prove_definition(self, place: DefinitionPlace, _name: TableName, /) -> Proof:
         return self.proof(place)
 
     def _started(self) -> StartedCapture:
@@ -351,8 +351,8 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get, open=self._open_topics,
-            estimate_rows=lambda _name: 7, partitions=lambda: dict.fromkeys(self.ensured, 1),
+            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get, open_topics=self._open_topics,
+            estimate_rows=lambda _name: 7, count_partitions=lambda: dict.fromkeys(self.ensured, 1),
         )  # fmt: skip
         story: Any = self
         return Ports(

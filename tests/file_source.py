@@ -59,9 +59,8 @@ class Line(NamedTuple):
     text: bytes
 
     @property
-    def find_proven_definition(self) -> LogProof:
-        digest = sha256(self.text).hexdigest()
-        return LogProof(file=self.file, start=self.start, end=self.end, digest=digest)
+    def proof(self) -> LogProof:
+        return LogProof(file=self.file, start=self.start, end=self.end, digest=sha256(self.text).hexdigest())
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -160,7 +159,7 @@ class FileLog:
 
     def keep_evidence(self, file: str, pos: int) -> None:
         if self._last is not None and (self._last.file, self._last.end) == (file, pos):
-            self._proofs = (self._last.find_proven_definition,)
+            self._proofs = (self._last.proof,)
 
     def find_evidence(self) -> Evidence:
         return Evidence(self._proofs, None)
@@ -204,8 +203,7 @@ class FileReader:
 class FileSource:
     """`SourceDatabase`, and its own `DefinitionProver`: every definition is in the log."""
 
-    connector = "file"
-    names = EXACT
+    connector, names = "file", EXACT
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -213,9 +211,8 @@ class FileSource:
 
     def check_source(self) -> SourceCheckResult:
         if not (self._folder / "id").exists():
-            return SourceCheckResult(
-                [Finding("error", "source", f"{self._folder} is no log", "make it")], None
-            )
+            missing = Finding("error", "source", f"{self._folder} is no log", "make it")
+            return SourceCheckResult([missing], None)
         return SourceCheckResult([], self.list_table_names(["*.*"]))
 
     def require_usable(self) -> None:
@@ -234,7 +231,7 @@ class FileSource:
             raise SourceRefusedError(f"the source is another server than the one recorded: {START_OVER}")
         for proof in stored.proof:
             line = next(lines(self._folder, proof.file, proof.start), None)
-            if line is None or line.find_proven_definition != proof:
+            if line is None or line.proof != proof:
                 raise SourceRefusedError(f"the log is not the one that was captured: {START_OVER}")
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
@@ -272,18 +269,14 @@ class FileSource:
                     found = msgspec.convert(change["define"], Table) if "define" in change else None
         return ProvenDefinition(found, None)
 
-    def prove_definitions(
-        self, place: DefinitionPlace, names: Collection[TableName]
-    ) -> dict[TableName, Proof]:
-        return {name: self.prove_definition(place, name) for name in names}
+    def prove_definitions(self, at: DefinitionPlace, names: Collection[TableName]) -> dict[TableName, Proof]:
+        return {name: self.prove_definition(at, name) for name in names}
 
     def find_nontransactional_engine(self, name: TableName) -> None: ...
     def estimate_rows(self, name: TableName) -> None: ...  # nobody knows
     def find_partitioning(self, place: DefinitionPlace, name: TableName) -> None: ...
     def may_have_converted(self, place: DefinitionPlace, name: TableName, doubt: object) -> Any: ...
-    def make_impact_finder(
-        self, objects_changed: Any
-    ) -> Any: ...  # nobody asks: its statements say what they do
+    def make_impact_finder(self, objects_changed: Any) -> Any: ...  # nobody asks: its log says what they do
 
     def open_reader(self, started: LogPoint) -> FileReader:
         return FileReader(self._folder)

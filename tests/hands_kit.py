@@ -17,7 +17,7 @@ from consumer.spark.pipeline import PipelineSettings
 def operations(
     pipeline: PipelineSettings, hand: Callable[[], AbstractContextManager[Any]], cluster: Any
 ) -> UnitOperations:
-    """`hand()`: a free hand. `cluster`: answers `described` and `bounds`."""
+    """`hand()`: a free hand. `cluster`: answers `describe_topics` and `fetch_bounds`."""
     made = object.__new__(UnitOperations)
     made._pipeline = pipeline
     made._topics = UnitTopics(cluster, lambda *_: None)

@@ -79,7 +79,7 @@ class Event:
 class History:
     """`topic` may hold stretches twice (re-sent with the same positions); `changes` is what happened, once each."""
 
-    list_incompatibilities: list[tuple[Row | None, Row | None]]
+    changes: list[tuple[Row | None, Row | None]]
     topic: list[Event]
 
 
@@ -152,7 +152,7 @@ def histories(draw: st.DrawFn, max_ops: int = 40, keys: int = 4, values: int = 3
 def serial(history: History) -> dict[Key, Row]:
     """Replay the changes one by one: the truth."""
     rows: dict[Key, Row] = {}
-    for before, after in history.list_incompatibilities:
+    for before, after in history.changes:
         if before is not None:
             del rows[(before[0],)]
         if after is not None:
@@ -196,10 +196,10 @@ class Attempt:
 def write(session: Any, rows: list[LaneProgress], lane: int, batch: LaneBatch) -> None:
     """Apply a lane's batch in one guarded transaction and remember its new row."""
     row = advance_row(rows[lane], batch.mark)
-    with session.transaction(UNIT, [rows[lane]]) as transaction:
+    with session.begin_transaction(UNIT, [rows[lane]]) as transaction:
         for net in batch.nets:
             transaction.apply_net_change(net, displacing=batch.displacing)
-        transaction.hold(batch.quarantined)
+        transaction.write_quarantine(batch.quarantined)
         transaction.close_held(batch.closed, "settled")
         transaction.write_progress([row])
     rows[lane] = row
@@ -209,7 +209,7 @@ def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: L
     """Write the batch's end for lanes that had nothing, in one transaction."""
     new = [advance_row(rows[lane], mark) for lane in lanes if rows[lane].offset < mark[0]]
     if new:
-        with session.transaction(UNIT, [rows[row.lane] for row in new]) as transaction:
+        with session.begin_transaction(UNIT, [rows[row.lane] for row in new]) as transaction:
             transaction.write_progress(new)
         for row in new:
             rows[row.lane] = row

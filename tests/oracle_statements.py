@@ -25,7 +25,9 @@ EXEMPT = {
     "GRANT ALTER SYSTEM TO {user};": "for a person",
 }
 #: Functions that render statements on tables of rowlock's own as well as on others.
-_SHARED = frozenset({"create", "insert", "locked", "page", "_millis", ""})
+_SHARED = frozenset({
+    "render_create", "build_create", "render_insert", "build_insert", "render_locking_select", "render_page", "_render_milliseconds", "",
+})  # fmt: skip
 _WORDS = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|MERGE|ALTER|CREATE|DROP|SAVEPOINT|ROLLBACK|WHERE|FETCH|NULL|DEFAULT|MODIFY|ADD|PRIMARY|CASE|WHEN|AND|OR"
     r"|IN|ORDER|RENAME|HEXTORAW|TIMESTAMP|DATE|NUMTODSINTERVAL|TRUNC|ROUND|CAST|EXTRACT|SYSTIMESTAMP|NUMBER|VARCHAR2|CLOB|GRANT|DESC)\b"
@@ -75,7 +77,7 @@ def _texts(path: Path) -> Iterator[Text]:
             if _WORDS.search(shown):
                 books = None if function in _SHARED else place.is_relative_to(BOOKS)
                 books = books if place.is_relative_to(OWN) or books else None
-                pattern = _pattern(f"DEFAULT {text}" if function == "literal" else text)
+                pattern = _pattern(f"DEFAULT {text}" if function == "render_literal" else text)
                 yield Text(f"{place}:{node.lineno}", shown, pattern, books)
 
 
@@ -110,7 +112,7 @@ def _part(part: ast.expr) -> str:
     if isinstance(part, ast.Constant):
         return str(part.value)
     match part:
-        case ast.FormattedValue(ast.Call(ast.Attribute(attr="table"), [ast.Constant(str(name))])):
+        case ast.FormattedValue(ast.Call(ast.Attribute(attr="qualify_name"), [ast.Constant(str(name))])):
             return f"{_ANY}{name}"
     return _ANY
 

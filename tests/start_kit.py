@@ -143,8 +143,8 @@ class Start:
 
     def begin(self, *, new_snapshot: bool = False) -> StartedCapture:
         source: Any = SimpleNamespace(
-            tables=self, definitions=self, context=self._context, resume_log=self._resumed,
-            beginning=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, ()),
+            tables=self, definitions=self, build_context=self._context, resume_log=self._resumed,
+            find_log_end=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, ()),
         )  # fmt: skip
         writer: Any = Writer(self.topics)
         writer.meanwhile = self.meanwhile
@@ -177,7 +177,9 @@ class Start:
             for name, each in found.items()
         }  # fmt: skip
 
-    def all_at(self, _place: DefinitionPlace, names: Collection[TableName]) -> dict[TableName, Proof]:
+    def prove_definitions(
+        self, _place: DefinitionPlace, names: Collection[TableName]
+    ) -> dict[TableName, Proof]:
         shown = self.examine_tables(names)
         return {name: self.proofs.get(name, ProvenDefinition(*shown[name])) for name in names}
 

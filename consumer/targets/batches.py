@@ -91,10 +91,10 @@ class BatchTarget(UnitTarget, Protocol):
         copy shows to be gone is found by them."""
 
     def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return `keys`, and with them each other key under which `keys()` may yield the row of one of them.
+        """Return `keys`, and with them each other key under which `yield_keys()` may yield the row of one of them.
 
         A target that shows values as they were written returns `keys` alone. One that hides some (a masked column of a routing key) adds the key as it is
-        shown: `keys()` yields that one, and the row lives by the key that was asked for.
+        shown: `yield_keys()` yields that one, and the row lives by the key that was asked for.
         """
 
     def apply_changes(

@@ -72,7 +72,7 @@ def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
         branches = [Branch(name, server, stop) for name, server in made.branches.items()]
         view.begin_phase("filling the branches with existing customers, accounts and transfers")
         with ThreadPoolExecutor() as pool:
-            outcome.seeded = sum(pool.map(lambda branch: branch.seed(CUSTOMERS), branches))
+            outcome.seeded = sum(pool.map(lambda branch: branch.seed_tables(CUSTOMERS), branches))
         view.begin_phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
         with (
             run_rowlock(made) as process,
@@ -212,7 +212,7 @@ def _print_summary(view: DemoView, outcome: DemoOutcome) -> None:
     assert figures is not None  # noqa: S101 - set when the last rows had arrived
     header = ("table", "of the snapshot", "captured", "applied", "rows/s after the snapshot")
     view.print_summary("Rows", header, build_summary_rows(snapshot, figures))
-    view.print_summary("DemoFigures", ("what", "value"), _list_facts(outcome, snapshot, figures))
+    view.print_summary("Figures", ("what", "value"), _list_facts(outcome, snapshot, figures))
 
 
 def _list_facts(outcome: DemoOutcome, snapshot: DemoFigures, figures: DemoFigures) -> list[tuple[str, str]]:

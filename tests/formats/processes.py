@@ -22,12 +22,21 @@ from consumer.spark import active_units
 from consumer.units.supervision import WatchedUnit
 from producer.main import _report_failure, _report_watermark
 from schemas.config.changes.text import ConfigText
-from schemas.units import UnitCommand, UnitLine, WorkerEvent
+from schemas.units import (
+    PrepareProgress,
+    UnitCommand,
+    UnitLine,
+    UnitProgressed,
+    WorkerEnded,
+    WorkerEvent,
+)
 from schemas.wire.records import Watermark
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
 
 UNIT = "apply/to-hq/rowlock.branch1.bank.acct"
+_FILES = {PrepareProgress: "GettingOn", UnitProgressed: "Progressed", WorkerEnded: "Ended"}
+"""Events of workers whose golden files have an older name."""
 
 
 def _event(event: WorkerEvent) -> bytes:
@@ -83,7 +92,10 @@ STRUCTURES = (
     ),
     Structure(
         "unit-line",
-        tuple(Case(kind.__name__, sample(kind), _event, _of_event) for kind in WorkerEvent.__args__),
+        tuple(
+            Case(_FILES.get(kind, kind.__name__), sample(kind), _event, _of_event)
+            for kind in WorkerEvent.__args__
+        ),
         (UnitLine,),
     ),
     Structure(

@@ -389,17 +389,17 @@ def test_a_copy_marks_the_rows_that_had_made_room_before_it_began(real: Real) ->
 
     def marks() -> list[Any]:
         found = real.execute("SELECT displaced_by FROM rowlock_displaced ORDER BY id")
-        return [json.loads(row[0]).get_connection("superseded") for row in found]
+        return [json.loads(row[0]).get("superseded") for row in found]
 
     first = f"by the copy from offset {start} to {copy.markers[-1]}"
     assert marks() == [first, first, None]
-    assert (session.displaced("p"), session.displaced("p", superseded=True)) == ({topic: 1}, {topic: 2})
+    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == ({topic: 1}, {topic: 2})
     start = len(unit.topic)
     copy = CopyOf(source, unit.topic, id="copy-2")
     copy.all()
     assert unit.apply(start).state == "ok"
     assert marks() == [first, first, f"by the copy from offset {start} to {copy.markers[-1]}"]
-    assert (session.displaced("p"), session.displaced("p", superseded=True)) == ({}, {topic: 3})
+    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == ({}, {topic: 3})
 
 
 def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,7 +510,7 @@ class _Placements:
 
     def __init__(self, _config: object) -> None: ...
 
-    def read(self) -> Placement:
+    def read_placement(self) -> Placement:
         return Placement(known=False)
 
 

@@ -33,14 +33,14 @@ def say(*words):
 config, schema, paused_at = json.loads(sys.argv[1])
 session = opened_again(config, name="zombie")
 unit, table = ApplyUnit("pipe", "topic"), as_target(people(schema))
-rows, _, _ = session.begin(unit, 1)
+rows, _, _ = session.begin_attempt(unit, 1)
 after = [replace(row, offset=10) for row in rows]
 
 def work():
-    with session.transaction(unit, rows) as tx:
+    with session.begin_transaction(unit, rows) as tx:
         if paused_at == "guard":
             say("holding"); sys.stdin.readline()
-        tx.apply(NetChange(table, updates=[(1, None, None, None, "zombie")]))
+        tx.apply_net_change(NetChange(table, updates=[(1, None, None, None, "zombie")]))
         tx.write_progress(after)
         if paused_at == "commit":
             say("holding"); sys.stdin.readline()

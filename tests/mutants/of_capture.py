@@ -103,7 +103,7 @@ MUTANTS = [
         "producer/statements/conversions.py",
         ("if \"COPY\" in asked or words[:1] == [\"OPTIMIZE\"]:", "if \"COPY\" in asked:"),
         ("{name.lower().replace(", "{name.replace("),
-        ("if settings.zeroes_dates and may_copy(tokens) else ()", "if settings.zeroes_dates else ()"),
+        ("if settings.zeroes_dates and may_copy(tokens)\n", "if settings.zeroes_dates\n"),
         tests=_CONVERSIONS,
     ),
     *_of(
@@ -132,10 +132,10 @@ MUTANTS = [
     *_of(
         "producer/loop/ticker.py",
         ('self._writer.call_when_acknowledged(lambda: self._report_milestone(milestone, idle=idle))', 'self._report_milestone(milestone, idle=idle)'),
-        ('        self._report_when_acknowledged(idle=idle)\n', '        self._position.moved(*self._log.point)\n        self._report_when_acknowledged(idle=idle)\n'),
+        ('        self._report_when_acknowledged(idle=idle)\n', '        self._position.record_log_position(*self._log.point)\n        self._report_when_acknowledged(idle=idle)\n'),
         ('        if end is None or (parse_binlog_file_number(end[0])', '        if end is not None and (parse_binlog_file_number(end[0])'),
-        ('end[1]) < (parse_binlog_file_number(point[0]), point[1]):', 'end[1]) <= (parse_binlog_file_number(point[0]), point[1]):'),
-        ('end[1]) < (parse_binlog_file_number(point[0]), point[1]):', 'end[1]) < (parse_binlog_file_number(point[0]), 0):'),
+        ("end[1]) < (\n            parse_binlog_file_number(point[0]),\n            point[1],\n", "end[1]) <= (\n            parse_binlog_file_number(point[0]),\n            point[1],\n"),
+        ("end[1]) < (\n            parse_binlog_file_number(point[0]),\n            point[1],\n", "end[1]) < (\n            parse_binlog_file_number(point[0]),\n            0,\n"),
     ),
     *_of(
         "producer/loop/position.py",
@@ -144,8 +144,8 @@ MUTANTS = [
         ("        if self._noted is not self.resume:\n", "        if self._noted is self.resume:\n"),
         ('        self._log.record_transaction_end(boundary)\n', ""),
         ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if True:\n"),
-        ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, done, _ = self.milestone(held=False)\n"),
-        ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, _, done, _ = milestone\n        anchors = self._started.captured.anchors(self._writer.offsets)\n"),
+        ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, done, _ = self.make_milestone(held=False)\n"),
+        ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, _, done, _ = milestone\n        anchors = self._started.captured.build_anchors(self._writer.offsets)\n"),
         ("        boundary, proof, anchors, done, _ = milestone\n", "        boundary, proof, anchors, _, _ = milestone\n        done = self._snapshots.done\n"),
     ),
     *_of("producer/loop/table_stops.py", ('        self._snapshots.tables.forget_table(name)\n', "")),
@@ -229,7 +229,7 @@ MUTANTS = [
         tests=_COPIES,
     ),
     *_of("producer/snapshot/chunk_sender.py", ("+ min(took, CHUNK_S)", "+ took"), tests=_COPIES),
-    *_of("producer/snapshot/scheduler.py", ('        job.machine.chunk_rows = compute_chunk_rows(self._chunk_rows, self._copies.states.find_fulfilled_request(job.table))\n', ""), tests=_COPIES),
+    *_of("producer/snapshot/scheduler.py", ("        job.machine.chunk_rows = compute_chunk_rows(\n            self._chunk_rows, self._copies.states.find_fulfilled_request(job.table)\n        )\n", ""), tests=_COPIES),
     *_of(
         "producer/kafka/in_flight.py",
         ("        while self._batches and not self._batches[0].waiting:", "        while self._batches:"),
@@ -328,7 +328,7 @@ MUTANTS = [
     *_of(
         "producer/sources/binlog/log_stream.py",
         ('        if parse_binlog_file_number(file) < parse_binlog_file_number(self.file):\n', "        if False:\n"),
-        ('parse_binlog_file_number(file) < binlog', 'parse_binlog_file_number(file) <= binlog'),
+        ("parse_binlog_file_number(file) < parse", "parse_binlog_file_number(file) <= parse"),
         tests=_WRITER,
     ),
     *_of(
@@ -338,7 +338,7 @@ MUTANTS = [
         ("                yield error\n                continue\n", "                continue\n"),
         tests=("tests/unit/test_binlog_log.py",),
     ),
-    *_of("producer/resume/startup.py", ('here = self.source.resume_log(stored)', "here = self.source.beginning()"), tests=_FILES),
+    *_of("producer/resume/startup.py", ('here = self.source.resume_log(stored)', "here = self.source.find_log_end()"), tests=_FILES),
     *_of("producer/barriers/concern.py", ("        if barrier.verdicts is not None:\n", "        if False:\n"), tests=_FILES),
     *_of(
         "producer/barriers/barriers.py",

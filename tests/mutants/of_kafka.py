@@ -44,7 +44,7 @@ MUTANTS = [
         f"{_FORMATS}canal_json.py",
         _RECORDS,
         (
-            "            image = {} if self._of_another(said) else self._values(said)\n",
+            "            image = {} if self._is_other_origin(said) else self._values(said)\n",
             "            image = self._values(said)\n",
         ),
     ),
@@ -53,7 +53,7 @@ MUTANTS = [
         _RECORDS,
         ("            if count >= CLEARED or size >= CLEARED_BYTES:", "            if count >= CLEARED:"),
         ("tuple(row.get(name, given) for", "tuple(row.get(name) for"),
-        ("options.tombstones, topic.added\n", "options.tombstones\n"),
+        ("            options.tombstones,\n            topic.added,\n", "            options.tombstones,\n"),
         ("        given = self._shaping.mask_row(", "        given = tuple("),
         (
             "            if count >= CLEARED or size >= CLEARED_BYTES:",
@@ -78,7 +78,7 @@ MUTANTS = [
         _COPIES,
         (
             "        images = self._shaping.reshape_change(change.before, change.after)\n",
-            "        images = self._shaping.reshape_change(reshape_change.before, reshape_change.after) or (reshape_change.after and (self._shaping.mask_row(reshape_change.after), None))\n",
+            "        images = self._shaping.reshape_change(change.before, change.after) or (change.after and (self._shaping.mask_row(change.after), None))\n",
         ),
     ),
     *_of(
@@ -211,8 +211,8 @@ MUTANTS = [
         (" and type_.bits == 64 and not keyed", " and type_.bits == 64"),
         ("{chr(0)}{salt}", ""),
         (
-            "_value_form(word, each, each.name in keys), _labels(word, each.type)",
-            "_value_form(word, each, each.name in keys)",
+            "_build_value_form(word, each, each.name in keys), _list_labels(word, each.type)",
+            "_build_value_form(word, each, each.name in keys)",
         ),
         ("        if each.name not in masked\n", "        if each.name\n"),
     ),
@@ -232,14 +232,17 @@ MUTANTS = [
         "consumer/targets/kafka/target.py",
         _TARGET,
         (
-            "get_target_topic(table), anew=anew)\n            if why is not None:\n",
-            "get_target_topic(table), anew=anew)\n            if not written:\n",
+            "get_target_topic(table), anew=anew\n            )\n            if why is not None:\n",
+            "get_target_topic(table), anew=anew\n            )\n            if not written:\n",
         ),
         (
             "            values = add_form_ages(self._get_known_unit(unit).written, records.written, ends).values or ()\n",
             "            values = records.written.values or ()\n",
         ),
-        ("        now = add_form_ages(was, now, partial(", "        add_form_ages(was, now, partial("),
+        (
+            "        now = add_form_ages(\n            was, now, partial(",
+            "        add_form_ages(\n            was, now, partial(",
+        ),
     ),
     *_of(
         "consumer/attempt/spec.py",
@@ -261,7 +264,7 @@ MUTANTS = [
         ("    elif in_force.stored.emptied_at != at[0]:\n", "    else:\n"),
         (
             "emptied = replace(in_force.stored, emptied_at=at[0])",
-            "emptied_at = replace(in_force.stored, emptied_at=None)",
+            "emptied = replace(in_force.stored, emptied_at=None)",
         ),
     ),
     *_of(
@@ -288,10 +291,10 @@ MUTANTS = [
         ("datetime in {'milli' if type_.fsp <= 3 else", "datetime in {'milli' if type_.fsp < 3 else"),
         ("\\0{salt}", ""),
         (
-            'KeyForm(column.name, form, _labels("", hidden.type))',
-            "KeyForm(column.name, _in_json(column.type))",
+            'KeyForm(column.name, form, _list_labels("", hidden.type))',
+            "KeyForm(column.name, _describe_json_form(column.type))",
         ),
-        ("{_in_debezium(column)} with the schema {said}", "{_in_debezium(column)}"),
+        ("{_describe_debezium_form(column)} with the schema {said}", "{_describe_debezium_form(column)}"),
     ),
     *_of(
         "consumer/targets/kafka/store/state.py",
@@ -323,7 +326,7 @@ MUTANTS = [
         ("was is None else [was, *ways]", "was else ways"),
         (
             "        if changes := before.list_incompatibilities(now):",
-            "        if list_incompatibilities := before.list_incompatibilities(before):",
+            "        if changes := before.list_incompatibilities(before):",
         ),
     ),
     *_of(
@@ -334,42 +337,42 @@ MUTANTS = [
             "            if moves and not self.routed.tombstones:",
         ),
         (
-            "        return encoded(self.primary(before)) == encoded(self.primary(after))\n",
+            "        return encoded(self.encode_primary_key(before)) == encoded(self.encode_primary_key(after))\n",
             "        return before == after\n",
         ),
-        ("self.moved(old, to=False)", "self.moved(None, to=False)"),
+        ("self.build_move_headers(old, to=False)", "self.build_move_headers(None, to=False)"),
     ),
     *_of(
         f"{_FORMATS}keyed.py",
         _OWN,
         (
-            "not moves and self._same_row(before, after):\n            return [Record(new, self.updated(",
-            "not moves:\n            return [Record(new, self.updated(",
+            "not moves and self._is_same_row(before, after):\n            return [FormattedRecord(new, self.encode_update(",
+            "not moves:\n            return [FormattedRecord(new, self.encode_update(",
         ),
         (
-            "not moves and self._same_row(before, after):\n            return [Record(new, self.updated(",
-            "self._same_row(before, after):\n            return [Record(new, self.updated(",
+            "not moves and self._is_same_row(before, after):\n            return [FormattedRecord(new, self.encode_update(",
+            "self._is_same_row(before, after):\n            return [FormattedRecord(new, self.encode_update(",
         ),
         ("            if moves and self.routed.tombstones:", "            if self.routed.tombstones:"),
-        ("self.moved(new, to=True) if moves else ()", "self.moved(new, to=True)"),
+        ("self.build_move_headers(new, to=True) if moves else ()", "self.build_move_headers(new, to=True)"),
     ),
     *_of(
         f"{_FORMATS}rowlock.py",
         _OWN,
         (
-            "not moves and self._routed.same_row(before, after):\n            return [Record(new, self._event(",
-            "not moves:\n            return [Record(new, self._event(",
+            "            and not moves\n            and self._routed.has_same_key(before, after)\n",
+            "            and not moves\n",
         ),
         (
-            "not moves and self._routed.same_row(before, after):\n            return [Record(new, self._event(",
-            "self._routed.same_row(before, after):\n            return [Record(new, self._event(",
+            "            and not moves\n            and self._routed.has_same_key(before, after)\n",
+            "            and self._routed.has_same_key(before, after)\n",
         ),
         ("            if moves and self._routed.tombstones:", "            if self._routed.tombstones:"),
     ),
     *_of(
         f"{_FORMATS}debezium.py",
         _DEBEZIUM,
-        ('self._event("r" if place.snapshot else "c", None,', 'self._event("c", None,'),
+        ('self._encode_event("r" if place.snapshot else "c", None,', 'self._encode_event("c", None,'),
         ("{max(row, 0)}", "{row}"),
         ("if form is None:", "if not self.word:"),
         ('origin=origin, gone=image) if op == "d" else', 'origin=origin, gone=image) if op == "x" else'),
@@ -382,12 +385,12 @@ MUTANTS = [
         ("                value = None\n", "                continue\n"),
         ("keys = {*routed.key_at, *routed.primary_at}", "keys = {*routed.primary_at}"),
         ("                    write(value)", "                    pass"),
-        ("struct.error, *CONVERSION)", "*CONVERSION)"),
+        ("struct.error, *VALUE_ERRORS)", "*VALUE_ERRORS)"),
     ),
     *_of(
         f"{_FORMATS}debezium_columns.py",
         _DEBEZIUM,
-        ("        Kind.INT: _no_truth,\n", ""),
+        ("        Kind.INT: _reject_booleans,\n", ""),
         (
             'if value in ("NaN", "Infinity", "-Infinity") else read(value)',
             "if isinstance(value, str) else read(value)",
@@ -403,7 +406,10 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/verifying/reading.py",
         _VERIFY,
-        ("_make_key_reader(column) if column.name in keys else _make_lenient_reader", "_make_lenient_reader"),
+        (
+            "_make_key_reader(column)\n            if column.name in keys\n            else _make_lenient_reader(",
+            "_make_lenient_reader(",
+        ),
         (
             "except CONVERSION_ERRORS:\n            return UNREADABLE_VALUE",
             "except CONVERSION_ERRORS:\n            return None",
@@ -421,7 +427,10 @@ MUTANTS = [
         ('"little") + from_base64', '"big") + from_base64'),
         ('    labels = ("", *type_.members)\n', "    labels = type_.members\n"),
         ("type_.bits + 1 if type_.unsigned else type_.bits\n    limits", "type_.bits\n    limits"),
-        ("_always(93, _timestamp, _read_timestamp)", "_always(93, _timestamp)"),
+        (
+            "_build_fixed_form(93, _format_timestamp, _read_timestamp)",
+            "_build_fixed_form(93, _format_timestamp)",
+        ),
     ),
     *_of(
         f"{_FORMATS}canal_json.py",
@@ -468,7 +477,7 @@ MUTANTS = [
     *_of(
         "consumer/targets/kafka/target.py",
         _TARGET,
-        ("had is not None and had.batch <= batch and", "had is not None and"),
+        ("had is not None\n            and had.batch <= batch\n", "had is not None\n"),
         (
             "            if list_guards(known.lanes) != list_guards(progress.guards):\n",
             "            if not known.lanes:\n",
@@ -630,7 +639,7 @@ MUTANTS = [
         ("_WRONG if key in found else value[:1]", "value[:1]"),
         (
             "        if shown is None:\n            return None\n",
-            "        if shown is None:\n            shown = self._shaping.shown(row)\n",
+            "        if shown is None:\n            shown = self._shaping.mask_row(row)\n",
         ),
         ("    if facts.compacted:\n", "    if False:\n"),
         ("_UNKNOWN if fills[column.name] is None else", ""),
@@ -697,8 +706,8 @@ MUTANTS = [
         f"{_FORMATS}keyed.py",
         _ZERO,
         (
-            "encoded(self.primary(before)) == encoded(self.primary(after))",
-            "self.primary(before) == self.primary(after)",
+            "encoded(self.encode_primary_key(before)) == encoded(self.encode_primary_key(after))",
+            "self.encode_primary_key(before) == self.encode_primary_key(after)",
         ),
     ),
     *_of(

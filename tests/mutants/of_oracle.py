@@ -78,12 +78,12 @@ MUTANTS = [
     *_on_stand(
         "producer/loop/position.py",
         ("        if not held and (self._used_up is None or not self._used_up.outstanding):\n", "        if not held:\n", "a_delete_that_fails_is_made_up_for_by_the_next_start"),
-        ("        if self._store.superseded(self._reader, self._record.gen):\n", "        if False:\n", "a_process_that_was_replaced_deletes_nothing"),
+        ("        if self._store.is_superseded(self._reader, self._record.gen):\n", "        if False:\n", "a_process_that_was_replaced_deletes_nothing"),
     ),
     *_on_stand(
         "producer/oracle/log.py",
-        ("        self._purger.published(published)\n", "        pass\n", "a_kill_between_the_acknowledgement_and_the_delete"),
-        ("        self._purger.old()\n", "        pass\n", "what_a_log_held_before_is_deleted_unread"),
+        ("        self._purger.purge_published(published)\n", "        pass\n", "a_kill_between_the_acknowledgement_and_the_delete"),
+        ("        self._purger.purge_old_rows()\n", "        pass\n", "what_a_log_held_before_is_deleted_unread"),
     ),
     *_of(
         "producer/oracle/log.py",

@@ -72,7 +72,7 @@ MUTANTS = [
     *_of(
         "schemas/config/changes/plan.py",
         ("if before.get(part) != sections}", "if part not in before}"),
-        ("hidden=field.repr is False)", "hidden=False)"),
+        ("hidden=field.repr is False\n", "hidden=False\n"),
         tests=_CHANGES,
     ),
     *_of(

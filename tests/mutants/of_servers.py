@@ -40,7 +40,7 @@ MUTANTS = [
     *_of(
         "producer/checks/binlog_server.py",
         ('SourceCheckResult([*findings, _build_unread_finding(', 'SourceCheckResult([_build_unread_finding('),
-        ('    elif (refused := explain_mysql_version_refusal(version)) is not None:', "    elif (refused := None) is not None:"),
+        ("        refused := explain_mysql_version_refusal(version)\n    ) is not None:", "        refused := None\n    ) is not None:"),
     ),
     *_of(
         "consumer/targets/shared/inspection.py",

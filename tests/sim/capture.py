@@ -256,7 +256,7 @@ class Capture:
         return CaptureLoop(config, started, Ports(
             writer=self._writer, store=store, topics=broker,
             open_log=lambda record, is_captured: BinlogLog(
-                server.flavour, record, is_captured, opened.open,
+                server.flavour, record, is_captured, opened.open_at,
                 TransactionBuffer(is_captured, limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill),
             ),
             open_reader=lambda at: Reader(self.source, self.rng, at),

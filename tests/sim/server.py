@@ -45,19 +45,19 @@ class Server:
         self._others()
         return sorted((DB, table) for table in self._tables)
 
-    def beginning(self) -> LogStart:
+    def find_log_end(self) -> LogStart:
         port: Any = self
         return log_beginning(port, self._log)
 
-    def resumed(self, stored: StoredPosition) -> LogStart:
+    def resume_log(self, stored: StoredPosition) -> LogStart:
         port: Any = self
         return resume_proven_log(port, self._log, stored)
 
-    def context(self, name: str, epoch: int, gen: int) -> SourceContext:
+    def build_context(self, name: str, epoch: int, gen: int) -> SourceContext:
         kind = self.flavour
         return SourceContext(connector=kind.type, form=kind.table_map, name=name, epoch=epoch, gen=gen)
 
-    def identity(self) -> Identity:
+    def read_identity(self) -> Identity:
         source = self._source
         gtids = source.executed(source.visible) if source.mysql else f"0-1-{source.binlog.last_gtid}"
         return Identity(server_uuid=None, server_id=1, version="9", gtid_set=gtids or None)
@@ -78,9 +78,9 @@ class Server:
         }
 
     def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
-        return self.flavour.has_gtids(self.query, stored.identity.gtid_set, now.gtid_set)
+        return self.flavour.has_gtids(self.run_query, stored.identity.gtid_set, now.gtid_set)
 
-    def query(self, sql: str, arguments: Iterable[object] = ()) -> list[dict[str, Any]]:
+    def run_query(self, sql: str, arguments: Iterable[object] = ()) -> list[dict[str, Any]]:
         self._others()
         if "GTID_SUBSET" in sql:
             (stored,) = arguments
@@ -111,16 +111,16 @@ class Server:
         rows = self._source.seen.get(name[1])
         return None if rows is None else len(rows)
 
-    def partitioning(self, _name: TableName) -> str | None:
+    def find_partitioning(self, _name: TableName) -> str | None:
         return ""
 
-    def grants(self) -> list[str]:
+    def read_grants(self) -> list[str]:
         return ["GRANT ALL PRIVILEGES ON *.* TO `u`@`%`"]
 
-    def variables(self) -> dict[str, str]:
+    def read_variables(self) -> dict[str, str]:
         return {"gtid_mode": "ON"}
 
-    def answering(self) -> AnsweringServer:
+    def identify_server(self) -> AnsweringServer:
         return AnsweringServer("h:1", 1)
 
     @property

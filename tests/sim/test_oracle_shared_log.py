@@ -128,7 +128,7 @@ class SharedLog:
 
     # --- a session
 
-    def rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def fetch_rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         self._meanwhile()
         if sql == shared.SELECT_SERVER_TIME:
             return [(self.now,)]

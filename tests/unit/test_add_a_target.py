@@ -80,7 +80,7 @@ def test_the_folder_has_what_a_target_of_whole_batches_is_asked() -> None:
     """The protocol and those that it extends; what of them a session alone must have is not asked."""
     protocols = [each for each in BatchTarget.__mro__ if each.__module__.startswith("consumer.targets")]
     asked = {name for each in protocols for name in vars(each) if not name.startswith("_")}
-    assert {"apply", "take_over", "read_table", "surroundings", "held"} <= asked
+    assert {"apply_changes", "take_over", "read_table", "read_surroundings", "read_quarantine"} <= asked
     assert [name for name in sorted(asked) if not hasattr(json_folder.JsonFolder, name)] == []
     assert (
         getattr(import_module(json_folder.KIND.module), json_folder.KIND.attribute) is json_folder.JSON_FOLDER

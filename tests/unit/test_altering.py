@@ -39,25 +39,25 @@ class FakeLocks:
     """`seen`: whom each look sees; `ends`: how often a connection that is ended is still there."""
 
     def __init__(self, seen: Sequence[LockHolders | ConsumerError] = (), ends: int = 0) -> None:
-        self.find_topic_identity, self.read_end_offsets = list(seen), ends
-        self.accept_request = Event()
-        self.mark_copy_ended: list[int] = []
+        self.seen, self.ends = list(seen), ends
+        self.asked = Event()
+        self.ended: list[int] = []
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         raise AssertionError("a change of a table ends nobody")
 
     def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
         assert waiting == 7
-        found = self.find_topic_identity.pop(0) if self.find_topic_identity else LockHolders()
-        if not self.find_topic_identity:
-            self.accept_request.set()
+        found = self.seen.pop(0) if self.seen else LockHolders()
+        if not self.seen:
+            self.asked.set()
         if isinstance(found, ConsumerError):
             raise found
         return found
 
     def end_connection(self, connection: int) -> bool:
-        self.mark_copy_ended.append(connection)
-        return len(self.mark_copy_ended) <= self.read_end_offsets
+        self.ended.append(connection)
+        return len(self.ended) <= self.ends
 
 
 class FakeLink:
@@ -143,7 +143,7 @@ def test_what_is_done_at_once_asks_nobody() -> None:
 def test_who_was_seen_last_is_named() -> None:
     held = LockHolders((LockHolder(12, "bank@10.0.0.3", 812, "SELECT *\n  FROM people WHERE " + "x" * 80),))
     locks = FakeLocks([held, LockHolders()])
-    link = FakeLink(LockWaitError("1205"), locks.accept_request)
+    link = FakeLink(LockWaitError("1205"), locks.asked)
     with pytest.raises(LockWaitError) as waited:
         carried_out(link, locks=locks)
     said = str(waited.value)
@@ -171,9 +171,9 @@ def test_the_words(seen: LockHolders, words: str) -> None:
 def test_what_cannot_be_asked_is_said_and_does_no_harm() -> None:
     locks = FakeLocks([MissingGrantError("denied", "GRANT it;")])
     with pytest.raises(LockWaitError, match="GRANT it"):
-        carried_out(FakeLink(LockWaitError("1205"), locks.accept_request), locks=locks)
+        carried_out(FakeLink(LockWaitError("1205"), locks.asked), locks=locks)
     locks = FakeLocks([TransientError("too many connections")])
-    link = FakeLink(until=locks.accept_request)
+    link = FakeLink(until=locks.asked)
     assert carried_out(link, locks=locks).closed == 1
     assert link.sent == ["first", "second"]
 
@@ -206,15 +206,15 @@ def test_a_connection_is_ended_until_it_is_gone(monkeypatch: pytest.MonkeyPatch)
     def ending(locks: FakeLocks) -> TableChanger:
         return TableChanger(cast(Link, FakeLink(locks=locks)), FakeAlterer(), lambda: cast(Link, FakeLink()))
 
-    locks = FakeLocks(read_end_offsets=3)
+    locks = FakeLocks(ends=3)
     made = ending(locks)
     made.end_connection(9)
-    assert locks.mark_copy_ended == [9] * 4
+    assert locks.ended == [9] * 4
     made.end_connection(7)
-    assert locks.mark_copy_ended == [9] * 4, "its own is none of an earlier attempt"
+    assert locks.ended == [9] * 4, "its own is none of an earlier attempt"
     monkeypatch.setattr(altering, "END_S", 0.0)
     with pytest.raises(TransientError, match="connection 8 of an earlier attempt"):
-        ending(FakeLocks(read_end_offsets=10**9)).end_connection(8)
+        ending(FakeLocks(ends=10**9)).end_connection(8)
 
 
 class Answers:

@@ -246,7 +246,7 @@ class TestOverWhichConnection:
         assert isinstance(effect, Transact)
         return effect
 
-    @pytest.mark.parametrize("act", ["guarded", "once", "relayout"])
+    @pytest.mark.parametrize("act", ["commit_guarded", "commit_once", "replace_lanes"])
     def test_what_guards_all_lanes(self, act: str) -> None:
         asked = self.asked(getattr(AttemptProgress(self.ROWS), act)([]))
         assert (asked.number, [guard.lane for guard in asked.guards]) == (0, [0, 1, 2])

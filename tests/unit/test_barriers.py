@@ -91,20 +91,20 @@ class Stage:
 
     # what BarrierHandler asks of the source
 
-    def at(self, _place: object, name: tuple[str, str]) -> ProvenDefinition:
+    def prove_definition(self, _place: object, name: tuple[str, str]) -> ProvenDefinition:
         found = self.now.get(name)
         return ProvenDefinition(found, None) if not isinstance(found, str) else ProvenDefinition(None, found)
 
     def find_impact(self, *_: object) -> ImpactedTables:
         return self.reach
 
-    def partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
+    def find_partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
         return self.kind
 
-    def converted(self, *_: object) -> bool:
+    def may_have_converted(self, *_: object) -> bool:
         return self.converts
 
-    def open(self, name: tuple[str, str]) -> TopicState:
+    def open_topic(self, name: tuple[str, str]) -> TopicState:
         return self.captured.get_topic(name)
 
     def selected(self, db: str, table: str) -> bool:

@@ -102,7 +102,7 @@ class Driven:
 
     def close(self) -> None:
         if self.task is not None:
-            self.task.close(1)
+            self.task.stop_applying(1)
 
     def post(self, **epochs: int) -> None:
         write_active_units(self.place / "board", epochs)
@@ -456,10 +456,10 @@ def test_a_topic_that_cannot_be_read_is_trouble_of_its_unit_alone(
 def test_nothing_is_applied_once_the_query_has_ended(driven: Driven) -> None:
     topic = driven.unit(source())
     driven.start()
-    driven.task.close(1)
+    driven.task.stop_applying(1)
     assert driven.batch(driven.whole(topic)) == {}
     assert driven.asked == []
-    driven.task.close(1)
+    driven.task.stop_applying(1)
     assert driven.attempts.find_holder(topic) is None, "the lock file is the process's own, and still open"
 
 
@@ -478,8 +478,8 @@ def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> Non
     batch.start()
     assert came.wait(30)
     assert driven.attempts.find_holder(topic) == os.getpid()
-    driven.task.close(0.01)  # not in time: what is under way goes on
-    closing = threading.Thread(target=driven.task.close, args=(30,))
+    driven.task.stop_applying(0.01)  # not in time: what is under way goes on
+    closing = threading.Thread(target=driven.task.stop_applying, args=(30,))
     closing.start()
     going_on.set()
     batch.join(30)
@@ -547,7 +547,7 @@ def frame(topics: list[str], offsets: list[int]) -> Any:
         assert columns == ("topic", "offset")
         return SimpleNamespace(toArrow=lambda: table)
 
-    return SimpleNamespace(select_topics=select)
+    return SimpleNamespace(select=select)
 
 
 def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path: Path) -> None:

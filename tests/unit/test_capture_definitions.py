@@ -116,7 +116,7 @@ class World:
 def go(world: World) -> None:
     """Run capture in a World until its time is over."""
     server = SimpleNamespace(log_end=lambda: world.point)
-    topics: Any = SimpleNamespace(partitions=dict)
+    topics: Any = SimpleNamespace(count_partitions=dict)
     ports = Ports(
         writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=topics, open_log=lambda *_: world,
         open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,

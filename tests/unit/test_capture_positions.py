@@ -213,10 +213,10 @@ class _Slow:
                 on_offset(len(self.keys) - 1)
         self.under_way.clear()
 
-    def bounds(self, _topic: str) -> tuple[int, int]:
+    def get_bounds(self, _topic: str) -> tuple[int, int]:
         return 0, len(self.keys)
 
-    def read(self, _topic: str, start: int, end: int) -> list[Any]:
+    def read_range(self, _topic: str, start: int, end: int) -> list[Any]:
         return [
             SimpleNamespace(key=lambda key=key: key, offset=lambda at=at: at)
             for at, key in enumerate(self.keys[start:end], start)

@@ -62,7 +62,7 @@ class Recorded:
         store = PositionStore(POSITIONS)
         store.claim_position(writer, self.topics, RECORD, [])
         ports: Any = SimpleNamespace(
-            writer=writer, store_position=store, reader=self.topics if reader else None, clock=SimpleNamespace(now_ms=lambda: 9)
+            writer=writer, store=store, reader=self.topics if reader else None, clock=SimpleNamespace(now_ms=lambda: 9)
         )  # fmt: skip
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(done=set(), pending=set()))
         self.position = CapturePosition(

@@ -69,10 +69,10 @@ class Ticking:
             clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90), topics=self,
         )  # fmt: skip
         stops: Any = SimpleNamespace(
-            send_watermark=lambda name: did(("stop", name)), visible=dict, stop=self._split,
-            left_out=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
+            send_table_stop=lambda name: did(("stop", name)), select_visible_stops=dict, stop_tables=self._split,
+            explain_left_out_tables=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
         )  # fmt: skip
-        copies: Any = SimpleNamespace(poll=lambda: did("requests"), busy=False)
+        copies: Any = SimpleNamespace(poll_requests=lambda: did("requests"), busy=False)
         self.copies = copies
         snapshots: Any = SimpleNamespace(tables=self)
         self.sender = WatermarkSender(self.started, ports, stops=stops)
@@ -82,7 +82,7 @@ class Ticking:
         )  # fmt: skip
         self.ticker.has_read_events = False
 
-    def partitions(self) -> dict[str, int]:
+    def count_partitions(self) -> dict[str, int]:
         if self.silent:
             raise TransientSourceError("no broker answers")
         return self.counts
@@ -101,7 +101,7 @@ class Ticking:
         if topic != "rowlock.b1.watermark":
             self.did.append((topic, decode_event(value).source.position))
 
-    def mark(self, action: Callable[[], None]) -> None:
+    def call_when_acknowledged(self, action: Callable[[], None]) -> None:
         self._marked.append(action)
         if self.acknowledges:
             self.drain()

@@ -46,7 +46,13 @@ class Judge:
         self._file = folder / "c.yaml"
         self.at_source: list[Table] = [account_table()]
         self.at_target: list[Table] = []
-        for name in ("_java", "_kafka", "_source", "coordination_findings", "findings_for_session"):
+        for name in (
+            "_yield_java_findings",
+            "_yield_kafka_findings",
+            "_list_source_findings",
+            "yield_coordination_findings",
+            "check_session",
+        ):
             monkeypatch.setattr(check, name, lambda *_: [])
         monkeypatch.setattr(check, "read_selected_tables", lambda *_: SelectedTables(self.at_source, {}))
         monkeypatch.setattr(check, "open_target", lambda *_, **__: self._session())
@@ -55,10 +61,10 @@ class Judge:
         tables = {(table.db, table.name): table for table in self.at_target}
         return SimpleNamespace(
             read_table=lambda *name: tables.get(name),
-            facts=lambda *_: TableFacts(),
+            read_table_facts=lambda *_: TableFacts(),
             column_names=EXACT,
             find_missing_rights=lambda *_, **__: [],
-            topics=lambda _: [],
+            list_unit_topics=lambda _: [],
             close=lambda: None,
         )
 

@@ -283,7 +283,7 @@ class Shell:
     def __init__(self, client: str) -> None:
         self.client = client
 
-    def shell(self, database: str) -> list[str]:
+    def build_shell_command(self, database: str) -> list[str]:
         return [self.client, database]
 
 
@@ -306,8 +306,8 @@ def test_what_the_kept_demo_prints_can_be_typed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`world()` without servers."""
-    for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
+    """`run_servers()` without servers."""
+    for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare_servers"):
         monkeypatch.setattr(demo_world, name, lambda *_, **__: None)
     monkeypatch.setattr(demo_world, "combine_services", lambda *_: contextlib.nullcontext())
 
@@ -339,14 +339,14 @@ def test_the_log_outlives_a_failure_where_the_message_says(
     assert Path(second.rpartition(" ")[2]).read_text() == "the cause"
 
 
-#: Enters world() without servers, tells its folder and waits to be killed.
+#: Enters run_servers() without servers, tells its folder and waits to be killed.
 _KILLED = """
 import contextlib, sys
 from rowlock.demo import world as demo_world
-for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare"):
+for name in ("Kafka", "PostgreSQL", "MariaDB", "_prepare_servers"):
     setattr(demo_world, name, lambda *_, **__: None)
-demo_world.stack = lambda *_: contextlib.nullcontext()
-with demo_world.world() as made:
+demo_world.combine_services = lambda *_: contextlib.nullcontext()
+with demo_world.run_servers() as made:
     (made.folder / "password").write_text("x")
     print(made.folder, flush=True)
     sys.stdin.read()

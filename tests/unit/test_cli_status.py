@@ -156,13 +156,13 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
             raise CommandError("target hq: it does not answer")
         seen.on_read()
         yield SimpleNamespace(
-            topics=lambda _: [TOPIC] if seen.lanes else [],
-            read=lambda _: (
+            list_unit_topics=lambda _: [TOPIC] if seen.lanes else [],
+            read_topic=lambda _: (
                 seen.lanes,
                 UnitState(None, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
             ),
-            held=lambda _: [],
-            displaced=lambda _: seen.displaced,
+            read_quarantine=lambda _: [],
+            count_displaced_rows=lambda _: seen.displaced,
         )
 
     def placement() -> Placement:
@@ -187,14 +187,14 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         return seen.log
 
     settings = SimpleNamespace(
-        kept=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept}
+        read_retention=lambda topics: {topic: seen.kept[topic] for topic in topics if topic in seen.kept}
     )
     monkeypatch.setattr(headroom, "read_source_log", source_log)
     for module in (status, of_check):
         monkeypatch.setattr(module, "KafkaView", lambda _: view)
         monkeypatch.setattr(module, "TopicSettings", lambda _: settings)
     monkeypatch.setattr(
-        status, "PlacementReader", lambda _: SimpleNamespace(read=placement, close=lambda: None)
+        status, "PlacementReader", lambda _: SimpleNamespace(read_placement=placement, close=lambda: None)
     )
     monkeypatch.setattr(applied, "target_session", session)
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
@@ -297,7 +297,7 @@ def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPa
             read_topic_tables=lambda *_: {},
         ),
     )
-    monkeypatch.setattr(status, "PlacementReader", lambda _: SimpleNamespace(read=Placement))
+    monkeypatch.setattr(status, "PlacementReader", lambda _: SimpleNamespace(read_placement=Placement))
     before = int(time.time() * 1000)
     assert before <= StatusReader(config).read_status().time_ms <= int(time.time() * 1000)
 

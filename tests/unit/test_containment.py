@@ -100,12 +100,12 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "locks": ("consumer.ordering.locks.LockTable.register", raising),
     "lanes": ("consumer.ordering.lanes.lane.Lane.choose_effect", raising),
     "net change": ("consumer.ordering.netchange.NetChangeReducer.reduce", raising),
-    "begin": ("tests.fake_target.FakeSession.begin", raising),
-    "transaction": ("tests.fake_target.FakeSession.transaction", raising),
-    "apply": ("tests.fake_target.FakeTransaction.apply", raising),
+    "begin": ("tests.fake_target.FakeSession.begin_attempt", raising),
+    "transaction": ("tests.fake_target.FakeSession.begin_transaction", raising),
+    "apply": ("tests.fake_target.FakeTransaction.apply_net_change", raising),
     "write progress": ("tests.fake_target.FakeTransaction.write_progress", raising),
     "barrier": ("consumer.attempt.readers.reader.decode_full_event", raising),
-    "connect": ("tests.fake_target.FakeTarget.get", raising),
+    "connect": ("tests.fake_target.FakeTarget.get_connection", raising),
 }
 
 
@@ -184,7 +184,7 @@ def test_what_spark_breaks_stops_no_unit() -> None:
         raise OSError("the socket of Spark is gone")
         yield
 
-    board: Any = SimpleNamespace(epoch=lambda _topic: 1)
+    board: Any = SimpleNamespace(get_epoch=lambda _topic: 1)
     monkeyed = Bench.slices
     try:
         Bench.slices = lambda *_: _yield_while_owned(board, "t", 1, broken())  # type: ignore[assignment,method-assign]
@@ -201,9 +201,9 @@ def test_what_spark_breaks_stops_no_unit() -> None:
 @pytest.fixture
 def hands(config: Any, monkeypatch: pytest.MonkeyPatch) -> UnitOperations:
     cluster = SimpleNamespace(
-        describe_topic=lambda _: {TOPIC: TopicDescription("id", 1)},
+        describe_topics=lambda _: {TOPIC: TopicDescription("id", 1)},
         fetch_bounds=lambda _: {TOPIC: (0, 0)},
-        policy=lambda _: "delete",
+        fetch_cleanup_policy=lambda _: "delete",
     )
     monkeypatch.setattr(takeover, "read_definition", lambda *_: account_table())
     target = FakeTarget()
@@ -227,7 +227,7 @@ HANDS = {
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
-    "target": "tests.fake_target.FakeTarget.get",
+    "target": "tests.fake_target.FakeTarget.get_connection",
     "catch up": "consumer.process.operations.stretches.DirectApplier.catch_up",
 }
 

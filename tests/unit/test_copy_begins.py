@@ -191,7 +191,7 @@ def table(story: Story, name: TableName) -> Table:
 
 def test_copies_begin_one_behind_the_other() -> None:
     story = Story(mysql=False)
-    story.at = lambda _place, name: ProvenDefinition(table(story, name), None)  # type: ignore[method-assign]
+    story.prove_definition = lambda _place, name: ProvenDefinition(table(story, name), None)  # type: ignore[method-assign]
 
     def telling() -> Iterator[Events]:
         story.requests += [asked(1), asked(2, table="b")]
@@ -209,10 +209,10 @@ def test_copies_begin_one_behind_the_other() -> None:
 def test_a_copy_that_cannot_begin_keeps_no_other_waiting(proof: Proof) -> None:
     story = Story(mysql=False)
 
-    def at(_place: DefinitionPlace, name: TableName) -> Proof:
+    def prove_definition(_place: DefinitionPlace, name: TableName) -> Proof:
         return proof if name == ACCT else ProvenDefinition(table(story, name), None)
 
-    story.at = at  # type: ignore[method-assign]
+    story.prove_definition = prove_definition  # type: ignore[method-assign]
 
     def telling() -> Iterator[Events]:
         story.requests += [asked(1), asked(2, table="b")]

@@ -58,7 +58,7 @@ class Desk:
         self.place = ("bank", "my acct")
         self.sent: list[tuple[str, CopyRequest]] = []
         self.broken = False
-        known: Any = SimpleNamespace(from_config=lambda _sources, topics: usual_tables(topics))
+        known: Any = SimpleNamespace(find_tables=lambda _sources, topics: usual_tables(topics))
         settings = replace(PipelineSettings.from_config(load_config(path), "p", 1), tables=known)
         self.desk = UnitCopies(
             settings,

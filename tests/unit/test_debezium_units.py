@@ -118,9 +118,9 @@ class Hand:
         self.policy: str | None = "delete"
         monkeypatch.setattr(takeover, "read_definition", self._read)
         cluster = SimpleNamespace(
-            described=lambda _: {TOPIC: TopicDescription("id", self.partitions)},
-            bounds=lambda _: {TOPIC: (0, 0)},
-            policy=lambda _: self.policy,
+            describe_topics=lambda _: {TOPIC: TopicDescription("id", self.partitions)},
+            fetch_bounds=lambda _: {TOPIC: (0, 0)},
+            fetch_cleanup_policy=lambda _: self.policy,
         )
         self._hands = operations(
             PipelineSettings.from_config(config, "p", slots=1), lambda: Entered(self.target), cluster

@@ -40,29 +40,29 @@ class Connection:
     column_names = EXACT
 
     def __init__(self, number: int, said: Said) -> None:
-        self._number, self._handle_line = number, said
+        self._number, self._said = number, said
         self.outcome: object = None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def told(*given: object, **named: object) -> Any:
-            self._handle_line.append((self._number, name, *given, *named.items()))
+            self._said.append((self._number, name, *given, *named.items()))
             return [name, "more"]
 
         return told
 
     def yield_keys(self, *given: object) -> Iterator[list[int]]:
-        self._handle_line.append((self._number, "keys", *given))
+        self._said.append((self._number, "keys", *given))
         return iter([[1], [2]])
 
     def apply_changes(self, *given: object) -> object:
-        self._handle_line.append((self._number, "apply", *given))
+        self._said.append((self._number, "apply", *given))
         return self.outcome
 
     @contextmanager
-    def transaction(self, unit: object, guards: object) -> Iterator[Any]:
-        self._handle_line.append((self._number, "transaction", unit, guards))
-        yield Connection(-1, self._handle_line)
-        self._handle_line.append((self._number, "commit"))
+    def begin_transaction(self, unit: object, guards: object) -> Iterator[Any]:
+        self._said.append((self._number, "transaction", unit, guards))
+        yield Connection(-1, self._said)
+        self._said.append((self._number, "commit"))
 
 
 class Connections:
@@ -95,8 +95,8 @@ class Stage:
         self.slept: list[float] = []
         for module in (threads, batches):
             monkeypatch.setattr(module.time, "sleep", self.slept.append)
-            monkeypatch.setattr(module, "routed_place", lambda spec, source: ("s", source))
-            for name in ("prepared", "definition_in_force", "explained"):
+            monkeypatch.setattr(module, "resolve_target_place", lambda spec, source: ("s", source))
+            for name in ("resolve_definition", "load_active_definition", "explain_changed_table"):
                 monkeypatch.setattr(module, name, _telling(name))
         monkeypatch.setattr(
             threads, "list_sharing_topics", lambda spec, units, source: ("sharing", units, source)
@@ -130,14 +130,14 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 BOTH = ("threads", "batches")
 ASKED = [
-    (fx.BeginAttempt(), ["begin", "more"], [(0, "begin", U, 7)]),
-    (fx.ReadProgress(0), "read", [(0, "read", U)]),
-    (fx.ReadQuarantine(), ["held", "more"], [(0, "held", U)]),
+    (fx.BeginAttempt(), ["begin_attempt", "more"], [(0, "begin_attempt", U, 7)]),
+    (fx.ReadProgress(0), "read_topic", [(0, "read_topic", U)]),
+    (fx.ReadQuarantine(), ["read_quarantine", "more"], [(0, "read_quarantine", U)]),
     (fx.CheckSession(0), None, [(0, "check")]),
     (fx.DropSession(0), None, [(0, "drop")]),
     (fx.ReadTable(ANY), ["read_table", "more"], [(0, "read_table", "s", X)]),
-    (fx.PrepareDefinition(ANY, first=True), ("prepared", 0, X, ("first", True)), []),
-    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explained", 0, X, "b1", (), {}, ("debezium", False)), []),
+    (fx.PrepareDefinition(ANY, first=True), ("resolve_definition", 0, X, ("first", True)), []),
+    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explain_changed_table", 0, X, "b1", (), {}, ("debezium", False)), []),
     (fx.NextSlice(), [(1, b"one")], []),
     (fx.ReadMissing(3, 9), [(3, b"read")], []),
     (fx.ReadPassed(4, 8), [(4, b"read")], []),
@@ -163,7 +163,12 @@ def test_a_stop_is_said_to_the_target_and_its_table_is_looked_at_again(stage: St
 
 @pytest.mark.parametrize("driver", BOTH)
 def test_a_definition_in_force_is_kept_with_the_others(stage: Stage, driver: str) -> None:
-    assert stage.did(driver, fx.RestoreDefinition("text")) == ("definition_in_force", 0, "text", stage.tables)
+    assert stage.did(driver, fx.RestoreDefinition("text")) == (
+        "load_active_definition",
+        0,
+        "text",
+        stage.tables,
+    )
 
 
 @pytest.mark.parametrize("driver", BOTH)
@@ -194,10 +199,10 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
     [
         (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS_PER_FETCH, {"a": "b"}, ("upto", (9,)))]),
         (fx.LookUpKeys(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
-        (fx.OwnConnection(), ["connection", "more"], [(0, "connection")]),
-        (fx.AlterTarget(ANY, 3), None, [(0, "alter", X, ("connection", 3))]),
+        (fx.OwnConnection(), ["get_connection_id", "more"], [(0, "get_connection_id")]),
+        (fx.AlterTarget(ANY, 3), None, [(0, "alter_table", X, ("connection", 3))]),
         (fx.EndConnection(3), None, [(0, "end_connection", 3)]),
-        (fx.ReadSharers(ANY), ("sharing", ["units", "more"], X), [(0, "units", "p")]),
+        (fx.ReadSharers(ANY), ("sharing", ["read_unit_states", "more"], X), [(0, "read_unit_states", "p")]),
     ],
     ids=lambda each: type(each).__name__,
 )  # fmt: skip
@@ -214,7 +219,7 @@ def test_operations_that_look_at_the_target_get_its_session(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     did: Said = []
-    for name in ("follow", "drop_target", "lose_others", "still_as_read"):
+    for name in ("follow_definition", "drop_target", "lose_others", "require_table_unchanged"):
         monkeypatch.setattr(
             threads, name,
             lambda spec, session, transaction, asked, name=name: did.append((name, session._number, transaction._number, asked)),
@@ -232,7 +237,7 @@ def test_operations_that_look_at_the_target_get_its_session(
     same = ops.RequireTableUnchanged(ANY, ANY)
     stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, ops.RequireRowsPresent(), same, ops.CloseQuarantine([(5, 1)], "why")]))  # fmt: skip
     assert did == [
-        ("follow", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("still_as_read", 2, -1, same),
+        ("follow_definition", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("require_table_unchanged", 2, -1, same),
     ]  # fmt: skip
     assert stage.connections.said == [
         (2, "transaction", U, []), (-1, "close_held", [(5, 1)], "why"), (2, "commit")

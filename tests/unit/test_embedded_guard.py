@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[2]
 # Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names; waits.
 PARENT = """
 import json, os, subprocess, sys, time
-from deploy.embedded.guard.processes import spawn, temporary
-folder = temporary("rowlock-test-")
+from deploy.embedded.guard.processes import make_temporary_folder, spawn_process
+folder = make_temporary_folder("rowlock-test-")
 (folder / "data").mkdir()
 inner = "import subprocess,time; p=subprocess.Popen(['sleep','600'],start_new_session=True); print(p.pid, flush=True); p.wait()"
-child = spawn([sys.executable, "-S", "-c", inner], output=subprocess.PIPE)
+child = spawn_process([sys.executable, "-S", "-c", inner], output=subprocess.PIPE)
 pids = [child.pid, int(child.stdout.readline())]
 """
 FORK = "if os.fork() == 0: time.sleep(600)\n"

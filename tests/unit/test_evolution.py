@@ -296,7 +296,9 @@ def test_steps_that_are_done_leave_nothing_to_do(policy: SchemaChangePolicy, rew
         found = planned(new, columns, policy, rewrite=rewrite)
         after = real() if found.alter is None else apply_alterations(found.alter)
         assert (
-            steps(new, columns, policy, rewrite=rewrite, there=after, planned=found.stored, settled=True)
+            steps(
+                new, columns, policy, rewrite=rewrite, there=after, planned=found.stored, statements_done=True
+            )
             == []
         )
 
@@ -499,7 +501,7 @@ def test_an_index_over_a_column_that_is_dropped_and_added_comes_again() -> None:
     assert found.alter is not None
     kinds = [type(step) for step in found.alter.steps]
     assert kinds == [DropUnique, DropColumn, AddColumn, AddUnique]
-    more = {"before": both, "planned": found.stored, "settled": True}
+    more = {"before": both, "planned": found.stored, "statements_done": True}
     after = apply_alterations(found.alter)
     assert steps(new, statement, there=after, **more) == []
     lost = replace(after, unique=TABLE.unique)  # what an interrupted attempt left

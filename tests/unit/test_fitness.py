@@ -29,7 +29,7 @@ SOURCE = account_table()
 
 def target(real: Table | None, facts: TableFacts | None = None, names: NameRules = EXACT) -> Any:
     return SimpleNamespace(
-        read_table=lambda *_: real, facts=lambda *_: facts or TableFacts(), column_names=names
+        read_table=lambda *_: real, read_table_facts=lambda *_: facts or TableFacts(), column_names=names
     )
 
 
@@ -288,7 +288,7 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
     def never(*_: object) -> None:
         raise AssertionError("asked again")
 
-    session: Any = SimpleNamespace(read_table=never, facts=never, column_names=EXACT)
+    session: Any = SimpleNamespace(read_table=never, read_table_facts=never, column_names=EXACT)
     prepare_definition(
         session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, real=real_table()
     )

@@ -28,7 +28,7 @@ class Leader:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def reload(self) -> dict[str, Any]:
+    def reload_config(self) -> dict[str, Any]:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

@@ -92,7 +92,7 @@ def test_a_commit_that_is_fenced_and_tried_again_is_one(monkeypatch: pytest.Monk
 def test_who_is_fenced_within_a_truncate_writes_no_more_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     target = KafkaTarget(target_config(SimpleNamespace(bootstrap="nowhere:1"), "feed"))
     pages = iter([["first"], ["second"], ["third"]])
-    records = SimpleNamespace(cleared=lambda *_: pages)
+    records = SimpleNamespace(yield_clear_records=lambda *_: pages)
     written: list[object] = []
 
     def committed(
@@ -101,7 +101,7 @@ def test_who_is_fenced_within_a_truncate_writes_no_more_of_it(monkeypatch: pytes
         written.append(page)
         return BatchFenced("another epoch")
 
-    monkeypatch.setattr(target, "_tables", SimpleNamespace(of=lambda _: (records, None)))
+    monkeypatch.setattr(target, "_tables", SimpleNamespace(get_opened_topic=lambda _: (records, None)))
     monkeypatch.setattr(target, "_list_schemes", lambda *_: [])
     monkeypatch.setattr(target, "_commit_changes", committed)
     table: Any = None

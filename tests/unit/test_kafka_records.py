@@ -51,7 +51,7 @@ class Contents:
     row: Row
     now: TableRecords
 
-    def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
+    def yield_all_rows(self, _where: dict[str, str]) -> Iterator[StateRow]:
         (record,) = self.was.format.build_change_records(None, self.row, PLACE)
         state = self.now.format.decode_state(record.key, record.value)
         assert state is not None
@@ -107,7 +107,7 @@ class Many:
 
     numbers: range
 
-    def all(self, _where: dict[str, str]) -> Iterator[StateRow]:
+    def yield_all_rows(self, _where: dict[str, str]) -> Iterator[StateRow]:
         yield from ({"id": number, "n": "x" * 50} for number in self.numbers)
 
 

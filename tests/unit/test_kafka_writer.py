@@ -94,7 +94,7 @@ def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
         def init_transactions(self, _s: float) -> None:
             raise KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT, "said"))
 
-        abort_transaction = purge_published = close = lambda *_: None
+        abort_transaction = purge = close = lambda *_: None
 
     monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Refusing())
     with pytest.raises(TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"):  # fmt: skip

@@ -67,7 +67,11 @@ class World:
         self.started = StartedCapture(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
         self.there = 0  # messages that a predecessor has written since the start
         nothing: Any = SimpleNamespace(
-            send=self.send, drain=lambda: None, open=self.captured.get_topic, at=self.proof, offsets={}
+            send=self.send,
+            drain=lambda: None,
+            open_topic=self.captured.get_topic,
+            prove_definition=self.proof,
+            offsets={},
         )
         self.concern = StatementImpact(self.captured, lambda *_: True, NameRules(), nothing)
         self.new_tables = NewTableCapture(
@@ -299,7 +303,7 @@ def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_to
 
     new_tables: Any = SimpleNamespace(take_up_unknown_table=first_sight)
     rows: Any = SimpleNamespace(get_transaction_context=lambda header: header)
-    stops: Any = SimpleNamespace(stop=lambda *stop: did.append(stop))
+    stops: Any = SimpleNamespace(stop_tables=lambda *stop: did.append(stop))
     tables = LateTables(started, Clock(lambda: 1.0, lambda: 8), new_tables=new_tables, rows=rows, stops=stops)
     tables.take_up("binlog.000003", 500)
     here = TransactionHeader("binlog.000003", 500, 8, 0, None)

@@ -62,7 +62,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         text = textwrap.dedent(head) + textwrap.dedent(body)
         command = lambda module, config, *rest: [sys.executable, "-c", text, module, *rest]  # noqa: E731
         for module in (apply, capture_worker):
-            monkeypatch.setattr(module, "child_command", command)
+            monkeypatch.setattr(module, "build_child_command", command)
 
     return use
 

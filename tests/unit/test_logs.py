@@ -14,7 +14,7 @@ import logging, socket, sys, warnings
 import grpc
 from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import Consumer
-from schemas.io.logs import librdkafka_logger
+from schemas.io.logs import make_librdkafka_logger
 
 logging.getLogger("grpc._server").error("a call failed with %s", "words")
 try:
@@ -22,7 +22,7 @@ try:
 except ValueError:
     logging.getLogger("asyncio").exception("a task failed")
 warnings.warn("an old function", stacklevel=1)
-consumer = Consumer({{"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}}, logger=librdkafka_logger())
+consumer = Consumer({{"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}}, logger=make_librdkafka_logger())
 consumer.subscribe(["t"])
 consumer.poll(2.0)
 consumer.close()
@@ -55,7 +55,7 @@ def _whole(found: list[dict[str, object]]) -> None:
 
 
 def test_the_command_line_s_processes_write_json_only() -> None:
-    _whole(lines("from rowlock.processes import log; log.configure()"))
+    _whole(lines("from rowlock.processes import log; log.configure_logging()"))
 
 
 def test_the_apply_process_and_its_workers_write_json_only() -> None:

@@ -408,7 +408,7 @@ def row_of_another_table(*, whole: bool) -> tuple[str, ...]:
     """Return the positions of the events of a table whose row follows one of `acct` in a transaction."""
     story = Story(mysql=False)
     other = replace_table(story.made.table, name="bcct")
-    story.at = lambda _place, _name: ProvenDefinition(other, None)  # type: ignore[method-assign]
+    story.prove_definition = lambda _place, _name: ProvenDefinition(other, None)  # type: ignore[method-assign]
     story.judge_positions = lambda: None  # type: ignore[method-assign]  # it counts the rows of one table
     events = story.transaction([(1, None, 1)])
     *_, table_map, rows, end = events

@@ -23,7 +23,7 @@ TABLE = ("bank", "acct")
 PLACE = DefinitionPlace("binlog.000001", 4)
 #: Who opens connections of its own, or asks nothing.
 ASKS_NOTHING = {
-    "check", "require", "close", "open_log", "open_reader", "reaches", "connector", "tables", "definitions",
+    "check_source", "require_usable", "close", "open_log", "open_reader", "make_impact_finder", "connector", "tables", "definitions",
 }  # fmt: skip
 
 
@@ -74,19 +74,19 @@ def stored() -> StoredPosition:
 
 QUESTIONS: dict[str, Callable[[BinlogSource], Any]] = {
     "log_end": lambda source: source.log_end(),
-    "without_transactions": lambda source: source.find_nontransactional_engine(TABLE),
-    "rows_about": lambda source: source.estimate_rows(TABLE),
-    "begin": lambda source: source.open_source(lambda: None),
-    "beginning": lambda source: source.find_log_end(),
-    "resumed": lambda source: source.resume_log(stored()),
-    "context": lambda source: source.build_context("s", 0, 1),
+    "find_nontransactional_engine": lambda source: source.find_nontransactional_engine(TABLE),
+    "estimate_rows": lambda source: source.estimate_rows(TABLE),
+    "open_source": lambda source: source.open_source(lambda: None),
+    "find_log_end": lambda source: source.find_log_end(),
+    "resume_log": lambda source: source.resume_log(stored()),
+    "build_context": lambda source: source.build_context("s", 0, 1),
     "tables.names": lambda source: source.tables.names,
-    "tables.table_names": lambda source: source.tables.list_table_names(["bank.*"]),
-    "tables.survey": lambda source: source.tables.examine_tables([TABLE]),
-    "definitions.at": lambda source: source.definitions.prove_definition(PLACE, TABLE),
-    "definitions.all_at": lambda source: source.definitions.prove_definitions(PLACE, [TABLE]),
-    "definitions.partitioning": lambda source: source.definitions.find_partitioning(PLACE, TABLE),
-    "definitions.converted": lambda source: source.definitions.may_have_converted(
+    "tables.list_table_names": lambda source: source.tables.list_table_names(["bank.*"]),
+    "tables.examine_tables": lambda source: source.tables.examine_tables([TABLE]),
+    "definitions.prove_definition": lambda source: source.definitions.prove_definition(PLACE, TABLE),
+    "definitions.prove_definitions": lambda source: source.definitions.prove_definitions(PLACE, [TABLE]),
+    "definitions.find_partitioning": lambda source: source.definitions.find_partitioning(PLACE, TABLE),
+    "definitions.may_have_converted": lambda source: source.definitions.may_have_converted(
         PLACE, TABLE, DoubtedValues("x", certain=True)
     ),
 }

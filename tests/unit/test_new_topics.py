@@ -87,7 +87,7 @@ def test_it_is_not_waited_for_without_end(of: Any, monkeypatch: pytest.MonkeyPat
 
 def test_topics_that_exist_cost_nothing_more(of: Any) -> None:
     admin = Admin(late=0)
-    known = SimpleNamespace(topics={"a": SimpleNamespace(count_partitions={0: None})})
+    known = SimpleNamespace(topics={"a": SimpleNamespace(partitions={0: None})})
     admin.list_topics = lambda **_: known  # type: ignore[method-assign]
     assert of(admin).ensure_topics(["a"], EVENTS) == set()
     assert admin.asked == []

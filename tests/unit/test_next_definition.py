@@ -71,7 +71,7 @@ class TestWhatIsWrittenWithADefinition:
             spec=spec,
             progress=AttemptProgress([PLACE]),
             close=lambda: say("closed"),
-            begin=lambda: say("begun"),
+            begin_attempt=lambda: say("begun"),
         )
         name: Any = object() if topic else None
         in_force = SimpleNamespace(
@@ -180,7 +180,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     transaction: Any = SimpleNamespace(
         lock_units=lambda: {"t": unit},
         write_unit=written.append,
-        alter=lambda *_: None,
+        alter_table=lambda *_: None,
         truncate_table=lambda *_: None,
     )
     asked = FollowDefinition(

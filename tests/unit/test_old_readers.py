@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[2]
 _ASK = """
 import json, sys
 from consumer.tables.stored import decode_stored
-from producer.resume.topic_recovery import TopicFindings
+from producer.resume.topic_recovery import TopicTails
 from schemas.wire.codec import decode_event
 
 READERS = {
     "event": lambda text: decode_event(text.encode()),
     "stored": decode_stored,
-    "tail": lambda text: TopicFindings().add(0, text.encode()),
+    "tail": lambda text: TopicTails().add(0, text.encode()),
 }
 answers = []
 for reader, text in json.load(sys.stdin):

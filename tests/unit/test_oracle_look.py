@@ -84,7 +84,7 @@ class Session:
     def __init__(self, *log: tuple[object, ...]) -> None:
         self.log = list(log)
 
-    def rows(self, *_: object) -> list[tuple[object, ...]]:
+    def fetch_rows(self, *_: object) -> list[tuple[object, ...]]:
         return list(self.log)
 
 

@@ -32,7 +32,7 @@ class Session:
         self.accept_request: list[Sequence[object]] = []
         self._behind = behind
 
-    def rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def fetch_rows(self, sql: str, binds: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         if "ORDER BY" in sql:
             return SHIFT
         self.accept_request.append([int(str(each)) for each in binds])

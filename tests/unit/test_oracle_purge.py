@@ -22,7 +22,7 @@ class Server:
     def list_logs(self) -> dict[tuple[str, str], Any]:
         return {NAME: LOG}
 
-    def yield_rows(self, *_: object) -> list[tuple[str, int]]:
+    def fetch_rows(self, *_: object) -> list[tuple[str, int]]:
         return list(self._rows)
 
 

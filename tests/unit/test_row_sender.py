@@ -81,7 +81,7 @@ class Fed:
         )  # fmt: skip
         ports: Any = SimpleNamespace(writer=self, names=EXACT)
         log: Any = SimpleNamespace(
-            counted=lambda _rows: None, skip_uncaptured=lambda rows: did(("passed over", rows))
+            record_position_count=lambda _rows: None, skip_uncaptured=lambda rows: did(("passed over", rows))
         )
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(is_under_way=lambda _name: False))
         new_tables: Any = SimpleNamespace(take_up_unknown_table=lambda _name, _at: None)
@@ -100,7 +100,7 @@ class Fed:
 
     def take(self, *records: tuple[bytes, bytes], pos: int = 100) -> Any:
         rows: Any = SimpleNamespace(
-            table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None), encode=lambda *_: list(records)
+            table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None), encode_rows=lambda *_: list(records)
         )  # fmt: skip
         self.sender.send_rows(rows)
         return rows

@@ -197,7 +197,7 @@ def test_a_worker_refuses_to_open_a_topic_of_mixed_rows() -> None:
 
 
 def test_check_says_it_of_topics_too() -> None:
-    config = cast(Any, SimpleNamespace(where=lambda *path: ".".join(path)))
+    config = cast(Any, SimpleNamespace(find_line=lambda *path: ".".join(path)))
 
     def flow(source: str, routed: ResolvedRoute) -> TableFlow:
         return TableFlow("p", source, ACCT, "feed", routed)

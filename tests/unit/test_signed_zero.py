@@ -243,7 +243,7 @@ def test_a_net_change_deletes_the_row_of_the_other_zero(word: str) -> None:
     there = [{"f": -0.0, "town": "Ulm"}]
 
     class Contents:
-        def rows(self, keys: Sequence[Key]) -> list[dict[str, Value]]:
+        def yield_rows(self, keys: Sequence[Key]) -> list[dict[str, Value]]:
             return [row for row in there if any(are_same_values((row["f"],), key) for key in keys)]
 
     world.rows = {0.0: (0.0, "Ulm")}

@@ -307,8 +307,8 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
     captured.known = {name}
     parts: Any = SimpleNamespace(
         captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={}, late={},
-        copies=SimpleNamespace(stopped=lambda *_: None), names=EXACT, writer=None, clock=SimpleNamespace(now_ms=lambda: 7),
-        tables=SimpleNamespace(forget=lambda _name: None),
+        copies=SimpleNamespace(handle_table_stop=lambda *_: None), names=EXACT, writer=None, clock=SimpleNamespace(now_ms=lambda: 7),
+        tables=SimpleNamespace(forget_table=lambda _name: None),
     )  # fmt: skip
     error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
     TableStops(parts, parts, parts, parts).stop_tables(error, LogMoment("binlog.000009", pos, 7))
@@ -330,7 +330,9 @@ class Stopping:
         self.started = StartedCapture(record, context, self.captured, {}, {}, fresh=False)
         ports: Any = SimpleNamespace(names=EXACT, writer=self, clock=SimpleNamespace(now_ms=lambda: 9))
         self.rows: Any = ChunkSender(self.started, ports.writer, ports.clock)
-        snapshots: Any = SimpleNamespace(tables=SimpleNamespace(forget=lambda _name: None), sender=self.rows)
+        snapshots: Any = SimpleNamespace(
+            tables=SimpleNamespace(forget_table=lambda _name: None), sender=self.rows
+        )
         nobody: Any = None
         self.stops = TableStops(self.started, ports, nobody, snapshots)
 

@@ -250,7 +250,10 @@ def test_a_name_that_another_process_takes_first_is_replaced_and_stored_again() 
 def test_a_name_is_replaced_also_where_the_other_topic_cannot_be_seen() -> None:
     maker = Maker("rowlock.b1_bank.acct")
     hidden: Any = SimpleNamespace(
-        count_partitions=dict, open=maker.open_topics, bounds=maker.get_bounds, read_all=maker.read_all
+        count_partitions=dict,
+        open_topics=maker.open_topics,
+        get_bounds=maker.get_bounds,
+        read_all=maker.read_all,
     )
     topics = TableTopics(CapturedTables("rowlock", "b1"), hidden, hidden, maker.save)
     assert topics.open_topic(ACCT).name.startswith("rowlock.b1.bank.acct-")

@@ -25,16 +25,16 @@ class Sessions:
     """Says which call came over which session; `Session` number n is what `get(n)` returns."""
 
     def __init__(self) -> None:
-        self.waiting_reason: list[tuple[Any, ...]] = []
+        self.said: list[tuple[Any, ...]] = []
 
     def get_connection(self, number: int) -> Any:
-        return Session(number, self.waiting_reason)
+        return Session(number, self.said)
 
     def drop_if_broken(self, number: int) -> None:
-        self.waiting_reason.append((number, "check"))
+        self.said.append((number, "check"))
 
     def drop_connection(self, number: int) -> None:
-        self.waiting_reason.append((number, "drop"))
+        self.said.append((number, "drop"))
 
 
 class Session:
@@ -63,7 +63,7 @@ class Transaction:
     def __init__(self, said: list[tuple[Any, ...]]) -> None:
         self.said = said
 
-    def apply(self, net: object, *, displacing: object) -> int:
+    def apply_net_change(self, net: object, *, displacing: object) -> int:
         self.said.append(("apply", net, displacing))
         return 3
 
@@ -74,14 +74,14 @@ class Transaction:
 class Stage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
-        self.said = self.sessions.waiting_reason
+        self.said = self.sessions.said
         self.slept: list[float] = []
         records: Any = SimpleNamespace(
-            answer=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
+            carry_out_effect=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
         )
         self.driver = ThreadDriver(SPEC, self.sessions, records, self.tables)
         monkeypatch.setattr(threads.time, "sleep", self.slept.append)
-        for name in ("prepared", "definition_in_force"):
+        for name in ("resolve_definition", "load_active_definition"):
             monkeypatch.setattr(
                 threads,
                 name,
@@ -119,8 +119,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.CheckSession(2), None, [(2, "check")]),
         (fx.DropSession(2), None, [(2, "drop")]),
         (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
-        (fx.PrepareDefinition(X, first=True), ("prepared", "u", 0, X, {"first": True}), []),
-        (fx.RestoreDefinition("text"), ("definition_in_force", "u", 0, "text", {}, {}), []),
+        (fx.PrepareDefinition(X, first=True), ("resolve_definition", "u", 0, X, {"first": True}), []),
+        (fx.RestoreDefinition("text"), ("load_active_definition", "u", 0, "text", {}, {}), []),
         (fx.ExplainMisfit(StoredDefinition(X)), ("explained", 0, X, "b1", (), {}, False), []),
         (fx.NextSlice(), "slice", []),
         (fx.ReadMissing(3, 9), 9, []),
@@ -146,9 +146,9 @@ def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     effect = fx.Transact(2, [X], operations)
     stage.did(effect)
     assert stage.said == [
-        (2, "transaction", "u", [X]), ("apply", X, None), ("hold", [X]), ("truncate", X, {"a": "b"}), ("close_held_before", 5, "why"),
+        (2, "transaction", "u", [X]), ("apply", X, None), ("write_quarantine", [X]), ("truncate_table", X, {"a": "b"}), ("close_held_before", 5, "why"),
         ("supersede_displaced", "s.t", 4, "why"),
-        ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("relayout", [X]), (2, "commit"),
+        ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("replace_lanes", [X]), (2, "commit"),
     ]  # fmt: skip
     assert effect.displaced == [3, 3]
 

@@ -379,7 +379,7 @@ def test_a_patched_worker_asks_for_quick_acks_after_every_read(
 
     def worker_main(infile: Any, outfile: Any) -> str:
         for _ in range(3):
-            took.append((infile.read_records(4), outfile))
+            took.append((infile.read(4), outfile))
             sender.sendall(b"next")
         return "ended"
 

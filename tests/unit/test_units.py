@@ -56,7 +56,7 @@ SAYS_MORE = {
     "Secondary": "of the secondary among them, as rules ask for it",
     "ApplyPhase": "in the apply process, where replicating has three stages",
     "Liveness": "of an agent",
-    "Phase": "of a process of `rowlock run`",
+    "ChildPhase": "of a process of `rowlock run`",
 }
 
 

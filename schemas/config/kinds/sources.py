@@ -23,12 +23,12 @@ class SourceKind:
     """The port that its servers usually listen on: the default of the section's `port`. 0: there is none."""
 
 
-_BINLOG = SourceKind("producer.flavours.binlog_source", "binlog_source", port=3306)
+_BINLOG = SourceKind("producer.flavours.binlog_source", "make_binlog_source", port=3306)
 
 SOURCE_KINDS = {
     "mysql": _BINLOG,
     "mariadb": _BINLOG,
     "oracle": SourceKind(
-        "producer.oracle.source", "oracle_source", "producer.oracle.view:make_oracle_view", port=1521
+        "producer.oracle.source", "make_oracle_source", "producer.oracle.view:make_oracle_view", port=1521
     ),
 }
