@@ -80,7 +80,7 @@ class SourceLog(Protocol):
     @property
     def delivered(self) -> GtidSet | None: ...
 
-    def read_topic(self, timeout: float, /) -> Iterator[LogChange | None]:
+    def read_changes(self, timeout: float, /) -> Iterator[LogChange | None]:
         """Yield what arrives within `timeout` seconds; None for what concerns nobody, so that a reader may stop there.
 
         A row's `row` is the same whenever it is read. Raises TransientSourceError, SourceRefusedError, StreamStoppedError.

@@ -176,7 +176,7 @@ class Topic:
         )
         create_topic(bootstrap, self.name)
 
-    def write(self, events: Iterable[EventEnvelope]) -> None:
+    def write_changes(self, events: Iterable[EventEnvelope]) -> None:
         key = self.source.table.key.columns
         failed: list[object] = []
         for event in events:

@@ -21,8 +21,8 @@ from typing import Any, Self
 import structlog
 
 from coordinator.agent.shell import AgentShell
-from coordinator.core.owner.state import Catalogue, Drain, Move, OwnerConfig, Pause, Resign, Resume
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.owner.state import Drain, Inventory, Move, OwnerConfig, Pause, Resign, Resume
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
@@ -34,13 +34,13 @@ from tests.waiting import awaited
 SOURCE, PIPELINE = "s", "p"
 
 
-def catalogue(count: int) -> Catalogue:
+def catalogue(count: int) -> Inventory:
     """Return `count` apply units of one pipeline."""
     units = [
-        CatalogueUnit(f"apply/{PIPELINE}/t{n:05}", UnitKind.APPLY, SOURCE, PIPELINE, "1")
+        InventoryUnit(f"apply/{PIPELINE}/t{n:05}", UnitKind.APPLY, SOURCE, PIPELINE, "1")
         for n in range(count)
     ]
-    return Catalogue(tuple(units), {PIPELINE: (SOURCE,)})
+    return Inventory(tuple(units), {PIPELINE: (SOURCE,)})
 
 
 def until(true: Callable[[], Any], seconds: float = 180.0, what: str = "what was awaited") -> Any:
@@ -191,7 +191,7 @@ def _say(kind: str, **facts: Any) -> None:
 def _watch(coordinator: Coordinator, stop: threading.Event) -> None:
     last: tuple[int, bool] | None = None
     while not stop.wait(0.01):
-        leader = coordinator.leader()
+        leader = coordinator.get_leader()
         now = (leader.rev, leader.am_i) if leader else (0, False)
         if now != last:
             last = now
@@ -199,7 +199,7 @@ def _watch(coordinator: Coordinator, stop: threading.Event) -> None:
 
 
 def _view(coordinator: Coordinator) -> dict[str, Any]:
-    view = coordinator.view()
+    view = coordinator.get_view()
     return {
         "leader": view.leader.name if view.leader else None,
         "states": {u.unit: u.state for u in view.units},
@@ -217,7 +217,7 @@ def _answer(coordinator: Coordinator, words: list[str]) -> dict[str, Any]:
     try:
         if words[0] == "view":
             return _view(coordinator)
-        coordinator.command(commands[words[0]](*words[1:]))
+        coordinator.execute_command(commands[words[0]](*words[1:]))
     except ControlError as error:
         leader: LeaderView | None = getattr(error, "leader", None)
         return {"error": type(error).__name__, "why": str(error), "leader": leader.name if leader else None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.owner.state import Command, Reload
+from coordinator.core.owner.state import OwnerCommand, Reload
 from coordinator.server.operators.api import (
     AgentRow,
     ControlError,
@@ -16,7 +16,7 @@ from coordinator.server.operators.api import (
     View,
 )
 from coordinator.server.operators.configuration import FoundConfiguration
-from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
+from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
 from coordinator.server.operators.journal import EventRow, Journal
 
 LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
@@ -50,15 +50,15 @@ PIPELINE = PipelineRow(
 class FakeDesk:
     """Requests for copies that a test looks at. `refuses`: why the next ones are refused."""
 
-    asked: list[tuple[CopyAsked, str]] = field(default_factory=list)
+    asked: list[tuple[CopyRequested, str]] = field(default_factory=list)
     known: list[CopyRow] = field(default_factory=list)
     refuses: str | None = None
 
-    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
         if self.refuses is not None:
             raise CopyRefusedError(self.refuses)
         self.asked.append((asked, by))
-        return CopyTaken("7f3c", asked.source or "b1", asked.table)
+        return CopyRequestStored("7f3c", asked.source or "b1", asked.table)
 
     def list_copies(self) -> list[CopyRow]:
         if self.refuses is not None:
@@ -75,7 +75,7 @@ class FakeControl:
     units: tuple[UnitRow, ...] = (unit("apply/p/t.b1.bank.acct"), unit("capture/b1", agent="a2"))
     pipelines: tuple[PipelineRow, ...] = (PIPELINE,)
     counters: Mapping[str, int] = field(default_factory=lambda: {"dropped late": 3})
-    commands: list[Command] = field(default_factory=list)
+    commands: list[OwnerCommand] = field(default_factory=list)
     fails: dict[type, ControlError] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     given_by: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class FakeControl:
         return View(self.seen_leader, self.agents, self.units, self.pipelines, self.counters)
 
     def events(self, after: int, most: int) -> tuple[EventRow, ...]:
-        return self.journal.after(after, most)
+        return self.journal.list_events_after(after, most)
 
     def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         self.given_by.append(by)
@@ -101,7 +101,7 @@ class FakeControl:
         self.reloads.append(dry_run)
         return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
 
-    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
+    def command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
         self.given_by.append(by)
         if self.seen_leader is None or not self.seen_leader.am_i:
             raise NotLeaderError(self.seen_leader)
@@ -110,4 +110,4 @@ class FakeControl:
         self.commands.append(command)
 
     def told(self, what: str, about: Mapping[str, object]) -> None:
-        self.journal.tell(7, what, about)
+        self.journal.record_event(7, what, about)

@@ -221,7 +221,9 @@ class FakeSession:
         if self._target.faults and isinstance(self._target.faults[0], ConnectionFaultError):
             raise self._target.faults.pop(0) or AssertionError
 
-    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_progress(
+        self, unit: ApplyUnit, lanes: bool = True
+    ) -> tuple[list[LaneProgress], UnitState | None]:
         self._alive()
         return list(self._target.state.lanes.values()), self._target.state.unit
 

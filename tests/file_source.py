@@ -135,7 +135,7 @@ class FileLog:
         self._last: Line | None = None
         self.moment = LogMoment(*self.point, 0)
 
-    def read_topic(self, _timeout: float) -> Iterator[LogChange | None]:
+    def read_changes(self, _timeout: float) -> Iterator[LogChange | None]:
         """Yield what the next line brings."""
         line = next(lines(self._folder, *self.point), None)
         self.heard = self.begun = self.inside = line is not None

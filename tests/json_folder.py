@@ -159,7 +159,9 @@ class FolderProgress:
         made = self.of(unit).change(begun)
         return list(made.lanes), made.state, list(made.held)
 
-    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_progress(
+        self, unit: ApplyUnit, lanes: bool = True
+    ) -> tuple[list[LaneProgress], UnitState | None]:
         last = self.of(unit).last()
         return list(last.lanes) if lanes else [], last.state if last.number else None
 

@@ -162,7 +162,7 @@ class PlayedUnit(TopicUnit):
 
     def writes(self) -> tuple[str, ...]:
         """The source's columns by the definition in force."""
-        _, state = self.real.session.read_topic(self.unit)
+        _, state = self.real.session.read_progress(self.unit)
         return (
             ()
             if state is None or state.definition is None
@@ -226,7 +226,7 @@ def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | 
 def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
     """Return the source's columns that the target has as DECIMAL: a whole number of the source is the text of one there."""
     session = unit.real.session
-    real, (_, state) = session.read_table(*unit.place), session.read_topic(unit.unit)
+    real, (_, state) = session.read_table(*unit.place), session.read_progress(unit.unit)
     assert real is not None
     assert state is not None
     stored = decode_stored(state.definition or "")

@@ -27,8 +27,8 @@ class Writer:
 
     def __init__(self, database: Any, db: str) -> None:
         self._database, self._db = database, db
-        self._stop, self.done, self.trouble = threading.Event(), 0, []  # type: ignore[var-annotated]
-        self._thread = threading.Thread(target=self._run)
+        self._stop, self.finish_tick, self.trouble = threading.Event(), 0, []  # type: ignore[var-annotated]
+        self._thread = threading.Thread(target=self._run_thread)
 
     def __enter__(self) -> Writer:
         self._thread.start()
@@ -41,14 +41,14 @@ class Writer:
 
     def more(self, changes: int = 30) -> None:
         """Return once so many more changes are made."""
-        wanted = self.done + changes
-        until(lambda: self.done >= wanted or self.trouble, f"{changes} more changes")
+        wanted = self.finish_tick + changes
+        until(lambda: self.finish_tick >= wanted or self.trouble, f"{changes} more changes")
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         rng = random.Random(5)
         with self._database.connect(self._db) as connection, connection.cursor() as cursor:
             while not self._stop.is_set() and not self.trouble:
-                self.done += 1
+                self.finish_tick += 1
                 try:
                     cursor.execute(self._change(rng))
                     connection.commit()
@@ -62,8 +62,8 @@ class Writer:
             case 0:
                 return f"DELETE FROM t WHERE id = {key}"
             case 1:
-                return f"UPDATE t SET v = 'u{self.done}', version = {self.done + 1000} WHERE id = {key}"
-        values = f"({key}, 'v{self.done}', {self.done + 1000})"
+                return f"UPDATE t SET v = 'u{self.finish_tick}', version = {self.finish_tick + 1000} WHERE id = {key}"
+        values = f"({key}, 'v{self.finish_tick}', {self.finish_tick + 1000})"
         return f"INSERT INTO t (id, v, version) VALUES {values} ON DUPLICATE KEY UPDATE v = VALUES(v), version = VALUES(version)"
 
 

@@ -19,7 +19,13 @@ from cryptography.x509.oid import NameOID
 from coordinator.core.messages import Down, Header, Heartbeat
 from coordinator.transport.channel import Keepalive
 from coordinator.transport.client import ClientTiming, HeartbeatClient
-from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
+from coordinator.transport.events import (
+    LeaderInfo,
+    MessagesArrived,
+    StreamClosed,
+    StreamOpened,
+    TransportEvent,
+)
 from coordinator.transport.security import Security
 from coordinator.transport.server import HeartbeatServer
 
@@ -58,13 +64,15 @@ class Server:
         self.server.set_leader(LeaderInfo(rev, address, rest, mine=False))
 
     def opened(self, agent: str = "a") -> list[int]:
-        return [e.stream for e in list(self.events) if isinstance(e, Opened) and e.agent == agent]
+        return [e.stream for e in list(self.events) if isinstance(e, StreamOpened) and e.agent == agent]
 
     def closed(self, agent: str = "a") -> dict[int, str]:
-        return {e.stream: e.why for e in list(self.events) if isinstance(e, Closed) and e.agent == agent}
+        return {
+            e.stream: e.why for e in list(self.events) if isinstance(e, StreamClosed) and e.agent == agent
+        }
 
     def arrived(self, stream: int | None = None) -> list[Any]:
-        found = [e for e in list(self.events) if isinstance(e, Arrived)]
+        found = [e for e in list(self.events) if isinstance(e, MessagesArrived)]
         return [e.message for e in found if stream is None or e.stream == stream]
 
 

@@ -1,7 +1,7 @@
 """One message of every kind as the golden files of the wire have it (tests/golden/wire): the bytes, and the same to be read by people.
 
 A golden file never changes. Within a version of the protocol a message may get a field at its end that has a default: its bytes then go into
-a new file (heartbeat.2.json beside heartbeat.json). Anything else raises `VERSION`, and the files of the new version get a folder of their own.
+a new file (heartbeat.2.json beside heartbeat.json). Anything else raises `PROTOCOL_VERSION`, and the files of the new version get a folder of their own.
 `python -m tests.wire_golden` writes the files that are missing.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from coordinator.core import messages as core
-from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
+from coordinator.core.messages import PROTOCOL_VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
-FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{VERSION}"
+FOLDER = Path(__file__).parent / "golden" / "wire" / f"v{PROTOCOL_VERSION}"
 
 HEADER = Header(812_345, 1_790_000_000_123, 1_790_000_000_456, 4711)
 MARK = UnitProgress(1_790_000_001_000, 1_790_000_001_005, (1, 3, 4711, -(2**53)))
@@ -70,7 +70,7 @@ LEADER = LeaderInfo(812_345, "h:7070", "h:8080", mine=True)
 
 def encoded() -> dict[str, bytes]:
     """Return what this program says, by the name of its golden file."""
-    frames = {name: wire.frame([message]) for name, message in MESSAGES.items()}
+    frames = {name: wire.encode_frame([message]) for name, message in MESSAGES.items()}
     return {**frames, "question": wire.put_question(), "leader": wire.put_leader(LEADER)}
 
 

@@ -116,7 +116,9 @@ class ProgressStore(Protocol):
         """Begin a task attempt: in one transaction lock all lane rows in lane order, compare the epoch (any
         mismatch, either way, or no row: FencedError), add 1 to attempt, read everything. Commits."""
 
-    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_progress(
+        self, unit: ApplyUnit, lanes: bool = True
+    ) -> tuple[list[LaneProgress], UnitState | None]:
         """Read progress without locks (status; after a commit of unknown outcome)."""
 
     def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:

@@ -35,7 +35,7 @@ _SLOW = 2.0
 _BATCH = 256
 
 
-def checkpoint_every(units: int) -> float:
+def compute_checkpoint_interval(units: int) -> float:
     """Return the seconds between two lists of marks from an agent with so many units: about a hundred marks a second.
 
     With many units their marks go up with the heartbeats alone: the owner computes progress no more often than that.
@@ -67,7 +67,7 @@ class Workers(Protocol):
         """Stop everything; when this returns nothing runs any more."""
 
 
-class FileOf(Protocol):
+class ConfigFile(Protocol):
     """The configuration of this machine, as it is held and as its file has it. Called from the workers' thread; may read files."""
 
     @property
@@ -104,14 +104,14 @@ class AgentShell:
         *,
         incarnation: str | None = None,
         patience: float = 30.0,
-        file: FileOf | None = None,
+        file: ConfigFile | None = None,
         version: str = "",
     ) -> None:
         self._client, self._clock, self._patience, self._file = client, clock, patience, file
         held = None if file is None else ConfigVersion(file.digest)
         self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held, version=version)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
-        self._workers = _CalledWorkers(f"workers-of-{name}", workers, self._worker_said)
+        self._workers = _WorkerThread(f"workers-of-{name}", workers, self._on_worker_event)
         self._ending_since: float | None = None
         self._ends: str | None = None
 
@@ -125,7 +125,7 @@ class AgentShell:
         security: Security | None = None,
         system: str = "",
         token: str = "",
-        file: FileOf | None = None,
+        file: ConfigFile | None = None,
         version: str = "",
     ) -> AgentShell:
         """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
@@ -139,14 +139,14 @@ class AgentShell:
             token=token,
         )
         agent = cls(name, client, workers, file=file, version=version)
-        client.on_open = agent.opened
+        client.on_open = agent.on_stream_opened
         return agent
 
     def receive(self, message: Down) -> None:
         """From any thread."""
         self._events.put(core.InstructionReceived(message))
 
-    def opened(self) -> None:
+    def on_stream_opened(self) -> None:
         """There is a new stream: the owner shall hear of us at once. From any thread."""
         self._events.put(None)
 
@@ -166,75 +166,75 @@ class AgentShell:
         _log.info("agent runs", agent=self._state.name, incarnation=self._state.incarnation)
         try:
             while self._ends is None:
-                self._round()
+                self._run_round()
                 self._end_when_due(stop.is_set())
             if self._ends == _SHUT_DOWN:
-                self._beat()  # tell the owner at once, with the marks, and that we take nothing any more
+                self._make_heartbeat_due()  # tell the owner at once, with the marks, and that we take nothing any more
         finally:
-            self._workers.end()
-            self._workers.close()
+            self._workers.end_thread()
+            self._workers.close_workers()
             self._client.close()
         _log.info("agent ends", agent=self._state.name, why=self._ends)
         return CLEAN if self._ends == _SHUT_DOWN else SUPERSEDED
 
     # the core's thread
 
-    def _round(self) -> None:
+    def _run_round(self) -> None:
         """Wait for an event or the next wake-up, whatever comes first; handle what is there."""
-        due = self._due()
+        due = self._compute_wakeup()
         wait = min(_GLANCE, max(0.0, due - self._clock()))
         try:
-            self._handle(self._events.get(timeout=wait) if wait else self._events.get_nowait())
+            self._handle_event(self._events.get(timeout=wait) if wait else self._events.get_nowait())
             for _ in range(_BATCH):
                 if self._clock() >= due or self._ends is not None:
                     break
-                self._handle(self._events.get_nowait())
+                self._handle_event(self._events.get_nowait())
         except queue.Empty:
             pass
         if self._clock() >= due:
-            self._step(core.AgentTick())
+            self._step_core(core.AgentTick())
 
-    def _due(self) -> float:
+    def _compute_wakeup(self) -> float:
         state = self._state
-        state.checkpoint_every = checkpoint_every(len(state.units))
-        due = core.next_wakeup(state)
+        state.checkpoint_every = compute_checkpoint_interval(len(state.units))
+        due = core.compute_next_wakeup(state)
         return min(due, state.next_checkpoint) if state.moved else due
 
-    def _handle(self, event: core.AgentEvent | None) -> None:
+    def _handle_event(self, event: core.AgentEvent | None) -> None:
         if event is None:
-            self._beat()
+            self._make_heartbeat_due()
         else:
-            self._step(event)
+            self._step_core(event)
 
-    def _step(self, event: core.AgentEvent) -> None:
-        self._state, effects = core.step(self._state, event, self._clock())
+    def _step_core(self, event: core.AgentEvent) -> None:
+        self._state, effects = core.step_agent(self._state, event, self._clock())
         for effect in effects:
             match effect:
                 case core.SendUp(message):
                     self._client.send(message)
-                case core.Ends(why):
+                case core.ExitAgent(why):
                     self._ends = why
                 case core.ReadFile() | core.TakeConfig():
                     self._ask_file(effect)
                 case _:
-                    self._workers.call(effect)
+                    self._workers.queue_effect(effect)
 
     def _ask_file(self, asked: core.ReadFile | core.TakeConfig) -> None:
         """In the workers' thread: what is prepared before and after it runs under what was and what is taken."""
         if (file := self._file) is not None:
-            self._workers.do(lambda: self._events.put(_carried_out(file, asked)))
+            self._workers.queue_work(lambda: self._events.put(_answer_file_request(file, asked)))
 
-    def _beat(self) -> None:
+    def _make_heartbeat_due(self) -> None:
         """The next heartbeat is due now."""
         self._state.next_beat = min(self._state.next_beat, self._clock())
-        self._step(core.AgentTick())
+        self._step_core(core.AgentTick())
 
     def _end_when_due(self, stop: bool) -> None:
         """Shut down once when asked to; close workers that do not end in time, which ends them."""
         state, now = self._state, self._clock()
         if stop and state.ending is None:
-            self._step(core.Shutdown(_SHUT_DOWN))
-            self._beat()
+            self._step_core(core.Shutdown(_SHUT_DOWN))
+            self._make_heartbeat_due()
         if state.ending is None or self._ends is not None:
             return
         self._ending_since = now if self._ending_since is None else self._ending_since
@@ -243,16 +243,18 @@ class AgentShell:
             _log.error(
                 "workers did not end in time", agent=self._state.name, units=[held.unit for held in left]
             )
-            self._workers.close()
+            self._workers.close_workers()
             for held in left:
-                self._worker_said(held.unit, WorkerEnded(held.assignment, None, "closed with the agent"))
+                self._on_worker_event(held.unit, WorkerEnded(held.assignment, None, "closed with the agent"))
 
-    def _worker_said(self, unit: str, event: WorkerEvent) -> None:
+    def _on_worker_event(self, unit: str, event: WorkerEvent) -> None:
         """From any thread."""
-        self._events.put(core.WorkerHappening(unit, event))
+        self._events.put(core.WorkerEventReceived(unit, event))
 
 
-def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.FileRead | core.ConfigTaken:
+def _answer_file_request(
+    file: ConfigFile, asked: core.ReadFile | core.TakeConfig
+) -> core.FileRead | core.ConfigTaken:
     """Do what is asked of the configuration's file; whatever goes wrong, who asked is told."""
     if isinstance(asked, core.ReadFile):
         try:
@@ -270,7 +272,7 @@ def _carried_out(file: FileOf, asked: core.ReadFile | core.TakeConfig) -> core.F
     return core.ConfigTaken(asked.version if taken else None)
 
 
-class _CalledWorkers:
+class _WorkerThread:
     """The workers, and the thread that calls them in order. `closed`: they have been; asked by the core's thread only."""
 
     def __init__(self, name: str, workers: Workers, on_event: Callable[[str, WorkerEvent], None]) -> None:
@@ -284,7 +286,7 @@ class _CalledWorkers:
         self._workers.listen(self._on_event)
         self._thread.start()
 
-    def call(self, effect: UnitEffect) -> None:
+    def queue_effect(self, effect: UnitEffect) -> None:
         workers = self._workers
         match effect:
             case PrepareWorker(unit, assignment, mark):
@@ -294,16 +296,16 @@ class _CalledWorkers:
             case RemoveWorker(unit, assignment):
                 self._queue.put((unit, assignment, lambda: workers.remove(unit, assignment)))
 
-    def do(self, work: Callable[[], None]) -> None:
+    def queue_work(self, work: Callable[[], None]) -> None:
         """Have something else done between two calls, which does not raise."""
         self._queue.put(("", 0, work))
 
-    def end(self) -> None:
+    def end_thread(self) -> None:
         """End the thread after what waits; a call that hangs is left behind."""
         self._queue.put(None)
         self._thread.join(5)
 
-    def close(self) -> None:
+    def close_workers(self) -> None:
         """Close the workers, once."""
         if not self.closed:
             self.closed = True

@@ -7,7 +7,7 @@ scheduled machines, handles them, and does its I/O once for the whole batch in `
 
 from coordinator.batch.fsm import Fsm, FsmState
 from coordinator.batch.mailbox import Mailbox, MailboxClosedError, MailboxFullError, SendError
-from coordinator.batch.poller import HandleResult, Keep, PollHandler, StopAt
+from coordinator.batch.poller import HandleResult, KeepMachine, PollHandler, ReleaseMachine
 from coordinator.batch.router import NoMailboxError, Router
 from coordinator.batch.system import BatchConfig, BatchSystem
 
@@ -17,13 +17,13 @@ __all__ = [
     "Fsm",
     "FsmState",
     "HandleResult",
-    "Keep",
+    "KeepMachine",
     "Mailbox",
     "MailboxClosedError",
     "MailboxFullError",
     "NoMailboxError",
     "PollHandler",
+    "ReleaseMachine",
     "Router",
     "SendError",
-    "StopAt",
 ]

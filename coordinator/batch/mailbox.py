@@ -73,13 +73,13 @@ class Mailbox(Generic[F, M]):
 
     def try_send(self, message: M) -> None:
         """Push `message` and wake the machine. Raises MailboxFullError, MailboxClosedError; nothing is taken then."""
-        self._send(message, force=False)
+        self._put_message(message, force=False)
 
     def force_send(self, message: M) -> None:
         """Push `message` whatever the capacity says. Raises MailboxClosedError."""
-        self._send(message, force=True)
+        self._put_message(message, force=True)
 
-    def _send(self, message: M, *, force: bool) -> None:
+    def _put_message(self, message: M, *, force: bool) -> None:
         with self._lock:
             if self._closed:
                 raise MailboxClosedError(f"mailbox {self.address!r} is closed")
@@ -91,11 +91,11 @@ class Mailbox(Generic[F, M]):
 
     def notify(self) -> None:
         """Schedule the machine if it is idle; else whoever has it will see the message."""
-        fsm = self.take()
+        fsm = self.take_machine()
         if fsm is not None:
             self._schedule(self, fsm)
 
-    def take(self) -> F | None:
+    def take_machine(self) -> F | None:
         """Take the machine out: IDLE → NOTIFIED. None when it is not idle."""
         with self._lock:
             if self._state is not FsmState.IDLE:
@@ -105,7 +105,7 @@ class Mailbox(Generic[F, M]):
             raise AssertionError(f"mailbox {self.address!r}: idle without its machine")
         return fsm
 
-    def release(self, fsm: F, seen: int) -> F | None:
+    def release_machine(self, fsm: F, seen: int) -> F | None:
         """Give the machine back: NOTIFIED → IDLE. `seen`: queue length that was known before the work began to end.
 
         Returns the machine again when messages came meanwhile and nobody else took it: the caller keeps it.
@@ -116,20 +116,20 @@ class Mailbox(Generic[F, M]):
             if self._state is not FsmState.NOTIFIED or self._fsm is not None:
                 raise AssertionError(f"mailbox {self.address!r}: released twice ({self._state})")
             self._fsm, self._state = fsm, FsmState.IDLE
-        return self.take() if len(self._queue) != seen else None
+        return self.take_machine() if len(self._queue) != seen else None
 
-    def drain(self, most: int) -> list[M]:
+    def drain_messages(self, most: int) -> list[M]:
         """Take up to `most` messages, oldest first. Only the poller that holds the machine calls this."""
         with self._lock:
             count = min(most, len(self._queue))
             return [self._queue.popleft() for _ in range(count)]
 
-    def remove(self) -> bool:
+    def remove_if_empty(self) -> bool:
         """Close for a stopped machine, only if no message waits. Called by the poller that holds it."""
         with self._lock:
             if self._queue:
                 return False
-            self._shut()
+            self._close_queue()
             return True
 
     def close(self) -> list[M]:
@@ -137,8 +137,8 @@ class Mailbox(Generic[F, M]):
         with self._lock:
             left = list(self._queue)
             self._queue.clear()
-            self._shut()
+            self._close_queue()
             return left
 
-    def _shut(self) -> None:
+    def _close_queue(self) -> None:
         self._closed, self._state, self._fsm = True, FsmState.DROP, None

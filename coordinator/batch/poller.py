@@ -21,12 +21,12 @@ from coordinator.batch.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepMachine:
     """The machine has more to do: it stays in this poller's batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopAt:
+class ReleaseMachine:
     """The machine is done for now. `seen`: its queue length *before* its last look at the mailbox ended (0: it drained
     all); `skip_end`: release it before `end` runs, because `end` does nothing for it."""
 
@@ -34,13 +34,13 @@ class StopAt:
     skip_end: bool = False
 
 
-HandleResult = Keep | StopAt
+HandleResult = KeepMachine | ReleaseMachine
 
 
 class PollHandler(Protocol[F, M]):
     """The code of the machines' owner that a poller calls. One handler a poller, used by that thread only."""
 
-    def begin(self, batch_size: int) -> None:
+    def begin_round(self, batch_size: int) -> None:
         """A round begins with `batch_size` machines already held."""
 
     def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
@@ -48,18 +48,18 @@ class PollHandler(Protocol[F, M]):
 
     def handle_normal(self, fsm: F, mailbox: Mailbox[F, M]) -> HandleResult: ...
 
-    def light_end(self, batch: list[F]) -> None:
+    def finish_handling(self, batch: list[F]) -> None:
         """After all are handled, before the early releases."""
 
-    def end_connection(self, batch: list[F]) -> None:
+    def end_round(self, batch: list[F]) -> None:
         """The I/O of the round, once for all machines still held."""
 
-    def pause(self) -> None:
+    def prepare_pause(self) -> None:
         """Nothing to do: called before the poller blocks."""
 
 
 @dataclass(slots=True)
-class _Held(Generic[F, M]):
+class _PolledMachine(Generic[F, M]):
     mailbox: Mailbox[F, M]
     fsm: F
     since: float
@@ -81,7 +81,7 @@ class Poller(Generic[F, M]):
     ) -> None:
         self._router, self._scheduler, self._handler = router, scheduler, handler
         self._max_batch_size, self._reschedule_after, self._now = max_batch_size, reschedule_after, now
-        self._batch: list[_Held[F, M]] = []
+        self._batch: list[_PolledMachine[F, M]] = []
         self._control: tuple[Mailbox[Fsm, Any], Fsm] | None = None
         self._hot = 0
 
@@ -90,27 +90,27 @@ class Poller(Generic[F, M]):
         try:
             while not self._scheduler.down:
                 if not (self._batch or self._control or len(self._scheduler)):
-                    self._handler.pause()
-                    if not self._scheduler.wait():
+                    self._handler.prepare_pause()
+                    if not self._scheduler.wait_for_work():
                         break
-                self.round()
+                self.run_round()
         finally:
-            self._hand_all_back()
+            self._return_all()
 
-    def round(self) -> None:
+    def run_round(self) -> None:
         """One round; public for tests that drive a poller step by step."""
         limit = max(self._max_batch_size(), len(self._batch))
-        self._handler.begin(len(self._batch))
+        self._handler.begin_round(len(self._batch))
         self._handle_control()
         for held in self._batch:
             held.result = self._handler.handle_normal(held.fsm, held.mailbox)
-        self._fetch(limit)
-        self._handler.light_end([held.fsm for held in self._batch])
-        self._release(early=True)
-        self._handler.end_connection([held.fsm for held in self._batch])
-        self._release(early=False)
+        self._fetch_machines(limit)
+        self._handler.finish_handling([held.fsm for held in self._batch])
+        self._release_machines(early=True)
+        self._handler.end_round([held.fsm for held in self._batch])
+        self._release_machines(early=False)
 
-    def _hand_all_back(self) -> None:
+    def _return_all(self) -> None:
         for held in self._batch:
             self._scheduler.schedule(held.mailbox, held.fsm)
         self._batch.clear()
@@ -125,46 +125,48 @@ class Poller(Generic[F, M]):
         mailbox, fsm = self._control
         seen = self._handler.handle_control(fsm, mailbox)
         if fsm.is_stopped():
-            if mailbox.remove():
+            if mailbox.remove_if_empty():
                 self._control = None  # else messages wait: it is handled again
         elif seen is not None:
-            again = mailbox.release(fsm, seen)
+            again = mailbox.release_machine(fsm, seen)
             self._control = (mailbox, again) if again is not None else None
 
-    def _fetch(self, limit: int) -> None:
+    def _fetch_machines(self, limit: int) -> None:
         while len(self._batch) < limit and not self._scheduler.control_waiting:
-            task = self._scheduler.take()
+            task = self._scheduler.take_task()
             if task is None:
                 return
             mailbox, fsm = task
             if mailbox.closed:
                 continue
-            self._batch.append(_Held(mailbox, fsm, self._now(), self._handler.handle_normal(fsm, mailbox)))
+            self._batch.append(
+                _PolledMachine(mailbox, fsm, self._now(), self._handler.handle_normal(fsm, mailbox))
+            )
 
-    def _release(self, *, early: bool) -> None:
-        kept: list[_Held[F, M]] = []
+    def _release_machines(self, *, early: bool) -> None:
+        kept: list[_PolledMachine[F, M]] = []
         for held in self._batch:
-            if (early and not (isinstance(held.result, StopAt) and held.result.skip_end)) or not self._let_go(
-                held
-            ):
+            if (
+                early and not (isinstance(held.result, ReleaseMachine) and held.result.skip_end)
+            ) or not self._release_machine(held):
                 kept.append(held)
         self._batch = kept
 
-    def _let_go(self, held: _Held[F, M]) -> bool:
+    def _release_machine(self, held: _PolledMachine[F, M]) -> bool:
         """Apply the result of a round to one machine; False: it stays in the batch."""
         if held.mailbox.closed:
             return True
         if held.fsm.is_stopped():
-            return self._router.forget(held.mailbox)
-        if isinstance(held.result, StopAt):
-            again = held.mailbox.release(held.fsm, held.result.seen)
+            return self._router.forget_mailbox(held.mailbox)
+        if isinstance(held.result, ReleaseMachine):
+            again = held.mailbox.release_machine(held.fsm, held.result.seen)
             if again is None:
                 return True
-            held.result = Keep()
+            held.result = KeepMachine()
             return False
-        return self._hand_back(held)
+        return self._return_machine(held)
 
-    def _hand_back(self, held: _Held[F, M]) -> bool:
+    def _return_machine(self, held: _PolledMachine[F, M]) -> bool:
         if self._now() - held.since < self._reschedule_after:
             return False
         self._hot += 1

@@ -40,7 +40,7 @@ class Router(Generic[F, M, C]):
         with self._lock:
             return iter(list(self._mailboxes))
 
-    def register(self, address: Hashable, make: Callable[[], F] | F) -> Mailbox[F, M]:
+    def register_machine(self, address: Hashable, make: Callable[[], F] | F) -> Mailbox[F, M]:
         """Register a machine; an existing mailbox of the address is closed. Raises MailboxClosedError after shutdown."""
         fsm = make() if callable(make) else make
         mailbox: Mailbox[F, M] = Mailbox(address, fsm, self._capacity, self._schedule)
@@ -53,24 +53,24 @@ class Router(Generic[F, M, C]):
             old.close()
         return mailbox
 
-    def mailbox(self, address: Hashable) -> Mailbox[F, M] | None:
+    def get_mailbox(self, address: Hashable) -> Mailbox[F, M] | None:
         return self._mailboxes.get(address)
 
     def send(self, address: Hashable, message: M) -> None:
         """Send, bounded. Raises NoMailboxError, MailboxFullError, MailboxClosedError."""
-        self._find(address).try_send(message)
+        self._find_mailbox(address).try_send(message)
 
     def force_send(self, address: Hashable, message: M) -> None:
         """Send whatever the capacity. After shutdown it is a no-op: everything ends anyway."""
         if not self._down:
-            self._find(address).force_send(message)
+            self._find_mailbox(address).force_send(message)
 
     def send_control(self, message: C) -> None:
         """Send to the control machine, never refused while the system runs."""
         if not self._down:
             self.control.force_send(message)
 
-    def _find(self, address: Hashable) -> Mailbox[F, M]:
+    def _find_mailbox(self, address: Hashable) -> Mailbox[F, M]:
         mailbox = self._mailboxes.get(address)
         if mailbox is None:
             raise NoMailboxError(f"no machine is registered as {address!r}")
@@ -89,16 +89,16 @@ class Router(Generic[F, M, C]):
             count += 1
         return count
 
-    def close(self, address: Hashable) -> list[M]:
+    def close_mailbox(self, address: Hashable) -> list[M]:
         """Remove a machine; returns the messages nobody handled. One that a poller holds ends when it is released."""
         with self._lock:
             mailbox = self._mailboxes.pop(address, None)
         return mailbox.close() if mailbox is not None else []
 
-    def forget(self, mailbox: Mailbox[F, M]) -> bool:
+    def forget_mailbox(self, mailbox: Mailbox[F, M]) -> bool:
         """Remove the mailbox of a stopped machine if it is empty; False: messages wait, poll it again."""
         with self._lock:
-            if not mailbox.remove():
+            if not mailbox.remove_if_empty():
                 return False
             if self._mailboxes.get(mailbox.address) is mailbox:
                 del self._mailboxes[mailbox.address]

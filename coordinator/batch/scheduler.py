@@ -13,14 +13,14 @@ from typing import Any, Generic
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox
 
-Task = tuple[Mailbox[F, M], F]
+ScheduledMachine = tuple[Mailbox[F, M], F]
 
 
 class Scheduler(Generic[F, M]):
     """Many producers, many pollers."""
 
     def __init__(self) -> None:
-        self._normal: deque[Task[F, M]] = deque()
+        self._normal: deque[ScheduledMachine[F, M]] = deque()
         self._control: deque[tuple[Mailbox[Fsm, Any], Fsm]] = deque()
         self._changed = threading.Condition()
         self._down = False
@@ -46,12 +46,12 @@ class Scheduler(Generic[F, M]):
         with self._changed:
             return self._control.popleft() if self._control else None
 
-    def take(self) -> Task[F, M] | None:
+    def take_task(self) -> ScheduledMachine[F, M] | None:
         """Return a machine with work, None when there is none now."""
         with self._changed:
             return self._normal.popleft() if self._normal else None
 
-    def wait(self) -> bool:
+    def wait_for_work(self) -> bool:
         """Block until there is work (True) or the system shuts down (False)."""
         with self._changed:
             while not (self._normal or self._control or self._down):

@@ -52,11 +52,13 @@ class BatchSystem(Generic[F, M]):
 
     def start(self) -> None:
         for number in range(self.config.pollers):
-            thread = threading.Thread(target=self._poll, args=(number,), name=f"poller-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._run_poller, args=(number,), name=f"poller-{number}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 
-    def poller(self, number: int) -> Poller[F, M]:
+    def make_poller(self, number: int) -> Poller[F, M]:
         """Make a poller; used by `start`, and by tests that drive rounds by hand."""
         return Poller(
             self.router,
@@ -67,9 +69,9 @@ class BatchSystem(Generic[F, M]):
             now=self._now,
         )
 
-    def _poll(self, number: int) -> None:
+    def _run_poller(self, number: int) -> None:
         try:
-            self.poller(number).run()
+            self.make_poller(number).run()
         except BaseException as error:  # noqa: BLE001 - kept, and raised by close()
             self.error = self.error or error
             self.router.shut_down()

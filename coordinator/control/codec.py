@@ -16,19 +16,19 @@ from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
     CounterRecord,
+    DurableRecord,
     MoveRecord,
     PausedRecord,
     PipelineRecord,
-    Record,
     UnitRecord,
 )
 
-VERSION = "1.1"
-MAJOR = 1
+CONTROL_FORMAT_VERSION = "1.1"
+CONTROL_MAJOR_VERSION = 1
 #: Payload of one message at most, well below the 1 MB that brokers take by default.
 MESSAGE_BYTES = 512 * 1024
 
-Change = tuple[str, Record | None]
+RecordChange = tuple[str, DurableRecord | None]
 """A key and its new record; None deletes it."""
 
 
@@ -60,7 +60,7 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Changes:
     rev: int
-    changes: tuple[Change, ...]
+    changes: tuple[RecordChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     records: list[tuple[str, msgspec.Raw]] = msgspec.field(name="records", default_factory=list)
 
 
-_RECORDS: dict[str, type[Record]] = {
+_RECORDS: dict[str, type[DurableRecord]] = {
     "counter": CounterRecord,
     "agent": AgentRecord,
     "unit": UnitRecord,
@@ -108,50 +108,57 @@ _RECORDS: dict[str, type[Record]] = {
 }
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Wire)
-_RECORD_DECODERS: dict[str, msgspec.json.Decoder[Record]] = {
+_RECORD_DECODERS: dict[str, msgspec.json.Decoder[DurableRecord]] = {
     kind: msgspec.json.Decoder(cls) for kind, cls in _RECORDS.items()
 }
 _NOTHING = msgspec.Raw(b"null")
 _OVERHEAD = 16
 
 
-def encode(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     """Return the bytes of a message. A `Changes` that could be too large for one is to be split before (`batches`)."""
     match message:
         case Claim(candidate, nonce):
-            wire = _Wire(VERSION, "claim", nonce=nonce, candidate=candidate)
+            wire = _Wire(CONTROL_FORMAT_VERSION, "claim", nonce=nonce, candidate=candidate)
         case Snapshot(rev, candidate, nonce):
-            wire = _Wire(VERSION, "snapshot", rev, nonce, candidate)
+            wire = _Wire(CONTROL_FORMAT_VERSION, "snapshot", rev, nonce, candidate)
         case Changes(rev, changes):
-            wire = _Wire(VERSION, "records", rev, records=[(key, _raw(record)) for key, record in changes])
+            wire = _Wire(
+                CONTROL_FORMAT_VERSION,
+                "records",
+                rev,
+                records=[(key, _encode_record(record)) for key, record in changes],
+            )
         case Beat(rev):
-            wire = _Wire(VERSION, "beat", rev)
+            wire = _Wire(CONTROL_FORMAT_VERSION, "beat", rev)
         case Resigned(rev):
-            wire = _Wire(VERSION, "resigned", rev)
+            wire = _Wire(CONTROL_FORMAT_VERSION, "resigned", rev)
     return _ENCODER.encode(wire)
 
 
-def _raw(record: Record | None) -> msgspec.Raw:
+def _encode_record(record: DurableRecord | None) -> msgspec.Raw:
     return _NOTHING if record is None else msgspec.Raw(_ENCODER.encode(record))
 
 
-def decode(data: bytes | None) -> Message:
+def decode_message(data: bytes | None) -> Message:
     """Return the message. Raises UndecodableError, NewerVersionError."""
     try:
         wire = _DECODER.decode(data or b"")
         major = int(wire.v.partition(".")[0])
-        if major > MAJOR:
-            raise NewerVersionError(f"the control topic has a record of version {wire.v}, this is {VERSION}")
-        return _message(wire)
+        if major > CONTROL_MAJOR_VERSION:
+            raise NewerVersionError(
+                f"the control topic has a record of version {wire.v}, this is {CONTROL_FORMAT_VERSION}"
+            )
+        return _build_message(wire)
     except NewerVersionError:
         raise
     except ValueError as error:  # msgspec's errors are ValueErrors, too
         raise UndecodableError(f"not a record of the control topic: {error}") from error
 
 
-def _message(wire: _Wire) -> Message:
+def _build_message(wire: _Wire) -> Message:
     if wire.kind == "records":
-        return Changes(wire.rev, tuple(_changes(wire.records)))
+        return Changes(wire.rev, tuple(_decode_changes(wire.records)))
     if wire.kind == "beat":
         return Beat(wire.rev)
     if wire.kind == "resigned":
@@ -163,30 +170,32 @@ def _message(wire: _Wire) -> Message:
     raise UndecodableError(f"unknown kind {wire.kind!r}")
 
 
-def _changes(records: Sequence[tuple[str, msgspec.Raw]]) -> Iterator[Change]:
+def _decode_changes(records: Sequence[tuple[str, msgspec.Raw]]) -> Iterator[RecordChange]:
     for key, raw in records:
         decoder = _RECORD_DECODERS.get(key.partition("/")[0])
         if decoder is not None:
             yield key, None if bytes(raw) == b"null" else decoder.decode(raw)
 
 
-def batches(rev: int, changes: Sequence[Change], limit: int = MESSAGE_BYTES) -> Iterator[bytes]:
+def encode_batches(rev: int, changes: Sequence[RecordChange], limit: int = MESSAGE_BYTES) -> Iterator[bytes]:
     """Yield the messages that carry `changes` in order, each of about `limit` bytes at most (one record is never split)."""
     gathered: list[tuple[str, msgspec.Raw]] = []
     size = 0
     for key, record in changes:
-        raw = _raw(record)
+        raw = _encode_record(record)
         cost = len(key) + len(bytes(raw)) + _OVERHEAD
         if gathered and size + cost > limit:
-            yield _ENCODER.encode(_Wire(VERSION, "records", rev, records=gathered))
+            yield _ENCODER.encode(_Wire(CONTROL_FORMAT_VERSION, "records", rev, records=gathered))
             gathered, size = [], 0
         gathered.append((key, raw))
         size += cost
     if gathered:
-        yield _ENCODER.encode(_Wire(VERSION, "records", rev, records=gathered))
+        yield _ENCODER.encode(_Wire(CONTROL_FORMAT_VERSION, "records", rev, records=gathered))
 
 
-def snapshot(rev: int, candidate: Candidate, nonce: str, records: Mapping[str, Record]) -> Iterator[bytes]:
+def encode_control_snapshot(
+    rev: int, candidate: Candidate, nonce: str, records: Mapping[str, DurableRecord]
+) -> Iterator[bytes]:
     """Yield the messages of a snapshot, for one transaction."""
-    yield encode(Snapshot(rev, candidate, nonce))
-    yield from batches(rev, [(key, record) for key, record in sorted(records.items())])
+    yield encode_message(Snapshot(rev, candidate, nonce))
+    yield from encode_batches(rev, [(key, record) for key, record in sorted(records.items())])

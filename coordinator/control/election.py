@@ -144,11 +144,11 @@ ElectionEffect = StartClaim | Elect | Lose | GiveUp | Discard
 Stepped = tuple[Election, tuple[ElectionEffect, ...]]
 
 
-def begin(now: float, jitter: float) -> Election:
+def begin_election(now: float, jitter: float) -> Election:
     return Election(now, now, jitter)
 
 
-def step(state: Election, event: ElectionEvent, now: float, config: ElectionConfig) -> Stepped:
+def step_election(state: Election, event: ElectionEvent, now: float, config: ElectionConfig) -> Stepped:
     """Return the election after `event` at `now`, and what is to be done, in order."""
     if now - state.stepped_at > config.pause:
         state = replace(state, quiet_since=now)
@@ -156,54 +156,54 @@ def step(state: Election, event: ElectionEvent, now: float, config: ElectionConf
     match event:
         case Observed(newest, vacant, readable, alive):
             state = replace(state, newest=newest, vacant=vacant, readable=readable)
-            return _settle(replace(state, quiet_since=now) if alive else state, now)
+            return _settle_claim(replace(state, quiet_since=now) if alive else state, now)
         case Reachable():
-            return _reachable(state, now, config)
+            return _handle_reachable(state, now, config)
         case Unreachable():
-            return _settle(replace(state, reached=False), now)
+            return _settle_claim(replace(state, reached=False), now)
         case Claimed(rev) if state.phase is ElectionPhase.CLAIMING:
             deadline = now + config.read_back
-            return _settle(replace(state, phase=ElectionPhase.CLAIMED, rev=rev, deadline=deadline), now)
+            return _settle_claim(replace(state, phase=ElectionPhase.CLAIMED, rev=rev, deadline=deadline), now)
         case WriteFailed(why) if state.phase not in {ElectionPhase.FOLLOWING, ElectionPhase.FENCED}:
-            return _fence(state, why)
+            return _fence_candidate(state, why)
         case ResignAsked(why) if state.phase is ElectionPhase.LEADING:
-            return _resign(state, why)
+            return _resign_term(state, why)
         case Discarded(jitter) if state.phase is ElectionPhase.FENCED:
             later = now + config.patience + jitter
             return replace(state, phase=ElectionPhase.FOLLOWING, jitter=jitter, not_before=later), ()
     return state, ()
 
 
-def _reachable(state: Election, now: float, config: ElectionConfig) -> Stepped:
+def _handle_reachable(state: Election, now: float, config: ElectionConfig) -> Stepped:
     if not state.reached:
         state = replace(state, reached=True, quiet_since=now)
     if state.phase is not ElectionPhase.FOLLOWING:
-        return _settle(state, now)
+        return _settle_claim(state, now)
     patience = state.jitter if state.vacant else config.patience + state.jitter
     if not state.readable or now < max(state.not_before, state.quiet_since + patience):
         return state, ()
     return replace(state, phase=ElectionPhase.CLAIMING), (StartClaim(),)
 
 
-def _settle(state: Election, now: float) -> Stepped:
+def _settle_claim(state: Election, now: float) -> Stepped:
     """Follow from what was read what becomes of a claim or a term of ours."""
     if state.phase not in {ElectionPhase.CLAIMED, ElectionPhase.LEADING}:
         return state, ()
     if state.newest > state.rev:
-        return _fence(state, f"another coordinator has claimed at {state.newest}")
+        return _fence_candidate(state, f"another coordinator has claimed at {state.newest}")
     if not state.readable:
-        return _fence(state, "a newer version has written to the control topic")
+        return _fence_candidate(state, "a newer version has written to the control topic")
     if state.phase is ElectionPhase.CLAIMED and state.newest == state.rev:
         return replace(state, phase=ElectionPhase.LEADING), (Elect(state.rev),)
     if state.phase is ElectionPhase.CLAIMED and now >= state.deadline:
-        return _fence(state, "the claim could not be read back in time")
+        return _fence_candidate(state, "the claim could not be read back in time")
     return state, ()
 
 
-def _fence(state: Election, why: str) -> Stepped:
+def _fence_candidate(state: Election, why: str) -> Stepped:
     lost: tuple[ElectionEffect, ...] = (Lose(why),) if state.phase is ElectionPhase.LEADING else ()
     return replace(state, phase=ElectionPhase.FENCED, rev=0), (*lost, Discard(why))
 
 
-def _resign(state: Election, why: str) -> Stepped:
+def _resign_term(state: Election, why: str) -> Stepped:
     return replace(state, phase=ElectionPhase.FENCED, rev=0), (Lose(why), GiveUp(state.rev), Discard(why))

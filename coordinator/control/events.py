@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.control.codec import Candidate
-from coordinator.core.records import Record
+from coordinator.core.records import DurableRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Elected:
     seconds): nobody else had claimed before that. None: not known."""
 
     rev: int
-    records: Mapping[str, Record]
+    records: Mapping[str, DurableRecord]
     at: float | None = None
 
 
@@ -60,4 +60,4 @@ class Lost:
     why: str
 
 
-LogEvent = Elected | NewLeader | Heard | RecordsCommitted | WriteConfirmed | Lost
+ControlLogEvent = Elected | NewLeader | Heard | RecordsCommitted | WriteConfirmed | Lost

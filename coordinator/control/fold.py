@@ -20,11 +20,11 @@ from coordinator.control.codec import (
     Resigned,
     Snapshot,
 )
-from coordinator.core.records import Record
+from coordinator.core.records import DurableRecord
 
 
 @dataclass(slots=True)
-class Fold:
+class ControlFold:
     """`rev`: the newest claim (0: none yet), by `candidate` in its attempt `nonce`. `base`: offset of the snapshot in force.
 
     `resigned`: that owner has given its term up. `unreadable`: a newer major version has written; nothing is folded from there
@@ -39,22 +39,22 @@ class Fold:
     base: int = 0
     end: int = 0
     size: int = 0
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, DurableRecord] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
 
 
-def apply(fold: Fold, offset: int, message: Message, size: int = 0) -> bool:
+def fold_message(fold: ControlFold, offset: int, message: Message, size: int = 0) -> bool:
     """Take in the message at `offset`, of `size` bytes; returns whether it counts (a sign that its owner leads)."""
     fold.end = offset + 1
     fold.size += size
     match message:
         case Claim(candidate, nonce):
-            _leads(fold, offset, candidate, nonce)
+            _set_leader(fold, offset, candidate, nonce)
             return True
         case Snapshot(rev, candidate, nonce) if rev >= fold.rev:  # later: its claim is deleted already
             fold.records.clear()
             fold.base, fold.size, fold.unreadable = offset, size, False
-            _leads(fold, rev, candidate, nonce)
+            _set_leader(fold, rev, candidate, nonce)
             return True
         case Changes(rev, changes) if rev == fold.rev:
             for key, record in changes:
@@ -72,18 +72,18 @@ def apply(fold: Fold, offset: int, message: Message, size: int = 0) -> bool:
     return False
 
 
-def _leads(fold: Fold, rev: int, candidate: Candidate, nonce: str) -> None:
+def _set_leader(fold: ControlFold, rev: int, candidate: Candidate, nonce: str) -> None:
     fold.rev, fold.candidate, fold.nonce, fold.resigned = rev, candidate, nonce, False
 
 
-def foreign(fold: Fold, offset: int, *, newer: bool) -> None:
+def record_foreign_message(fold: ControlFold, offset: int, *, newer: bool) -> None:
     """Take note of a message that cannot be decoded."""
     fold.end = offset + 1
     fold.ignored["newer version" if newer else "foreign"] += 1
     fold.unreadable = fold.unreadable or newer
 
 
-def due(length: int, size: int, snapshot_size: int, *, most: int, most_bytes: int) -> bool:
+def is_snapshot_due(length: int, size: int, snapshot_size: int, *, most: int, most_bytes: int) -> bool:
     """Tell whether a snapshot is worth it: `length` offsets and `size` bytes since the last one, which had `snapshot_size`.
 
     The bytes may be four snapshots, so that large states are not written over and over.

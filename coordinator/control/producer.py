@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.control.topic import LOG, producer_settings, topic_name
+from coordinator.control.topic import LOG, build_control_topic_name, build_term_producer_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_producer
 
@@ -36,38 +36,38 @@ class TermProducer:
     """Making it fences every earlier one. Raises WriteFailedError. `timeout`: seconds for each step."""
 
     def __init__(self, kafka: KafkaConfig, timeout: float) -> None:
-        self._topic = topic_name(kafka)
+        self._topic = build_control_topic_name(kafka)
         self._timeout = timeout
         self._offsets: list[int] = []
-        self._producer = open_producer(producer_settings(kafka), log=LOG)
+        self._producer = open_producer(build_term_producer_settings(kafka), log=LOG)
         try:
             self._producer.init_transactions(timeout)
         except KafkaException as error:
             self.discard()
             raise WriteFailedError("claim not begun", error) from error
 
-    def commit(self, payloads: Iterable[bytes], what: str, timeout: float | None = None) -> int:
+    def commit_payloads(self, payloads: Iterable[bytes], what: str, timeout: float | None = None) -> int:
         """Write all in one transaction; returns the offset of the first. Raises WriteFailedError."""
         self._offsets.clear()
         try:
             self._producer.begin_transaction()
             for payload in payloads:
-                self._produce(payload)
+                self._produce_payload(payload)
             self._producer.commit_transaction(self._timeout if timeout is None else timeout)
         except (KafkaException, SystemError) as error:
             raise WriteFailedError(what, error) from error
         return self._offsets[0]
 
-    def _produce(self, payload: bytes) -> None:
+    def _produce_payload(self, payload: bytes) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, payload, partition=0, on_delivery=self._delivered)
+                self._producer.produce(self._topic, payload, partition=0, on_delivery=self._on_delivered)
             except BufferError:
                 self._producer.poll(0.1)  # a snapshot larger than librdkafka's queue
             else:
                 return
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _on_delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self._offsets.append(message.offset())
 

@@ -11,10 +11,15 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordinator.control import fold as folds
-from coordinator.control.codec import NewerVersionError, UndecodableError, decode
+from coordinator.control.codec import NewerVersionError, UndecodableError, decode_message
 from coordinator.control.election import Observed, Reachable, Unreachable
-from coordinator.control.fold import Fold
-from coordinator.control.topic import LOG, ControlTopic, consumer_settings, topic_name
+from coordinator.control.fold import ControlFold
+from coordinator.control.topic import (
+    LOG,
+    ControlTopic,
+    build_control_reader_settings,
+    build_control_topic_name,
+)
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_consumer
 
@@ -22,22 +27,26 @@ log = structlog.get_logger("control")
 
 _PROBE_TIMEOUT = 1.0
 
-Seen = Observed | Reachable | Unreachable
+TopicObservation = Observed | Reachable | Unreachable
 
 
 class ControlReader:
     """`fold` is changed under `lock` only. `complete`: the topic was read to its end once; `ensured`: it exists. `report` is called with `lock` held, so that it sees the fold it is about."""
 
     def __init__(
-        self, kafka: KafkaConfig, probe: float, lock: threading.RLock, report: Callable[[Seen], None]
+        self,
+        kafka: KafkaConfig,
+        probe: float,
+        lock: threading.RLock,
+        report: Callable[[TopicObservation], None],
     ) -> None:
-        self.fold = Fold()
+        self.fold = ControlFold()
         self.complete = False
         self.ensured = False
         self._kafka, self._probe, self._lock, self._report = kafka, probe, lock, report
         self._next_probe = 0.0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="control-reader", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="control-reader", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -47,55 +56,55 @@ class ControlReader:
         if self._thread.ident is not None:  # it was started
             self._thread.join(timeout)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while not self._stop.is_set():
             try:
                 if not self.ensured:
-                    ControlTopic(self._kafka).ensure()
+                    ControlTopic(self._kafka).ensure_topic()
                     self.ensured = True
-                self._follow()
+                self._follow_topic()
             except Exception as error:
                 quiet = isinstance(error, KafkaException)
                 log.warning("control topic not readable", error=str(error), exc_info=not quiet)
-                self._say(Unreachable())
+                self._report_observation(Unreachable())
                 self._stop.wait(1.0)
 
-    def _follow(self) -> None:
-        consumer = open_consumer(consumer_settings(self._kafka), log=LOG)
+    def _follow_topic(self) -> None:
+        consumer = open_consumer(build_control_reader_settings(self._kafka), log=LOG)
         try:
-            where = TopicPartition(topic_name(self._kafka), 0, self.fold.end)
+            where = TopicPartition(build_control_topic_name(self._kafka), 0, self.fold.end)
             consumer.assign([where])
             while not self._stop.is_set():
                 first = consumer.poll(0.1)  # consume() would wait for its whole time or number
                 if first is not None:
-                    self._take([first, *consumer.consume(1000, 0)])
+                    self._take_messages([first, *consumer.consume(1000, 0)])
                 if self.complete and time.monotonic() >= self._next_probe:
-                    self._ask(consumer, where)
+                    self._probe_topic(consumer, where)
         finally:
             consumer.close()
 
-    def _ask(self, consumer: Consumer, where: TopicPartition) -> None:
+    def _probe_topic(self, consumer: Consumer, where: TopicPartition) -> None:
         began = time.monotonic()
         try:
             consumer.get_watermark_offsets(where, timeout=_PROBE_TIMEOUT, cached=False)
         except KafkaException:
-            self._say(Unreachable())
+            self._report_observation(Unreachable())
         else:
             if time.monotonic() - began > _PROBE_TIMEOUT / 2:
-                self._say(Unreachable())  # it was away, and is back
-            self._say(Reachable())
+                self._report_observation(Unreachable())  # it was away, and is back
+            self._report_observation(Reachable())
         self._next_probe = time.monotonic() + self._probe
 
-    def _take(self, messages: list[Any]) -> None:
+    def _take_messages(self, messages: list[Any]) -> None:
         with self._lock:
             fresh = self.complete
-            counted = [self._one(message) for message in messages if not self._trouble(message)]
+            counted = [self._fold_one(message) for message in messages if not self._is_trouble(message)]
             if counted:
                 fold = self.fold
                 vacant = fold.rev == 0 or fold.resigned
                 self._report(Observed(fold.rev, vacant, not fold.unreadable, any(counted), fresh))
 
-    def _trouble(self, message: Any) -> bool:
+    def _is_trouble(self, message: Any) -> bool:
         error = message.error()
         if error is None:
             return False
@@ -106,17 +115,19 @@ class ControlReader:
             self._report(Unreachable())
         return True
 
-    def _one(self, message: Any) -> bool:
+    def _fold_one(self, message: Any) -> bool:
         value = message.value()
         try:
-            return folds.apply(self.fold, message.offset(), decode(value), len(value or b""))
+            return folds.fold_message(self.fold, message.offset(), decode_message(value), len(value or b""))
         except (UndecodableError, NewerVersionError) as error:
-            folds.foreign(self.fold, message.offset(), newer=isinstance(error, NewerVersionError))
+            folds.record_foreign_message(
+                self.fold, message.offset(), newer=isinstance(error, NewerVersionError)
+            )
             log.error(
                 "control topic has a record that cannot be read", offset=message.offset(), why=str(error)
             )
             return False
 
-    def _say(self, what: Seen) -> None:
+    def _report_observation(self, what: TopicObservation) -> None:
         with self._lock:
             self._report(what)

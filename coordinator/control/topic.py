@@ -40,18 +40,18 @@ class ControlTopicError(Exception):
     """The control topic cannot serve; says what to do."""
 
 
-def topic_name(kafka: KafkaConfig) -> str:
+def build_control_topic_name(kafka: KafkaConfig) -> str:
     return f"{kafka.prefix}.control"
 
 
-def admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_control_admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
     return build_client_settings(kafka.bootstrap, kafka.options, {"reconnect.backoff.max.ms": 500})
 
 
-def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_term_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings of the one transactional producer: all candidates have the same id, so the last to begin fences the others."""
     return {
-        **admin_settings(kafka),
+        **build_control_admin_settings(kafka),
         "transactional.id": f"{kafka.prefix}.coordinator",
         "enable.idempotence": True,
         "acks": "all",
@@ -64,10 +64,10 @@ def producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
     }
 
 
-def consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
+def build_control_reader_settings(kafka: KafkaConfig) -> dict[str, Any]:
     """Settings of a reader of committed messages that begins where it is told and never commits an offset."""
     return {
-        **admin_settings(kafka),
+        **build_control_admin_settings(kafka),
         **reads_by_offset(f"{kafka.prefix}.coordinator-reads-by-offset"),
         "isolation.level": "read_committed",
         "enable.auto.offset.store": False,
@@ -83,10 +83,10 @@ class ControlTopic:
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
-        self.name = topic_name(kafka)
-        self._admin = open_admin(admin_settings(kafka), log=LOG)
+        self.name = build_control_topic_name(kafka)
+        self._admin = open_admin(build_control_admin_settings(kafka), log=LOG)
 
-    def ensure(self) -> None:
+    def ensure_topic(self) -> None:
         """Create the topic, or see that the existing one serves.
 
         Raises ControlTopicError; KafkaException if there is no answer, or one of a broker that does not know the topic yet:
@@ -94,15 +94,15 @@ class ControlTopic:
         """
         known = self._admin.list_topics(timeout=_PATIENCE).topics.get(self.name)
         if known is None or not known.partitions:
-            return self._create()  # with its settings
+            return self._create_topic()  # with its settings
         if len(known.partitions) != 1:
             raise ControlTopicError(
                 f"topic {self.name} has {len(known.partitions)} partitions and must have one: terms are its offsets; "
                 "delete it while no coordinator runs, or choose another kafka.prefix"
             )
-        return self._keep()
+        return self._require_full_retention()
 
-    def _create(self) -> None:
+    def _create_topic(self) -> None:
         replication = self._kafka.replication
         config = {**TOPIC_CONFIG, "min.insync.replicas": "2"} if replication >= 2 else dict(TOPIC_CONFIG)
         new = NewTopic(self.name, num_partitions=1, replication_factor=replication, config=config)
@@ -120,7 +120,7 @@ class ControlTopic:
                 "set kafka.replication to what the cluster can do, or allow the user to create topics"
             ) from error
 
-    def _keep(self) -> None:
+    def _require_full_retention(self) -> None:
         """See that the topic keeps everything: one that a broker made by itself forgets the state after a week."""
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         have = self._admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result()
@@ -142,7 +142,7 @@ class ControlTopic:
                 f"{error.args[0].str()}: set {wanted}"
             ) from error
 
-    def trim(self, before: int) -> None:
+    def trim_topic(self, before: int) -> None:
         """Begin to delete what is before an offset; returns at once, because brokers take seconds over it at times.
 
         A refusal is logged only: the topic grows, and nothing is wrong with it.
@@ -150,7 +150,7 @@ class ControlTopic:
         where = TopicPartition(self.name, 0, before)
         done = self._admin.delete_records([where])[where]
         # the callback must not hold the client: librdkafka aborts when a client is destroyed in its own thread
-        done.add_done_callback(partial(_trimmed, self.name, before))
+        done.add_done_callback(partial(_on_trimmed, self.name, before))
 
 
 def _pass_on_if_passing(error: KafkaException) -> None:
@@ -164,7 +164,7 @@ def _pass_on_if_passing(error: KafkaException) -> None:
         raise error
 
 
-def _trimmed(topic: str, before: int, done: Future[Any]) -> None:
+def _on_trimmed(topic: str, before: int, done: Future[Any]) -> None:
     error = done.exception()
     if error is not None:
         log.warning("control topic not trimmed", topic=topic, before=before, error=str(error))

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from coordinator.control.codec import Beat, Candidate, Change, Claim, Resigned, batches, encode, snapshot
-from coordinator.control.fold import due
+from coordinator.control.codec import (
+    Beat,
+    Candidate,
+    Claim,
+    RecordChange,
+    Resigned,
+    encode_batches,
+    encode_control_snapshot,
+    encode_message,
+)
+from coordinator.control.fold import is_snapshot_due
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.topic import ControlTopic
-from coordinator.core.records import Record
+from coordinator.core.records import DurableRecord
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
@@ -31,25 +40,25 @@ class WriterConfig:
 
 
 @dataclass(slots=True)
-class Term:
+class LedTerm:
     """A term that this candidate leads, and the length of the topic. `base`: offset of the snapshot in force, `cost`: its bytes.
 
     `begun`: when the last transaction began, in monotonic seconds; `pending`: changes that are not written yet, by their token.
     """
 
     rev: int
-    records: dict[str, Record]
+    records: dict[str, DurableRecord]
     base: int
     end: int
     size: int
     begun: float
     cost: int = 0
-    pending: deque[tuple[int, tuple[Change, ...]]] = field(default_factory=deque)
+    pending: deque[tuple[int, tuple[RecordChange, ...]]] = field(default_factory=deque)
 
-    def take(self, most: int) -> tuple[list[int], list[Change]]:
+    def take_changes(self, most: int) -> tuple[list[int], list[RecordChange]]:
         """Take tokens and changes that wait, until there are `most` changes."""
         tokens: list[int] = []
-        changes: list[Change] = []
+        changes: list[RecordChange] = []
         while self.pending and len(changes) < most:
             token, some = self.pending.popleft()
             tokens.append(token)
@@ -69,34 +78,36 @@ class TermTransactions:
         self._producer: TermProducer | None = None
         self.claimed_at = 0.0
 
-    def claim(self) -> int:
+    def claim_term(self) -> int:
         """Claim the next term, and return its number; no earlier producer writes anything from here on."""
-        self.discard()
+        self.discard_producer()
         self._producer = TermProducer(self._kafka, self._config.timeout)
-        claim = encode(Claim(self._candidate, self._nonce))
+        claim = encode_message(Claim(self._candidate, self._nonce))
         self.claimed_at = time.monotonic()
         # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
-        return self._producer.commit([claim], "claim") or self._producer.commit([claim], "claim")
+        return self._producer.commit_payloads([claim], "claim") or self._producer.commit_payloads(
+            [claim], "claim"
+        )
 
     @property
     def claimed(self) -> bool:
         """Tell whether there is a claim, and it was not thrown away."""
         return self._producer is not None
 
-    def write(self, term: Term, changes: list[Change]) -> None:
+    def write_changes(self, term: LedTerm, changes: list[RecordChange]) -> None:
         """Write changes, or a beat where there are none. Raises ValueError where nothing is `claimed`."""
         if self._producer is None:
             raise ValueError("nothing is claimed")
         term.begun = time.monotonic()
-        payloads = list(batches(term.rev, changes)) or [encode(Beat(term.rev))]
-        term.end = self._producer.commit(payloads, "write") + len(payloads) + 1
+        payloads = list(encode_batches(term.rev, changes)) or [encode_message(Beat(term.rev))]
+        term.end = self._producer.commit_payloads(payloads, "write") + len(payloads) + 1
         term.size += sum(map(len, payloads))
-        _apply(term.records, changes)
+        _apply_changes(term.records, changes)
 
-    def shorten(self, term: Term) -> bool:
+    def write_snapshot_if_due(self, term: LedTerm) -> bool:
         """Write a snapshot, once the topic has become long; tell whether one was written."""
         config = self._config
-        long = due(
+        long = is_snapshot_due(
             term.end - term.base,
             term.size,
             term.cost,
@@ -106,33 +117,33 @@ class TermTransactions:
         if not long or self._producer is None:
             return False
         term.begun = time.monotonic()
-        payloads = list(snapshot(term.rev, self._candidate, self._nonce, term.records))
-        term.base = self._producer.commit(payloads, "snapshot")
+        payloads = list(encode_control_snapshot(term.rev, self._candidate, self._nonce, term.records))
+        term.base = self._producer.commit_payloads(payloads, "snapshot")
         term.end = term.base + len(payloads) + 1
         term.size = term.cost = sum(map(len, payloads))
         return True
 
-    def trim(self, before: int) -> None:
+    def trim_topic(self, before: int) -> None:
         """Delete what is before a snapshot."""
         self._topic = self._topic or ControlTopic(self._kafka)
-        self._topic.trim(before)
+        self._topic.trim_topic(before)
 
-    def resign(self, rev: int) -> None:
+    def resign_term(self, rev: int) -> None:
         if self._producer is None:
             return
         try:
-            self._producer.commit([encode(Resigned(rev))], "resignation", timeout=2.0)
+            self._producer.commit_payloads([encode_message(Resigned(rev))], "resignation", timeout=2.0)
         except WriteFailedError as error:
             log.info("resignation not written", error=str(error))
 
-    def discard(self) -> None:
+    def discard_producer(self) -> None:
         """Throw the producer away; what was not committed never will be."""
         if self._producer is not None:
             self._producer.discard()
             self._producer = None
 
 
-def _apply(records: dict[str, Record], changes: list[Change]) -> None:
+def _apply_changes(records: dict[str, DurableRecord], changes: list[RecordChange]) -> None:
     for key, record in changes:
         if record is None:
             records.pop(key, None)

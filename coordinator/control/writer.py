@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from coordinator.control.codec import Candidate, Change
+from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.election import Claimed, WriteFailed
-from coordinator.control.events import LogEvent, RecordsCommitted, WriteConfirmed
+from coordinator.control.events import ControlLogEvent, RecordsCommitted, WriteConfirmed
 from coordinator.control.producer import WriteFailedError
-from coordinator.control.transactions import Term, TermTransactions, WriterConfig
-from coordinator.core.records import Record
+from coordinator.control.transactions import LedTerm, TermTransactions, WriterConfig
+from coordinator.core.records import DurableRecord
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("control")
@@ -35,7 +35,7 @@ class ControlWriter:
         config: WriterConfig,
         *,
         report: Callable[[Claimed | WriteFailed], None],
-        tell: Callable[[LogEvent], None],
+        tell: Callable[[ControlLogEvent], None],
         discarded: Callable[[], None],
     ) -> None:
         self.transactions = TermTransactions(kafka, candidate, nonce, config)
@@ -43,28 +43,30 @@ class ControlWriter:
         self._report, self._tell, self._discarded = report, tell, discarded
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
-        self._term: Term | None = None
+        self._term: LedTerm | None = None
         self._stopping = False
         self.dropped = 0
-        self._thread = threading.Thread(target=self._run, name="control-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="control-writer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     # what the others ask for; all of it returns at once
 
-    def claim(self) -> None:
-        self._do(lambda: self._report(Claimed(self.transactions.claim())))
+    def queue_claim(self) -> None:
+        self._run_job(lambda: self._report(Claimed(self.transactions.claim_term())))
 
-    def lead(self, rev: int, records: Mapping[str, Record], base: int, end: int, size: int) -> None:
+    def begin_term(
+        self, rev: int, records: Mapping[str, DurableRecord], base: int, end: int, size: int
+    ) -> None:
         """From now on records of this term are taken."""
         with self._changed:
-            self._term = Term(rev, dict(records), base, end, size, begun=time.monotonic())
+            self._term = LedTerm(rev, dict(records), base, end, size, begun=time.monotonic())
             self._changed.notify()
         if base > 0:  # the owner before may have died between its snapshot and this
-            self._do(lambda: self.transactions.trim(base))
+            self._run_job(lambda: self.transactions.trim_topic(base))
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         """Write after everything appended before; then RecordsCommitted(token). Of a term that is over: dropped."""
         with self._changed:
             if self._term is None or self._term.rev != rev:
@@ -79,10 +81,10 @@ class ControlWriter:
             self._term = None
 
     def give_up(self, rev: int) -> None:
-        self._do(lambda: self.transactions.resign(rev))
+        self._run_job(lambda: self.transactions.resign_term(rev))
 
-    def discard(self) -> None:
-        self._do(self._discard)
+    def queue_discard(self) -> None:
+        self._run_job(self._discard_term)
 
     def stop(self, timeout: float) -> None:
         """Finish the jobs given, end the thread. A Kafka that does not answer is not waited for beyond `timeout`."""
@@ -92,16 +94,16 @@ class ControlWriter:
         if self._thread.ident is not None:  # it was started
             self._thread.join(timeout)
 
-    def _do(self, job: Callable[[], None]) -> None:
+    def _run_job(self, job: Callable[[], None]) -> None:
         with self._changed:
             self._jobs.append(job)
             self._changed.notify()
 
     # the thread
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while True:
-            job = self._next()
+            job = self._wait_for_job()
             if job is None:
                 break
             try:
@@ -111,9 +113,9 @@ class ControlWriter:
             except Exception as error:
                 log.exception("control writer failed")
                 self._report(WriteFailed(f"internal error: {error}"))
-        self.transactions.discard()
+        self.transactions.discard_producer()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _wait_for_job(self) -> Callable[[], None] | None:
         """Wait for something to do; None: the end."""
         with self._changed:
             while True:
@@ -125,26 +127,26 @@ class ControlWriter:
                 if self._term is not None:
                     wait = self._term.begun + self._config.beat - time.monotonic()
                     if self._term.pending or wait <= 0:
-                        return self._write
+                        return self._write_waiting
                 self._changed.wait(wait)
 
-    def _write(self) -> None:
+    def _write_waiting(self) -> None:
         term = self._term
         if term is None or not self.transactions.claimed:
             return
         with self._changed:
-            tokens, changes = term.take(self._config.batch)
-        self.transactions.write(term, changes)
+            tokens, changes = term.take_changes(self._config.batch)
+        self.transactions.write_changes(term, changes)
         self._tell(WriteConfirmed(term.rev, term.begun))
         for token in tokens:
             self._tell(RecordsCommitted(term.rev, token))
-        if self.transactions.shorten(term):
+        if self.transactions.write_snapshot_if_due(term):
             self._tell(WriteConfirmed(term.rev, term.begun))
             log.info("control topic shortened", before=term.base, records=len(term.records), bytes=term.cost)
-            self.transactions.trim(term.base)
+            self.transactions.trim_topic(term.base)
 
-    def _discard(self) -> None:
+    def _discard_term(self) -> None:
         try:
-            self.transactions.discard()
+            self.transactions.discard_producer()
         finally:
             self._discarded()  # else this candidate would never stand again

@@ -75,7 +75,7 @@ class InstructionReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerHappening:
+class WorkerEventReceived:
     """Something happened in a unit's worker."""
 
     unit: str
@@ -94,7 +94,7 @@ class DrainSelf:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Stop all workers; then `Ends`."""
+    """Stop all workers; then `ExitAgent`."""
 
     why: str = "shut down"
 
@@ -113,7 +113,9 @@ class ConfigTaken:
     version: ConfigVersion | None
 
 
-AgentEvent = InstructionReceived | WorkerHappening | AgentTick | DrainSelf | Shutdown | FileRead | ConfigTaken
+AgentEvent = (
+    InstructionReceived | WorkerEventReceived | AgentTick | DrainSelf | Shutdown | FileRead | ConfigTaken
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class SendUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ExitAgent:
     """Every worker has ended; the process shall exit."""
 
     why: str
@@ -142,49 +144,49 @@ class TakeConfig:
     version: ConfigVersion
 
 
-AgentEffect = SendUp | Ends | ReadFile | TakeConfig | UnitEffect
+AgentEffect = SendUp | ExitAgent | ReadFile | TakeConfig | UnitEffect
 
 
-def step(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
+def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
     """Return the agent after `event` at `now` and what the shell is to do, in order. The old state is used up."""
     out: list[AgentEffect] = []
     match event:
         case InstructionReceived(message):
-            _receive(state, message, now, out)
-        case WorkerHappening(unit, worker_event):
-            _worker(state, unit, worker_event, now, out)
+            _receive_message(state, message, now, out)
+        case WorkerEventReceived(unit, worker_event):
+            _handle_worker_event(state, unit, worker_event, now, out)
         case AgentTick():
-            _tick(state, now, out)
+            _handle_tick(state, now, out)
         case DrainSelf():
             state.liveness = Liveness.STOPPING
         case Shutdown(why):
-            _shutdown(state, why, now, out)
+            _begin_shutdown(state, why, now, out)
         case FileRead(answer):
             state.file = answer
-            _speak_now(state, now, out)
+            _send_heartbeat_now(state, now, out)
         case ConfigTaken(version):
-            _config_taken(state, version, now, out)
-    if state.ending is not None and not _running(state):
-        out.append(Ends(state.ending))
+            _handle_config_taken(state, version, now, out)
+    if state.ending is not None and not _has_running_units(state):
+        out.append(ExitAgent(state.ending))
     return state, out
 
 
-def next_wakeup(state: AgentState) -> float:
+def compute_next_wakeup(state: AgentState) -> float:
     """Return when the next Tick is due at the latest: the next heartbeat, or the end of the first lease."""
     leases = [h.deadline for h in state.units.values() if h.state is UnitPhase.REPLICATING]
     return min([state.next_beat, *leases])
 
 
-def _running(state: AgentState) -> bool:
+def _has_running_units(state: AgentState) -> bool:
     return any(h.state not in {UnitPhase.ABSENT, UnitPhase.STOPPED} for h in state.units.values())
 
 
-def _header(state: AgentState, assignment: int = 0) -> Header:
+def _build_header(state: AgentState, assignment: int = 0) -> Header:
     state.seq += 1
     return Header(state.owner_rev, state.agent_epoch, assignment, state.seq)
 
 
-def statuses(state: AgentState) -> tuple[UnitStatus, ...]:
+def list_statuses(state: AgentState) -> tuple[UnitStatus, ...]:
     """Return everything that is held, in order of the units' names."""
     return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not UnitPhase.ABSENT)
 
@@ -192,27 +194,27 @@ def statuses(state: AgentState) -> tuple[UnitStatus, ...]:
 # what comes from owners
 
 
-def _receive(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
+def _receive_message(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
     header = message.header
     if header.owner_rev < state.owner_rev:
         state.dropped["old owner"] += 1
-        out.append(SendUp(Rejected(_header(state), state.name, state.owner_rev)))
+        out.append(SendUp(Rejected(_build_header(state), state.name, state.owner_rev)))
     elif isinstance(message, Announce):
-        _announced(state, message, now, out)
+        _handle_announce(state, message, now, out)
     elif isinstance(message, Superseded) and header.agent_epoch == state.agent_epoch:
         # also from an owner that has not announced itself: it never will, to an incarnation it takes for replaced
-        _shutdown(state, "another process has this agent's name", now, out)
+        _begin_shutdown(state, "another process has this agent's name", now, out)
     elif header.owner_rev > state.owner_rev:
         state.dropped["owner not announced"] += 1
     elif header.agent_epoch != state.agent_epoch:
         state.dropped["other incarnation"] += 1
     elif isinstance(message, Dispatch):
-        _dispatched(state, message, now, out)
+        _handle_dispatch(state, message, now, out)
     elif isinstance(message, HeartbeatResponse):
-        _renewed(state, message, now, out)
+        _renew_leases(state, message, now, out)
 
 
-def _announced(state: AgentState, message: Announce, now: float, out: list[AgentEffect]) -> None:
+def _handle_announce(state: AgentState, message: Announce, now: float, out: list[AgentEffect]) -> None:
     header = message.header
     if message.incarnation != state.incarnation or header.agent_epoch < state.agent_epoch:
         state.dropped["other incarnation"] += 1
@@ -225,12 +227,12 @@ def _announced(state: AgentState, message: Announce, now: float, out: list[Agent
         state.units = {unit: held for unit, held in state.units.items() if held.state is not UnitPhase.ABSENT}
     state.owner, state.owner_rev, state.agent_epoch = message.owner, header.owner_rev, header.agent_epoch
     state.interval = message.interval
-    _sync(state, now, out)
+    _send_sync(state, now, out)
 
 
-def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+def _send_sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     kinds: dict[str, list[UnitStatus]] = {"running": [], "adding": [], "removing": []}
-    for status in statuses(state):
+    for status in list_statuses(state):
         if status.state is UnitPhase.REPLICATING:
             kinds["running"].append(status)
         elif status.state in {UnitPhase.PREPARING, UnitPhase.PREPARED}:
@@ -239,29 +241,31 @@ def _sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
             kinds["removing"].append(status)
     running, adding, removing = (tuple(found) for found in kinds.values())
     held = (running, adding, removing)
-    sync = Sync(_header(state), state.name, now, *held, state.liveness, state.config, state.version)
+    sync = Sync(_build_header(state), state.name, now, *held, state.liveness, state.config, state.version)
     out.append(SendUp(sync))
 
 
-def _dispatched(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
+def _handle_dispatch(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
     told = Instruction(message.op, message.header.assignment, message.mark, message.echo + message.lease)
     held = state.units.get(message.unit, AgentUnit(message.unit))
     if state.ending is None or message.op in {UnitOperation.REMOVE, UnitOperation.FORGET}:
-        held = _unit(state, message.unit, told, now, out)
-    header = _header(state, held.assignment)
+        held = _step_unit(state, message.unit, told, now, out)
+    header = _build_header(state, held.assignment)
     out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
 
-def _renewed(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
+def _renew_leases(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
     state.interval = message.interval
     deadline = message.echo + message.lease
     for unit, assignment in message.granted:
         if unit in state.units:
-            _unit(state, unit, Granted(assignment, deadline), now, out)
-    _configured(state, message, now, out)
+            _step_unit(state, unit, Granted(assignment, deadline), now, out)
+    _follow_configuration(state, message, now, out)
 
 
-def _configured(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
+def _follow_configuration(
+    state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]
+) -> None:
     """Have what is in force, and answer what is asked; one who does not say what it has (`config`) is not concerned."""
     if state.config is None:
         return
@@ -275,71 +279,77 @@ def _configured(state: AgentState, message: HeartbeatResponse, now: float, out: 
         out.append(ReadFile(message.ask))
 
 
-def _config_taken(
+def _handle_config_taken(
     state: AgentState, version: ConfigVersion | None, now: float, out: list[AgentEffect]
 ) -> None:
     if version is not None:
         state.config = version
-        _speak_now(state, now, out)
+        _send_heartbeat_now(state, now, out)
 
 
-def _speak_now(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+def _send_heartbeat_now(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     """Somebody waits for it."""
     state.next_beat = min(state.next_beat, now)
-    _tick(state, now, out)
+    _handle_tick(state, now, out)
 
 
 # what comes from here
 
 
-def _unit(state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]) -> AgentUnit:
-    held, effects = agent_unit.step(state.units.get(unit, AgentUnit(unit)), event, now)
+def _step_unit(
+    state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]
+) -> AgentUnit:
+    held, effects = agent_unit.step_agent_unit(state.units.get(unit, AgentUnit(unit)), event, now)
     state.units[unit] = held
     out.extend(effects)
     return held
 
 
-def _worker(state: AgentState, unit: str, event: WorkerEvent, now: float, out: list[AgentEffect]) -> None:
+def _handle_worker_event(
+    state: AgentState, unit: str, event: WorkerEvent, now: float, out: list[AgentEffect]
+) -> None:
     before = state.units.get(unit)
     if before is None:
         state.dropped["unknown worker"] += 1
         return
-    held = _unit(state, unit, event, now, out)
+    held = _step_unit(state, unit, event, now, out)
     if held.mark != before.mark:
         state.moved[unit] = None
     if held.state is not before.state and state.agent_epoch:
-        out.append(SendUp(DispatchResponse(_header(state, held.assignment), state.name, 0, held.status)))
+        out.append(
+            SendUp(DispatchResponse(_build_header(state, held.assignment), state.name, 0, held.status))
+        )
 
 
-def _tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+def _handle_tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     for unit, held in state.units.items():
         if held.state is UnitPhase.REPLICATING:
-            _unit(state, unit, UnitTick(), now, out)
+            _step_unit(state, unit, UnitTick(), now, out)
     if now >= state.next_beat:
         state.next_beat = now + state.interval
-        _beat(state, now, out)
+        _send_heartbeat(state, now, out)
     elif state.moved and now >= state.next_checkpoint:
-        _checkpoint(state, out)
+        _send_checkpoint(state, out)
         state.next_checkpoint = now + state.checkpoint_every
 
 
-def _beat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
+def _send_heartbeat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     state.moved.clear()
     if state.agent_epoch == 0:
-        out.append(SendUp(Hello(_header(state), state.name, state.incarnation)))
+        out.append(SendUp(Hello(_build_header(state), state.name, state.incarnation)))
         return
-    header, said = _header(state), statuses(state)
+    header, said = _build_header(state), list_statuses(state)
     out.append(SendUp(Heartbeat(header, state.name, now, said, state.liveness, state.config, state.file)))
 
 
-def _checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
+def _send_checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
     held = [state.units[unit] for unit in sorted(state.moved) if unit in state.units]
     marks = tuple((h.unit, h.assignment, h.mark) for h in held if h.mark is not None)
     state.moved.clear()
-    out.append(SendUp(Checkpoint(_header(state), state.name, marks)))
+    out.append(SendUp(Checkpoint(_build_header(state), state.name, marks)))
 
 
-def _shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:
+def _begin_shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:
     state.liveness, state.ending = Liveness.STOPPING, why
     for unit in list(state.units):
-        _unit(state, unit, Halt(), now, out)
+        _step_unit(state, unit, Halt(), now, out)

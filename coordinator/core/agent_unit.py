@@ -110,18 +110,20 @@ _RUNS = frozenset({UnitPhase.PREPARING, UnitPhase.PREPARED, UnitPhase.REPLICATIN
 _EMPTY = frozenset({UnitPhase.ABSENT, UnitPhase.STOPPED})
 
 
-def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def step_agent_unit(
+    held: AgentUnit, event: UnitEvent, now: float
+) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     """Return the unit after `event` at `now` (agent's monotonic seconds) and what its worker is to do.
 
     Events of another assignment than the one held change nothing: they are late.
     """
     match event:
         case Instruction():
-            return _told(held, event, now)
+            return _follow_instruction(held, event, now)
         case WorkerEnded(assignment, mark, error) if (
             assignment == held.assignment and held.state not in _EMPTY
         ):
-            return _ended(held, mark, error), ()
+            return _mark_ended(held, mark, error), ()
         case Prepared(assignment) if assignment == held.assignment and held.state is UnitPhase.PREPARING:
             return replace(held, state=UnitPhase.PREPARED), ()
         case PrepareProgress(assignment) if (
@@ -133,22 +135,24 @@ def step(held: AgentUnit, event: UnitEvent, now: float) -> tuple[AgentUnit, tupl
         ):
             return replace(held, mark=mark, rows_per_s=rows, error=error), ()
         case Granted(assignment, deadline) if assignment == held.assignment:
-            return _expire(replace(held, deadline=max(held.deadline, deadline)), now)
+            return _expire_lease(replace(held, deadline=max(held.deadline, deadline)), now)
         case UnitTick():
-            return _expire(held, now)
+            return _expire_lease(held, now)
         case Halt():
-            return _halt(held)
+            return _halt_worker(held)
     return held, ()
 
 
-def _told(held: AgentUnit, told: Instruction, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def _follow_instruction(
+    held: AgentUnit, told: Instruction, now: float
+) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if told.op is UnitOperation.REMOVE:
-        return _remove(held, told.assignment)
+        return _remove_worker(held, told.assignment)
     if told.op is UnitOperation.FORGET:
         noted = held.state is UnitPhase.STOPPED and held.assignment <= told.assignment
         return AgentUnit(held.unit, closed=held.closed) if noted else held, ()
     if told.op is UnitOperation.PREPARE:
-        return _prepare(held, told)
+        return _prepare_worker(held, told)
     startable = (
         held.assignment == told.assignment and held.state is UnitPhase.PREPARED and told.deadline > now
     )
@@ -158,34 +162,34 @@ def _told(held: AgentUnit, told: Instruction, now: float) -> tuple[AgentUnit, tu
     return started, (StartWorker(held.unit, held.assignment, told.mark),)
 
 
-def _prepare(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def _prepare_worker(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if told.assignment <= max(held.closed, held.assignment):
         return held, ()
     if held.state not in _EMPTY:
-        return _halt(held)  # the older replica ends first; the owner says prepare again
+        return _halt_worker(held)  # the older replica ends first; the owner says prepare again
     opened = AgentUnit(
         held.unit, told.assignment, UnitPhase.PREPARING, max(held.closed, held.assignment), mark=told.mark
     )
     return opened, (PrepareWorker(held.unit, told.assignment, told.mark),)
 
 
-def _remove(held: AgentUnit, assignment: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def _remove_worker(held: AgentUnit, assignment: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     held = replace(held, closed=max(held.closed, assignment))
-    return (held, ()) if held.assignment > assignment else _halt(held)
+    return (held, ()) if held.assignment > assignment else _halt_worker(held)
 
 
-def _halt(held: AgentUnit) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def _halt_worker(held: AgentUnit) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     if held.state not in _RUNS:
         return held, ()
     return replace(held, state=UnitPhase.STOPPING, rows_per_s=0), (RemoveWorker(held.unit, held.assignment),)
 
 
-def _expire(held: AgentUnit, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+def _expire_lease(held: AgentUnit, now: float) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
     over = held.state is UnitPhase.REPLICATING and held.deadline <= now
-    return _halt(held) if over else (held, ())
+    return _halt_worker(held) if over else (held, ())
 
 
-def _ended(held: AgentUnit, mark: UnitProgress | None, error: str | None) -> AgentUnit:
+def _mark_ended(held: AgentUnit, mark: UnitProgress | None, error: str | None) -> AgentUnit:
     return replace(
         held,
         state=UnitPhase.STOPPED,

@@ -40,7 +40,7 @@ class AgentHealth:
         """Tell whether it may be given units like any other."""
         return self.rounds == 0
 
-    def room(self, now: float, preparing: int) -> int | None:
+    def compute_room(self, now: float, preparing: int) -> int | None:
         """Return how many more units it may be given. `preparing`: that get ready there. None: there is no such limit."""
         if self.trusted:
             return None
@@ -54,7 +54,7 @@ class AgentHealth:
 WELL = AgentHealth()
 
 
-def failed(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> AgentHealth:
+def record_agent_failure(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> AgentHealth:
     """Return the agent's health after a preparation or a start of the unit has failed there.
 
     One that had begun before the agent backed off says nothing new.

@@ -68,7 +68,7 @@ class MessageVerdict(Enum):
     OTHER = "other incarnation"
 
 
-def hear(
+def judge_message(
     member: Member, agent_epoch: int, seq: int, now: float, *, is_sync: bool
 ) -> tuple[Member, MessageVerdict]:
     """Return the member after a message of its current term, and whether the message is to be applied."""
@@ -82,7 +82,7 @@ def hear(
     return member, MessageVerdict.APPLY if member.state is MemberState.SYNCED else MessageVerdict.UNSYNCED
 
 
-def told(member: Member, message: Sync | Heartbeat) -> Member:
+def update_from_heartbeat(member: Member, message: Sync | Heartbeat) -> Member:
     """Return the member with what its heartbeat says; liveness never becomes better."""
     worse = message.liveness if member.liveness is Liveness.ALIVE else member.liveness
     echo = max(message.sent, member.echo)
@@ -92,7 +92,7 @@ def told(member: Member, message: Sync | Heartbeat) -> Member:
     return replace(member, version=message.version[:LONGEST_VERSION])
 
 
-def expire(member: Member, now: float, silence: float) -> Member | None:
+def expire_member(member: Member, now: float, silence: float) -> Member | None:
     """Return the expired member if it has just expired, else None. `silence`: lease + margin, in seconds."""
     if member.state is MemberState.EXPIRED or now < member.heard_at + silence:
         return None

@@ -22,7 +22,7 @@ import msgspec
 from schemas.units import Int64, UnitOperation, UnitPhase, UnitProgress
 
 #: Version of the protocol. Both sides refuse another one; a change that older readers can ignore does not raise it.
-VERSION = 2
+PROTOCOL_VERSION = 2
 
 UInt32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 

@@ -13,14 +13,14 @@ import msgspec
 from schemas.units import UnitProgress
 
 
-def forward(known: UnitProgress | None, reported: UnitProgress | None) -> UnitProgress | None:
+def advance_mark(known: UnitProgress | None, reported: UnitProgress | None) -> UnitProgress | None:
     """Return the mark after a report: each part is the greater of both, so a late report changes nothing.
 
     A unit cannot have applied what has not been captured: resolved is at least the checkpoint.
     """
     if known is None or reported is None:
         return known or reported
-    if _ahead(reported, known):  # nearly always: nothing is made
+    if _is_at_least(reported, known):  # nearly always: nothing is made
         return reported
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [p for p in (known.position, reported.position) if p is not None]
@@ -31,7 +31,7 @@ def forward(known: UnitProgress | None, reported: UnitProgress | None) -> UnitPr
     )
 
 
-def _ahead(mark: UnitProgress, other: UnitProgress) -> bool:
+def _is_at_least(mark: UnitProgress, other: UnitProgress) -> bool:
     """Tell whether each part of the mark is at least the other's."""
     if mark.position is None or not other.checkpoint_ts <= mark.checkpoint_ts <= mark.resolved_ts:
         return False
@@ -65,7 +65,7 @@ class PipelineProgress(msgspec.Struct, frozen=True):
         return self.checkpoint_ts
 
 
-def advance(
+def advance_pipeline(
     before: PipelineProgress, units: PipelineUnits, marks: Mapping[str, UnitProgress | None]
 ) -> PipelineProgress:
     """Return the pipeline's progress after `marks` (of all its units; None or no entry: not known).
@@ -88,10 +88,10 @@ def advance(
         resolved.append(min([mark.resolved_ts for mark in known]))
     if waits or not units.by_source:
         return PipelineProgress(before.checkpoint_ts, before.resolved_ts, by_source, tuple(waits))
-    checkpoint = _never_back(before.checkpoint_ts, applied)
-    return PipelineProgress(checkpoint, _never_back(before.resolved_ts, resolved), by_source)
+    checkpoint = _keep_highest(before.checkpoint_ts, applied)
+    return PipelineProgress(checkpoint, _keep_highest(before.resolved_ts, resolved), by_source)
 
 
-def _never_back(before: int | None, now: Iterable[int]) -> int:
+def _keep_highest(before: int | None, now: Iterable[int]) -> int:
     lowest = min(now)
     return lowest if before is None else max(before, lowest)

@@ -53,10 +53,12 @@ class ConfigRecord(msgspec.Struct, frozen=True):
     parts: tuple[tuple[str, str, int], ...] = msgspec.field(name="parts")
 
 
-Record = CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord
+DurableRecord = (
+    CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord
+)
 
 
-def key_of(record: Record) -> str:
+def build_record_key(record: DurableRecord) -> str:
     """Return the key of a record in the control topic's fold."""
     match record:
         case CounterRecord():

@@ -13,13 +13,13 @@ from coordinator.core.replication_table import (
     CELLS,
     IMPOSSIBLE,
     SETTLE,
-    Act,
     Cell,
     Composition,
     Primary,
+    ReplicaAction,
+    ReplicaPhase,
     Role,
     Secondary,
-    Seen,
     SetState,
 )
 from schemas.units import UnitOperation, UnitPhase
@@ -34,7 +34,7 @@ class Replica:
     assignment: int
     role: Role = Role.UNDETERMINED
     durable: bool = True
-    seen: Seen | None = None
+    seen: ReplicaPhase | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Cancel:
     """Give up the preparation of the secondary (only in Prepare)."""
 
 
-Input = Assign | ReplicaPersisted | ReplicaReport | AgentGone | Remove | Cancel
+SetInput = Assign | ReplicaPersisted | ReplicaReport | AgentGone | Remove | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class PersistReplicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Impossible:
+class ImpossibleReport:
     """A report that a correct agent cannot send; the replica is told to stop."""
 
     cell: Cell
@@ -135,14 +135,14 @@ class Impossible:
     assignment: int
 
 
-Output = Instruct | PersistReplicas | Impossible
+SetOutput = Instruct | PersistReplicas | ImpossibleReport
 
 
 class SetRefusedError(Exception):
     """The command does not fit the set's state; nothing was changed."""
 
 
-def restore(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
+def restore_set(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
     """Return the set of a new owner from the unit's durable record: nothing is known about any replica yet."""
     unknown = tuple(
         Replica(r.agent, r.agent_epoch, r.assignment) for r in sorted(replicas, key=lambda r: r.assignment)
@@ -150,39 +150,39 @@ def restore(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
     return ReplicationSet(unit, SetState.RECOVERING if unknown else SetState.ABSENT, unknown)
 
 
-def step(current: ReplicationSet, event: Input) -> tuple[ReplicationSet, tuple[Output, ...]]:
+def step_set(current: ReplicationSet, event: SetInput) -> tuple[ReplicationSet, tuple[SetOutput, ...]]:
     """Return the set after `event` and what is to be done, in order. Raises RefusedError for a command out of place."""
-    out: list[Output] = []
+    out: list[SetOutput] = []
     match event:
         case ReplicaReport():
-            after = _report(current, event, out)
+            after = _apply_report(current, event, out)
         case AgentGone(agent, agent_epoch):
-            after = _gone(current, agent, agent_epoch, out)
+            after = _remove_agent(current, agent, agent_epoch, out)
         case ReplicaPersisted(assignment):
-            after = _persisted(current, assignment, out)
+            after = _mark_persisted(current, assignment, out)
         case Assign():
-            after = _assign(current, event, out)
+            after = _assign_replica(current, event, out)
         case Remove():
-            after = _remove(current, out)
+            after = _remove_replicas(current, out)
         case Cancel():
-            after = _cancel(current, out)
+            after = _cancel_secondary(current, out)
     return after, tuple(out)
 
 
-def cells(current: ReplicationSet, event: Input) -> list[Cell]:
+def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
     """Return the table cells that `event` goes through (for the coverage count)."""
     if isinstance(event, AgentGone):
         return [
-            (current.state, r.role, Seen.GONE)
+            (current.state, r.role, ReplicaPhase.GONE)
             for r in current.replicas
             if r.agent == event.agent and r.agent_epoch <= event.agent_epoch
         ]
     if isinstance(event, ReplicaReport):
-        return [(current.state, r.role, seen) for r, seen in _about(current, event)]
+        return [(current.state, r.role, seen) for r, seen in _match_report(current, event)]
     return []
 
 
-def check(current: ReplicationSet) -> None:
+def check_set_invariants(current: ReplicationSet) -> None:
     """Raise AssertionError unless the invariants of one set hold (C3, and what each state may contain)."""
     roles = [r.role for r in current.replicas]
     primaries, secondaries = roles.count(Role.PRIMARY), roles.count(Role.SECONDARY)
@@ -196,135 +196,142 @@ def check(current: ReplicationSet) -> None:
         SetState.COMMIT: (primaries, secondaries) in {(1, 1), (0, 1), (1, 0)},
         SetState.REPLICATING: (primaries, secondaries) == (1, 0),
     }[current.state]
-    require(
+    require_invariant(
         fits,
         f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
     )
-    require(assignments == sorted(set(assignments)), f"assignments {assignments} not distinct and in order")
+    require_invariant(
+        assignments == sorted(set(assignments)), f"assignments {assignments} not distinct and in order"
+    )
     secondary, primary = current.secondary, current.primary
-    require(
+    require_invariant(
         secondary is None or secondary.assignment == assignments[-1],
         "the secondary has not the highest assignment",
     )
-    require(
-        primary is None or (primary.durable and primary.seen in {Seen.PREPARED, Seen.REPLICATING}),
+    require_invariant(
+        primary is None
+        or (primary.durable and primary.seen in {ReplicaPhase.PREPARED, ReplicaPhase.REPLICATING}),
         f"primary {primary} was never ready",
     )
     if current.state is not SetState.RECOVERING:
-        require(
-            primary is None or secondary is None or primary.seen is Seen.REPLICATING,
+        require_invariant(
+            primary is None or secondary is None or primary.seen is ReplicaPhase.REPLICATING,
             "moved from one not writing",
         )
 
 
-def require(holds: bool, what: str) -> None:
+def require_invariant(holds: bool, what: str) -> None:
     """Raise AssertionError(what) unless it holds; an invariant, not an input check."""
     if not holds:
         raise AssertionError(what)
 
 
-def _about(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, Seen]]:
+def _match_report(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, ReplicaPhase]]:
     """Return what a report says about each replica of the set.
 
     An agent holds one replica of a unit: when it reports another assignment, it does not hold this one. An older incarnation
     of the agent is gone.
     """
-    found: list[tuple[Replica, Seen]] = []
+    found: list[tuple[Replica, ReplicaPhase]] = []
     for replica in current.replicas:
         if replica.agent != event.agent or replica.agent_epoch > event.agent_epoch:
             continue
         if replica.agent_epoch < event.agent_epoch:
-            found.append((replica, Seen.GONE))
+            found.append((replica, ReplicaPhase.GONE))
         elif replica.assignment == event.assignment:
-            found.append((replica, Seen(event.state.value)))
+            found.append((replica, ReplicaPhase(event.state.value)))
         else:
-            found.append((replica, Seen.ABSENT))
+            found.append((replica, ReplicaPhase.ABSENT))
     return found
 
 
-def _report(current: ReplicationSet, event: ReplicaReport, out: list[Output]) -> ReplicationSet:
-    about = _about(current, event)
+def _apply_report(current: ReplicationSet, event: ReplicaReport, out: list[SetOutput]) -> ReplicationSet:
+    about = _match_report(current, event)
     known = any(r.agent_epoch == event.agent_epoch and r.assignment == event.assignment for r, _ in about)
     if not known and event.state is not UnitPhase.ABSENT:
         op = UnitOperation.FORGET if event.state is UnitPhase.STOPPED else UnitOperation.REMOVE
         out.append(Instruct(op, event.agent, event.agent_epoch, event.assignment))
     for replica, seen in about:
         current = _apply_cell(current, replica, seen, out)
-    return _settle(current, out) if about else current
+    return _settle_set(current, out) if about else current
 
 
-def _gone(current: ReplicationSet, agent: str, agent_epoch: int, out: list[Output]) -> ReplicationSet:
+def _remove_agent(
+    current: ReplicationSet, agent: str, agent_epoch: int, out: list[SetOutput]
+) -> ReplicationSet:
     about = [r for r in current.replicas if r.agent == agent and r.agent_epoch <= agent_epoch]
     for replica in about:
-        current = _apply_cell(current, replica, Seen.GONE, out)
-    return _settle(current, out) if about else current
+        current = _apply_cell(current, replica, ReplicaPhase.GONE, out)
+    return _settle_set(current, out) if about else current
 
 
-def _apply_cell(current: ReplicationSet, old: Replica, seen: Seen, out: list[Output]) -> ReplicationSet:
+def _apply_cell(
+    current: ReplicationSet, old: Replica, seen: ReplicaPhase, out: list[SetOutput]
+) -> ReplicationSet:
     """Let the cell act on one replica."""
     cell = (current.state, old.role, seen)
     replica: Replica | None = replace(old, seen=seen)
     acts = CELLS[cell]
-    if Act.UNSTARTED in acts and old.seen is Seen.REPLICATING:
+    if ReplicaAction.UNSTARTED in acts and old.seen is ReplicaPhase.REPLICATING:
         acts = IMPOSSIBLE
     for act in acts:
         match act:
-            case Act.PREPARE if old.seen not in {None, Seen.ABSENT}:
+            case ReplicaAction.PREPARE if old.seen not in {None, ReplicaPhase.ABSENT}:
                 replica = None
-            case Act.PREPARE:
-                _instruct(old, UnitOperation.PREPARE, out)
-            case Act.STOP:
-                _instruct(old, UnitOperation.REMOVE, out)
-            case Act.FORGET:
-                _instruct(old, UnitOperation.FORGET, out)
-            case Act.LEAVE:
+            case ReplicaAction.PREPARE:
+                _instruct_replica(old, UnitOperation.PREPARE, out)
+            case ReplicaAction.STOP:
+                _instruct_replica(old, UnitOperation.REMOVE, out)
+            case ReplicaAction.FORGET:
+                _instruct_replica(old, UnitOperation.FORGET, out)
+            case ReplicaAction.LEAVE:
                 replica = replace(old, seen=seen, role=Role.UNDETERMINED)
-            case Act.DROP:
+            case ReplicaAction.DROP:
                 replica = None
-            case Act.ALARM:
-                out.append(Impossible(cell, old.agent, old.assignment))
-    return _with(current, old, replica)
+            case ReplicaAction.ALARM:
+                out.append(ImpossibleReport(cell, old.agent, old.assignment))
+    return _replace_replica(current, old, replica)
 
 
-def _with(current: ReplicationSet, old: Replica, new: Replica | None) -> ReplicationSet:
+def _replace_replica(current: ReplicationSet, old: Replica, new: Replica | None) -> ReplicationSet:
     changed = tuple(new if r is old else r for r in current.replicas)
     return replace(current, replicas=tuple(r for r in changed if r is not None))
 
 
-def _instruct(replica: Replica, op: UnitOperation, out: list[Output]) -> None:
+def _instruct_replica(replica: Replica, op: UnitOperation, out: list[SetOutput]) -> None:
     if replica.durable:
         out.append(Instruct(op, replica.agent, replica.agent_epoch, replica.assignment))
 
 
-def composition(current: ReplicationSet) -> Composition:
+def summarize_composition(current: ReplicationSet) -> Composition:
     """Return what the settle rules look at."""
     primary, secondary = current.primary, current.secondary
     first, second = Primary.NONE, Secondary.NONE
     if primary is not None:
-        first = Primary.WRITING if primary.seen is Seen.REPLICATING else Primary.READY
+        first = Primary.WRITING if primary.seen is ReplicaPhase.REPLICATING else Primary.READY
     if secondary is not None:
-        second = Secondary.READY if secondary.seen is Seen.PREPARED else Secondary.PENDING
+        second = Secondary.READY if secondary.seen is ReplicaPhase.PREPARED else Secondary.PENDING
     return current.state, first, second, bool(current.leaving)
 
 
-def _settle(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+def _settle_set(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:
     """Follow the rules until one keeps the state and changes no role."""
     while True:
-        rule = SETTLE[composition(current)]
+        rule = SETTLE[summarize_composition(current)]
         before, current = current, replace(current, state=rule.next)
-        if rule.act is Act.CLASSIFY:
-            current = _classify(current)
-        elif rule.act is Act.PROMOTE:
-            current = _promote(current)
-        elif rule.act is Act.START and current.primary is not None:
-            _instruct(current.primary, UnitOperation.START, out)
-        elif rule.act is Act.STOP_PRIMARY and current.primary is not None:
-            _instruct(current.primary, UnitOperation.REMOVE, out)
+        if rule.act is ReplicaAction.CLASSIFY:
+            current = _classify_replicas(current)
+        elif rule.act is ReplicaAction.PROMOTE:
+            current = _promote_secondary(current)
+        elif rule.act is ReplicaAction.START and current.primary is not None:
+            _instruct_replica(current.primary, UnitOperation.START, out)
+        elif rule.act is ReplicaAction.STOP_PRIMARY and current.primary is not None:
+            _instruct_replica(current.primary, UnitOperation.REMOVE, out)
         if current == before:
             return current
 
 
-def _promote(current: ReplicationSet) -> ReplicationSet:
+def _promote_secondary(current: ReplicationSet) -> ReplicationSet:
     return replace(
         current,
         replicas=tuple(
@@ -333,7 +340,7 @@ def _promote(current: ReplicationSet) -> ReplicationSet:
     )
 
 
-def _classify(current: ReplicationSet) -> ReplicationSet:
+def _classify_replicas(current: ReplicationSet) -> ReplicationSet:
     """Give each replica of a recovering set its role, once all have been heard.
 
     The highest assignment that writes is the primary: any lower one is fenced at the target. The highest assignment that prepares,
@@ -344,8 +351,8 @@ def _classify(current: ReplicationSet) -> ReplicationSet:
         return replace(current, state=SetState.ABSENT)
     if any(r.seen is None for r in replicas):
         return current
-    writing = max((r.assignment for r in replicas if r.seen is Seen.REPLICATING), default=0)
-    ready = (Seen.PREPARING, Seen.PREPARED)
+    writing = max((r.assignment for r in replicas if r.seen is ReplicaPhase.REPLICATING), default=0)
+    ready = (ReplicaPhase.PREPARING, ReplicaPhase.PREPARED)
     preparing = max((r.assignment for r in replicas if r.seen in ready and r.assignment > writing), default=0)
     roles = {writing: Role.PRIMARY, preparing: Role.SECONDARY}
     state = SetState.PREPARE if preparing else SetState.REPLICATING if writing else SetState.REMOVING
@@ -353,16 +360,16 @@ def _classify(current: ReplicationSet) -> ReplicationSet:
     return replace(current, state=state, replicas=given)
 
 
-def _persisted(current: ReplicationSet, assignment: int, out: list[Output]) -> ReplicationSet:
+def _mark_persisted(current: ReplicationSet, assignment: int, out: list[SetOutput]) -> ReplicationSet:
     for replica in current.replicas:
         if replica.assignment == assignment and not replica.durable:
             durable = replace(replica, durable=True)
-            _instruct(durable, UnitOperation.PREPARE, out)
-            return _with(current, replica, durable)
+            _instruct_replica(durable, UnitOperation.PREPARE, out)
+            return _replace_replica(current, replica, durable)
     return current
 
 
-def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> ReplicationSet:
+def _assign_replica(current: ReplicationSet, event: Assign, out: list[SetOutput]) -> ReplicationSet:
     if current.state not in {SetState.ABSENT, SetState.REPLICATING}:
         raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not absent or replicating")
     if any(r.agent == event.agent for r in current.replicas):
@@ -375,17 +382,17 @@ def _assign(current: ReplicationSet, event: Assign, out: list[Output]) -> Replic
     return after
 
 
-def _remove(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+def _remove_replicas(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:
     told = tuple(replace(r, role=Role.UNDETERMINED) for r in current.replicas if r.durable)
     for replica in told:
-        _instruct(replica, UnitOperation.REMOVE, out)
+        _instruct_replica(replica, UnitOperation.REMOVE, out)
     return replace(current, state=SetState.REMOVING if told else SetState.ABSENT, replicas=told)
 
 
-def _cancel(current: ReplicationSet, out: list[Output]) -> ReplicationSet:
+def _cancel_secondary(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:
     secondary = current.secondary
     if current.state is not SetState.PREPARE or secondary is None:
         raise SetRefusedError(f"unit {current.unit} is {current.state.value}, not prepare")
-    _instruct(secondary, UnitOperation.REMOVE, out)
+    _instruct_replica(secondary, UnitOperation.REMOVE, out)
     left = replace(secondary, role=Role.UNDETERMINED) if secondary.durable else None
-    return _settle(_with(current, secondary, left), out)
+    return _settle_set(_replace_replica(current, secondary, left), out)

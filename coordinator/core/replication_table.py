@@ -30,7 +30,7 @@ class Role(Enum):
     UNDETERMINED = "undetermined"  # it may still write, and it shall not
 
 
-class Seen(Enum):
+class ReplicaPhase(Enum):
     """The last known state of a replica, as its agent reported it; or that the agent is gone."""
 
     ABSENT = "absent"
@@ -42,7 +42,7 @@ class Seen(Enum):
     GONE = "gone"
 
 
-class Act(Enum):
+class ReplicaAction(Enum):
     KEEP = "keep"
     PREPARE = "prepare"  # (again) tell it to prepare; if it was heard of before, it is lost: drop
     START = "start"
@@ -57,57 +57,63 @@ class Act(Enum):
     CLASSIFY = "classify"  # all agents have been heard: give each replica its role
 
 
-Cell = tuple[SetState, Role, Seen]
+Cell = tuple[SetState, Role, ReplicaPhase]
 
-_ENDED: dict[Seen, tuple[Act, ...]] = {
-    Seen.STOPPING: (Act.LEAVE,),
-    Seen.STOPPED: (Act.FORGET, Act.DROP),
-    Seen.GONE: (Act.DROP,),
+_ENDED: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
+    ReplicaPhase.STOPPING: (ReplicaAction.LEAVE,),
+    ReplicaPhase.STOPPED: (ReplicaAction.FORGET, ReplicaAction.DROP),
+    ReplicaPhase.GONE: (ReplicaAction.DROP,),
 }
 #: It reported a later state before, in the same assignment. It is not trusted again: told to stop, and replaced.
-IMPOSSIBLE = (Act.ALARM, Act.STOP, Act.LEAVE)
+IMPOSSIBLE = (ReplicaAction.ALARM, ReplicaAction.STOP, ReplicaAction.LEAVE)
 
-_PRIMARY: dict[Seen, tuple[Act, ...]] = {
-    Seen.ABSENT: (Act.DROP,),
-    Seen.PREPARING: IMPOSSIBLE,
-    Seen.PREPARED: IMPOSSIBLE,
-    Seen.REPLICATING: (Act.KEEP,),
+_PRIMARY: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
+    ReplicaPhase.ABSENT: (ReplicaAction.DROP,),
+    ReplicaPhase.PREPARING: IMPOSSIBLE,
+    ReplicaPhase.PREPARED: IMPOSSIBLE,
+    ReplicaPhase.REPLICATING: (ReplicaAction.KEEP,),
     **_ENDED,
 }
-_LEAVING: dict[Seen, tuple[Act, ...]] = {
-    Seen.ABSENT: (Act.DROP,),
-    Seen.PREPARING: (Act.STOP,),
-    Seen.PREPARED: (Act.STOP,),
-    Seen.REPLICATING: (Act.STOP,),
+_LEAVING: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
+    ReplicaPhase.ABSENT: (ReplicaAction.DROP,),
+    ReplicaPhase.PREPARING: (ReplicaAction.STOP,),
+    ReplicaPhase.PREPARED: (ReplicaAction.STOP,),
+    ReplicaPhase.REPLICATING: (ReplicaAction.STOP,),
     **_ENDED,
-    Seen.STOPPING: (Act.KEEP,),
+    ReplicaPhase.STOPPING: (ReplicaAction.KEEP,),
 }
-_SECONDARY: dict[Seen, tuple[Act, ...]] = {
-    Seen.ABSENT: (Act.PREPARE,),
-    Seen.PREPARING: (Act.KEEP,),
-    Seen.PREPARED: (Act.KEEP,),
-    Seen.REPLICATING: IMPOSSIBLE,
+_SECONDARY: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
+    ReplicaPhase.ABSENT: (ReplicaAction.PREPARE,),
+    ReplicaPhase.PREPARING: (ReplicaAction.KEEP,),
+    ReplicaPhase.PREPARED: (ReplicaAction.KEEP,),
+    ReplicaPhase.REPLICATING: IMPOSSIBLE,
     **_ENDED,
 }
 
-_ROLES: dict[tuple[SetState, Role], dict[Seen, tuple[Act, ...]]] = {
+_ROLES: dict[tuple[SetState, Role], dict[ReplicaPhase, tuple[ReplicaAction, ...]]] = {
     (SetState.PREPARE, Role.PRIMARY): _PRIMARY,
     (SetState.PREPARE, Role.SECONDARY): _SECONDARY,
     (SetState.PREPARE, Role.UNDETERMINED): _LEAVING,
-    (SetState.COMMIT, Role.PRIMARY): {**_PRIMARY, Seen.PREPARED: (Act.UNSTARTED,)},
-    (SetState.COMMIT, Role.SECONDARY): {**_SECONDARY, Seen.ABSENT: (Act.DROP,), Seen.PREPARING: IMPOSSIBLE},
+    (SetState.COMMIT, Role.PRIMARY): {**_PRIMARY, ReplicaPhase.PREPARED: (ReplicaAction.UNSTARTED,)},
+    (SetState.COMMIT, Role.SECONDARY): {
+        **_SECONDARY,
+        ReplicaPhase.ABSENT: (ReplicaAction.DROP,),
+        ReplicaPhase.PREPARING: IMPOSSIBLE,
+    },
     (SetState.COMMIT, Role.UNDETERMINED): _LEAVING,
     (SetState.REPLICATING, Role.PRIMARY): _PRIMARY,
     (SetState.REPLICATING, Role.UNDETERMINED): _LEAVING,
     (SetState.REMOVING, Role.UNDETERMINED): _LEAVING,
     (SetState.RECOVERING, Role.UNDETERMINED): {
         **_LEAVING,
-        **dict.fromkeys((Seen.PREPARING, Seen.PREPARED, Seen.REPLICATING), (Act.KEEP,)),
+        **dict.fromkeys(
+            (ReplicaPhase.PREPARING, ReplicaPhase.PREPARED, ReplicaPhase.REPLICATING), (ReplicaAction.KEEP,)
+        ),
     },
 }
 
 #: Every (state, role of the reporter, what is seen). Combinations that are not here cannot exist (`check` proves it).
-CELLS: dict[Cell, tuple[Act, ...]] = {
+CELLS: dict[Cell, tuple[ReplicaAction, ...]] = {
     (state, role, seen): acts for (state, role), by_seen in _ROLES.items() for seen, acts in by_seen.items()
 }
 
@@ -133,7 +139,7 @@ class Rule:
     primary: Primary | None = None
     secondary: Secondary | None = None
     leaving: bool | None = None
-    act: Act = Act.KEEP
+    act: ReplicaAction = ReplicaAction.KEEP
 
 
 _S, _P2, _S2 = SetState, Primary, Secondary
@@ -144,11 +150,13 @@ RULES: tuple[Rule, ...] = (
     Rule(_S.PREPARE, _S.REPLICATING, primary=_P2.WRITING),
     Rule(_S.PREPARE, _S.REMOVING, leaving=True),
     Rule(_S.PREPARE, _S.ABSENT),
-    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.WRITING, secondary=_S2.READY, act=Act.STOP_PRIMARY),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.WRITING, secondary=_S2.READY, act=ReplicaAction.STOP_PRIMARY),
     Rule(_S.COMMIT, _S.COMMIT, primary=_P2.NONE, secondary=_S2.READY, leaving=True),
-    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.NONE, secondary=_S2.READY, leaving=False, act=Act.PROMOTE),
+    Rule(
+        _S.COMMIT, _S.COMMIT, primary=_P2.NONE, secondary=_S2.READY, leaving=False, act=ReplicaAction.PROMOTE
+    ),
     Rule(_S.COMMIT, _S.REPLICATING, primary=_P2.WRITING),
-    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.READY, leaving=False, act=Act.START),
+    Rule(_S.COMMIT, _S.COMMIT, primary=_P2.READY, leaving=False, act=ReplicaAction.START),
     Rule(_S.COMMIT, _S.COMMIT, primary=_P2.READY),
     Rule(_S.COMMIT, _S.REMOVING, leaving=True),
     Rule(_S.COMMIT, _S.ABSENT),
@@ -157,14 +165,14 @@ RULES: tuple[Rule, ...] = (
     Rule(_S.REPLICATING, _S.ABSENT),
     Rule(_S.REMOVING, _S.REMOVING, leaving=True),
     Rule(_S.REMOVING, _S.ABSENT),
-    Rule(_S.RECOVERING, _S.RECOVERING, act=Act.CLASSIFY),
+    Rule(_S.RECOVERING, _S.RECOVERING, act=ReplicaAction.CLASSIFY),
     Rule(_S.ABSENT, _S.ABSENT),
 )
 
 Composition = tuple[SetState, Primary, Secondary, bool]
 
 
-def _fits(rule: Rule, key: Composition) -> bool:
+def _matches_rule(rule: Rule, key: Composition) -> bool:
     return all(
         want is None or want is have
         for want, have in zip((rule.state, rule.primary, rule.secondary, rule.leaving), key, strict=True)
@@ -173,6 +181,6 @@ def _fits(rule: Rule, key: Composition) -> bool:
 
 #: The rules, expanded once: every composition has exactly one.
 SETTLE: dict[Composition, Rule] = {
-    key: next(rule for rule in RULES if _fits(rule, key))
+    key: next(rule for rule in RULES if _matches_rule(rule, key))
     for key in product(SetState, Primary, Secondary, (False, True))
 }

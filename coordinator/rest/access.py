@@ -20,7 +20,7 @@ from schemas.config.addresses import ASKED_BY, SYSTEM, explain_other_system, is_
 _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the configuration.")
 
 
-def judge(token: SecretStr | None, request: Request) -> None:
+def check_rest_access(token: SecretStr | None, request: Request) -> None:
     """Raise HTTPException 401 or 403 for a request that may not ask; looks at its headers only."""
     expected = token.get_secret_value().encode() if token else b""
     if expected:
@@ -29,7 +29,7 @@ def judge(token: SecretStr | None, request: Request) -> None:
         _from_here(request)
 
 
-def described(_: Annotated[object, Depends(_BEARER)]) -> None:
+def describe_bearer_token(_: Annotated[object, Depends(_BEARER)]) -> None:
     """Put the bearer token into the description of the interface; who may ask was judged at the door (rest/door.py)."""
 
 
@@ -54,7 +54,7 @@ def _from_here(request: Request) -> None:
         raise HTTPException(403, f"a page of {origin} may not ask; set coordination.token")
 
 
-def asker(
+def identify_asker(
     request: Request,
     by: Annotated[
         str, Header(alias=ASKED_BY, description="Name of the operator who gives the command, for the events.")
@@ -66,10 +66,10 @@ def asker(
     return f"{said} at {host}" if said else host
 
 
-Asker = Annotated[str, Depends(asker)]
+Asker = Annotated[str, Depends(identify_asker)]
 
 
-def same_system(prefix: str) -> Callable[..., None]:
+def require_same_system(prefix: str) -> Callable[..., None]:
     """Return the dependency that raises HTTPException 421 for a request that names another system's Kafka prefix."""
 
     def check(request: Request) -> None:

@@ -14,9 +14,9 @@ from pydantic import SecretStr
 
 from coordinator.core.owner.state import (
     CancelMove,
-    Command,
     Drain,
     Move,
+    OwnerCommand,
     Pause,
     Rebalance,
     Resign,
@@ -24,9 +24,9 @@ from coordinator.core.owner.state import (
     Undrain,
 )
 from coordinator.rest import problems
-from coordinator.rest.access import Asker, described, same_system
-from coordinator.rest.copies import copy_paths
-from coordinator.rest.door import Door
+from coordinator.rest.access import Asker, describe_bearer_token, require_same_system
+from coordinator.rest.copies import add_copy_paths
+from coordinator.rest.door import RequestGuard
 from coordinator.rest.models import (
     Accepted,
     Agent,
@@ -49,7 +49,7 @@ from coordinator.rest.models import (
 )
 from coordinator.rest.problems import UnknownError
 from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError, View
-from coordinator.server.operators.copies import CopyOrders
+from coordinator.server.operators.copies import CopyRequests
 
 TITLE = "rowlock coordinator"
 _ABOUT = "Units: where they run, their progress, and commands that change it. Every error is `application/problem+json`."
@@ -60,7 +60,9 @@ UnitName = Annotated[
 AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
-def create_app(control: Control, copies: CopyOrders, *, token: SecretStr | None, prefix: str = "") -> FastAPI:
+def create_app(
+    control: Control, copies: CopyRequests, *, token: SecretStr | None, prefix: str = ""
+) -> FastAPI:
     """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only.
 
     `copies`: where requests for copies go. `prefix`: the system's Kafka prefix; a request that names another is refused.
@@ -68,30 +70,32 @@ def create_app(control: Control, copies: CopyOrders, *, token: SecretStr | None,
     app = FastAPI(
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
     )
-    problems.install(app)
-    app.add_middleware(Door, token=token)
-    secured = APIRouter(prefix="/v1", dependencies=[Depends(described), Depends(same_system(prefix))])
-    _listings(secured, control)
-    _commands(secured, control)
-    copy_paths(secured, control, copies)
-    _description(secured, app)
+    problems.install_problem_handlers(app)
+    app.add_middleware(RequestGuard, token=token)
+    secured = APIRouter(
+        prefix="/v1", dependencies=[Depends(describe_bearer_token), Depends(require_same_system(prefix))]
+    )
+    _add_listings(secured, control)
+    _add_commands(secured, control)
+    add_copy_paths(secured, control, copies)
+    _add_description(secured, app)
     app.include_router(secured)
-    _health(app, control)
+    _add_health(app, control)
     return app
 
 
-def _leading(control: Control) -> View:
-    view = control.view()
+def _require_leading_view(control: Control) -> View:
+    view = control.get_view()
     if not view.leading:
         raise NotLeaderError(view.leader)
     return view
 
 
-def _listings(router: APIRouter, control: Control) -> None:
+def _add_listings(router: APIRouter, control: Control) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
         """The leader; every coordinator answers this. A leader that nothing was heard of for a lease (5 s) is not named."""
-        found = control.leader()
+        found = control.get_leader()
         if found is None:
             raise NotLeaderError(None)
         return Leader.model_validate(found)
@@ -99,17 +103,17 @@ def _listings(router: APIRouter, control: Control) -> None:
     @router.get("/counters", tags=["coordinators"])
     def counters() -> Counters:
         """The coordinator's counters."""
-        return Counters(counters=dict(_leading(control).counters))
+        return Counters(counters=dict(_require_leading_view(control).counters))
 
     @router.get("/agents", tags=["agents"])
     def agents() -> AgentList:
         """All agents."""
-        return AgentList(agents=[Agent.model_validate(row) for row in _leading(control).agents])
+        return AgentList(agents=[Agent.model_validate(row) for row in _require_leading_view(control).agents])
 
     @router.get("/agents/{name}", tags=["agents"])
     def agent(name: AgentName) -> Agent:
         """One agent."""
-        found = next((row for row in _leading(control).agents if row.name == name), None)
+        found = next((row for row in _require_leading_view(control).agents if row.name == name), None)
         if found is None:
             raise UnknownError(f"there is no agent {name}")
         return Agent.model_validate(found)
@@ -117,41 +121,43 @@ def _listings(router: APIRouter, control: Control) -> None:
     @router.get("/pipelines", tags=["pipelines"])
     def pipelines() -> PipelineList:
         """All pipelines with their checkpoints."""
-        return PipelineList(pipelines=[Pipeline.model_validate(row) for row in _leading(control).pipelines])
+        return PipelineList(
+            pipelines=[Pipeline.model_validate(row) for row in _require_leading_view(control).pipelines]
+        )
 
     @router.get("/events", tags=["coordinators"])
     def events(wanted: Annotated[EventQuery, Query()]) -> EventList:
         """Events since this coordinator began to lead, oldest first; the last 1,000 are kept."""
-        _leading(control)
-        found = control.events(wanted.after, wanted.limit)
+        _require_leading_view(control)
+        found = control.list_events(wanted.after, wanted.limit)
         return EventList(events=[ClusterEvent.model_validate(row) for row in found])
 
-    _units(router, control)
+    _add_units(router, control)
 
 
-def _units(router: APIRouter, control: Control) -> None:
+def _add_units(router: APIRouter, control: Control) -> None:
     @router.get("/units", tags=["units"])
     def units(wanted: Annotated[UnitQuery, Query()]) -> UnitList:
         """Units, a page at a time."""
-        found = [row for row in _leading(control).units if wanted.fits(row)]
+        found = [row for row in _require_leading_view(control).units if wanted.matches_row(row)]
         page = [Unit.model_validate(row) for row in found[: wanted.limit]]
         return UnitList(units=page, next=page[-1].unit if len(found) > wanted.limit else None)
 
     @router.get("/units/{unit:path}", tags=["units"])
     def unit(unit: UnitName) -> Unit:
         """One unit."""
-        found = next((row for row in _leading(control).units if row.unit == unit), None)
+        found = next((row for row in _require_leading_view(control).units if row.unit == unit), None)
         if found is None:
             raise UnknownError(f"there is no unit {unit}")
         return Unit.model_validate(found)
 
 
-def _commands(router: APIRouter, control: Control) -> None:
-    def give(command: Command, by: str) -> Accepted:
+def _add_commands(router: APIRouter, control: Control) -> None:
+    def give(command: OwnerCommand, by: str) -> Accepted:
         try:
-            control.command(command, by=by)
+            control.execute_command(command, by=by)
         except CommandRefusedError as refused:
-            raise (_unknown(control, command) or refused) from None
+            raise (_find_unknown_object(control, command) or refused) from None
         return Accepted(durable=not isinstance(command, Rebalance | Resign))
 
     @router.post("/units/{unit:path}/pause", tags=["units"], status_code=202)
@@ -192,7 +198,7 @@ def _commands(router: APIRouter, control: Control) -> None:
     @router.post("/reload", tags=["coordinators"])
     def reload(by: Asker, wanted: Annotated[ReloadQuery, Query()]) -> Reloaded:
         """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
-        found = control.reload(dry_run=wanted.dry_run, by=by)
+        found = control.reload_config(dry_run=wanted.dry_run, by=by)
         return Reloaded(
             digest=found.digest,
             changes=found.changes,
@@ -207,9 +213,9 @@ def _commands(router: APIRouter, control: Control) -> None:
         return give(Resign(), by)
 
 
-def _unknown(control: Control, command: Command) -> UnknownError | None:
+def _find_unknown_object(control: Control, command: OwnerCommand) -> UnknownError | None:
     """Tell a command about nothing (404) from one that cannot be carried out (409), once it has been refused."""
-    view = control.view()
+    view = control.get_view()
     match command:
         case Move(unit) | CancelMove(unit) | Pause(unit) | Resume(unit):
             known = any(row.unit == unit for row in view.units)
@@ -220,30 +226,30 @@ def _unknown(control: Control, command: Command) -> UnknownError | None:
     return None
 
 
-def _health(app: FastAPI, control: Control) -> None:
+def _add_health(app: FastAPI, control: Control) -> None:
     @app.get("/healthz", tags=["health"])
     def healthz() -> Health:
         """The process serves; needs no token."""
-        leader = control.leader()
+        leader = control.get_leader()
         return Health(status="ok", leads=leader is not None and leader.am_i)
 
     @app.get("/readyz", tags=["health"])
     def readyz() -> Health:
         """It leads, or has heard within a lease from who does; needs no token."""
-        leader = control.leader()
+        leader = control.get_leader()
         if leader is None:
             raise NotLeaderError(None)
         return Health(status="ok", leads=leader.am_i)
 
 
-def _description(router: APIRouter, app: FastAPI) -> None:
+def _add_description(router: APIRouter, app: FastAPI) -> None:
     @router.get("/openapi.json", include_in_schema=False)
     def openapi() -> dict[str, Any]:
         """This interface, described."""
-        return describe(app)
+        return describe_interface(app)
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def describe_interface(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI description: the framework's, with errors as this interface really answers them."""
     found = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
@@ -254,11 +260,11 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas["Problem"] = own
     for path, methods in found["paths"].items():
         for method, operation in methods.items():
-            _errors(path, method, operation["responses"])
+            _describe_errors(path, method, operation["responses"])
     return found
 
 
-def _errors(path: str, method: str, responses: dict[str, Any]) -> None:
+def _describe_errors(path: str, method: str, responses: dict[str, Any]) -> None:
     said = {"503": "Another coordinator leads, or nobody does just now.", "500": "An error in rowlock."}
     if path.startswith("/v1"):
         said |= {"401": "The token is missing or wrong.", "403": "Without a token: not from this machine."}

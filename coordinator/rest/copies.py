@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.rest.access import Asker
 from coordinator.rest.models import Answer
 from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError
-from coordinator.server.operators.copies import CopyAsked, CopyOrders, CopyRefusedError
+from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequests
 
 
 class _NamedTable(BaseModel):
@@ -121,15 +121,15 @@ class CopyList(Answer):
     )
 
 
-def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
+def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> None:
     """Add the paths; only the leader answers."""
 
     def leading() -> None:
-        leader = control.leader()
+        leader = control.get_leader()
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)
 
-    def given(asked: CopyAsked, by: str) -> CopyAccepted:
+    def given(asked: CopyRequested, by: str) -> CopyAccepted:
         leading()
         try:
             taken = desk.request_copy(asked, by=by)
@@ -142,23 +142,23 @@ def copy_paths(router: APIRouter, control: Control, desk: CopyOrders) -> None:
             if asked.rate_only
             else "copy asked for"
         )
-        control.told(what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id})
+        control.record_event(what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id})
         return CopyAccepted.model_validate(taken)
 
     @router.post("/copies", tags=["copies"], status_code=202)
     def ask(wanted: CopyTable, by: Asker) -> CopyAccepted:
         """Copy one table again while everything runs."""
-        return given(CopyAsked(**wanted.model_dump()), by)
+        return given(CopyRequested(**wanted.model_dump()), by)
 
     @router.post("/copies/cancel", tags=["copies"], status_code=202)
     def cancel(wanted: CancelCopy, by: Asker) -> CopyAccepted:
         """Take a copy back that waits or runs."""
-        return given(CopyAsked(**wanted.model_dump(), cancel=True), by)
+        return given(CopyRequested(**wanted.model_dump(), cancel=True), by)
 
     @router.post("/copies/rate", tags=["copies"], status_code=202)
     def rate(wanted: CopyRate, by: Asker) -> CopyAccepted:
         """Have a copy that waits or runs go on faster or slower; it does not begin anew."""
-        return given(CopyAsked(**wanted.model_dump(), rate_only=True), by)
+        return given(CopyRequested(**wanted.model_dump(), rate_only=True), by)
 
     @router.get("/copies", tags=["copies"])
     def copies() -> CopyList:

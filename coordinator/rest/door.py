@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coordinator.rest import problems
-from coordinator.rest.access import judge
+from coordinator.rest.access import check_rest_access
 
 #: Bytes that a body may have; the longest command is a name.
 BODY_LIMIT = 64 << 10
@@ -24,7 +24,7 @@ BODY_S = 10.0
 _SECURED = "/v1"
 
 
-class Door:
+class RequestGuard:
     """ASGI middleware around `app`. `token`: what requests under /v1 must bear; None: none, for this machine only."""
 
     def __init__(self, app: ASGIApp, token: SecretStr | None, *, body_s: float = BODY_S) -> None:
@@ -38,27 +38,29 @@ class Door:
             return
         request = Request(scope)
         try:
-            self._judge(request)
-            body = await self._body(receive)
+            self._check_headers(request)
+            body = await self._read_body(receive)
         except HTTPException as refused:
             headers = {**(refused.headers or {}), "Connection": "close"}
-            answer = problems.answer(request, refused.status_code, refused.detail, headers=headers)
+            answer = problems.build_problem_response(
+                request, refused.status_code, refused.detail, headers=headers
+            )
             await answer(scope, receive, send)
             return
         if body is not None:
-            await self._app(scope, _again(body, receive), send)
+            await self._app(scope, _replay_body(body, receive), send)
 
-    def _judge(self, request: Request) -> None:
+    def _check_headers(self, request: Request) -> None:
         """Raise HTTPException for what the headers alone forbid."""
         if request.url.path.startswith(_SECURED):
-            judge(self._token, request)
+            check_rest_access(self._token, request)
         said = request.headers.get("content-length", "0")
         if not (said.isascii() and said.isdigit()):
             raise HTTPException(400, f"Content-Length is {said[:40]!r}, which is no number of bytes")
         if int(said) > BODY_LIMIT:
-            raise _too_large(f"{said} bytes")
+            raise _build_too_large_error(f"{said} bytes")
 
-    async def _body(self, receive: Receive) -> bytes | None:
+    async def _read_body(self, receive: Receive) -> bytes | None:
         """Return the whole body, also of a request that does not say how long it is; None: the client is gone."""
         parts: list[bytes] = []
         size, more = 0, True
@@ -72,17 +74,17 @@ class Door:
                     size += len(parts[-1])
                     more = message.get("more_body", False)
                     if size > BODY_LIMIT:
-                        raise _too_large(f"more than {BODY_LIMIT} bytes")
+                        raise _build_too_large_error(f"more than {BODY_LIMIT} bytes")
         except TimeoutError:
             raise HTTPException(408, f"the body did not come within {self._body_s:g} s") from None
         return b"".join(parts)
 
 
-def _too_large(seen: str) -> HTTPException:
+def _build_too_large_error(seen: str) -> HTTPException:
     return HTTPException(413, f"the request has a body of {seen}; a command has at most {BODY_LIMIT}")
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that gives `body` once, and then what comes behind it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -309,7 +309,7 @@ class UnitQuery(BaseModel):
     )
     limit: int = Field(alias="limit", default=1000, ge=1, le=10_000, description="Most units in the answer.")
 
-    def fits(self, row: UnitRow) -> bool:
+    def matches_row(self, row: UnitRow) -> bool:
         """Tell whether a unit is asked for."""
         if row.unit <= self.after or (
             self.agent is not None and self.agent not in {row.agent, row.moving_to}

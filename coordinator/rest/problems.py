@@ -37,18 +37,18 @@ class UnknownError(Exception):
     """The object named by the path does not exist."""
 
 
-def install(app: FastAPI) -> None:
+def install_problem_handlers(app: FastAPI) -> None:
     """Have `app` answer every error as a problem."""
-    app.add_exception_handler(NotLeaderError, _not_leader)
-    app.add_exception_handler(CommandRefusedError, _refused)
-    app.add_exception_handler(NoAnswerError, _of(504))
-    app.add_exception_handler(UnknownError, _of(404))
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(NotLeaderError, _handle_not_leader)
+    app.add_exception_handler(CommandRefusedError, _handle_refused)
+    app.add_exception_handler(NoAnswerError, _make_handler(504))
+    app.add_exception_handler(UnknownError, _make_handler(404))
+    app.add_exception_handler(HTTPException, _handle_framework_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid)
+    app.add_exception_handler(Exception, _handle_unexpected)
 
 
-def answer(
+def build_problem_response(
     request: Request,
     status: int,
     detail: str,
@@ -75,40 +75,42 @@ def answer(
     return JSONResponse(content, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 
-def _of(status: int) -> Callable[[Request, Exception], JSONResponse]:
+def _make_handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
     def handler(request: Request, error: Exception) -> JSONResponse:
-        return answer(request, status, str(error))
+        return build_problem_response(request, status, str(error))
 
     return handler
 
 
-def _refused(request: Request, error: Exception) -> JSONResponse:
+def _handle_refused(request: Request, error: Exception) -> JSONResponse:
     errors = error.errors if isinstance(error, CommandRefusedError) else []
-    return answer(request, 409, str(error), errors=errors if len(errors) > 1 else None)
+    return build_problem_response(request, 409, str(error), errors=errors if len(errors) > 1 else None)
 
 
-def _not_leader(request: Request, error: Exception) -> JSONResponse:
+def _handle_not_leader(request: Request, error: Exception) -> JSONResponse:
     seen = error.leader if isinstance(error, NotLeaderError) else None
     leader = Leader.model_validate(seen) if seen is not None else None
-    return answer(request, 503, str(error), leader=leader, headers={"Retry-After": "1"})
+    return build_problem_response(request, 503, str(error), leader=leader, headers={"Retry-After": "1"})
 
 
-def _framework(request: Request, error: Exception) -> JSONResponse:
+def _handle_framework_error(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
-        return _unexpected(request, error)
+        return _handle_unexpected(request, error)
     detail = error.detail
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path}; GET /v1/openapi.json says what there is"
-    return answer(request, error.status_code, detail, headers=error.headers)
+    return build_problem_response(request, error.status_code, detail, headers=error.headers)
 
 
-def _invalid(request: Request, error: Exception) -> JSONResponse:
+def _handle_invalid(request: Request, error: Exception) -> JSONResponse:
     found = error.errors() if isinstance(error, RequestValidationError) else []
     errors = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found]
-    return answer(request, 422, "the request does not fit: " + "; ".join(errors), errors=errors)
+    return build_problem_response(
+        request, 422, "the request does not fit: " + "; ".join(errors), errors=errors
+    )
 
 
-def _unexpected(request: Request, error: Exception) -> JSONResponse:
+def _handle_unexpected(request: Request, error: Exception) -> JSONResponse:
     where = "".join(traceback.format_exception(error))
     _LOG.error("request failed", path=request.url.path, error=repr(error), traceback=where)
-    return answer(request, 500, "an error in rowlock; the coordinator's log has the details")
+    return build_problem_response(request, 500, "an error in rowlock; the coordinator's log has the details")

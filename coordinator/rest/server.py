@@ -12,10 +12,10 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from coordinator.server.listening import listening_socket
+from coordinator.server.listening import open_listening_socket
 from schemas.config.addresses import join_address, split_address
 
-STOP_S = 5.0
+REST_STOP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class RestServer:
             server_header=False,
             ssl_certfile=ssl.cert if ssl else None,
             ssl_keyfile=ssl.key if ssl else None,
-            timeout_graceful_shutdown=int(STOP_S),
+            timeout_graceful_shutdown=int(REST_STOP_TIMEOUT_S),
         )
         self._server: uvicorn.Server | None = None
         self._socket: socket.socket | None = None
@@ -53,7 +53,7 @@ class RestServer:
     def start(self) -> str:
         """Listen and serve; return the address with the port that it has."""
         host, _ = split_address(self._listen)
-        listening = self._at or listening_socket(self._listen)
+        listening = self._at or open_listening_socket(self._listen)
         self._config.load()  # a bad certificate is said here, not in a thread
         self.address = join_address(host, listening.getsockname()[1])
         server = uvicorn.Server(self._config)
@@ -68,10 +68,10 @@ class RestServer:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
-        self._thread.join(STOP_S)
+        self._thread.join(REST_STOP_TIMEOUT_S)
         if self._thread.is_alive():
             self._server.force_exit = True
-            self._thread.join(STOP_S)
+            self._thread.join(REST_STOP_TIMEOUT_S)
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()

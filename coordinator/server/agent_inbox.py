@@ -16,7 +16,7 @@ from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, S
 LONGEST_ERROR = 4000
 
 
-class Outbox:
+class AgentInbox:
     """`counts`: messages by kind, and what was dropped here. `errors`: unit → why it stopped by itself, since last taken."""
 
     def __init__(self, capacity: int) -> None:
@@ -28,20 +28,20 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, message: Up) -> None:
+    def put_message(self, message: Up) -> None:
         """Add a message; older ones that it makes needless go. Beyond the capacity it is dropped, unless it is a whole state."""
         self.counts[type(message).__name__] += 1
         if isinstance(message, Heartbeat | Sync):
-            self._whole(message)
+            self._drop_outdated(message)
         elif len(self._waiting) >= self._capacity:
             self.counts["dropped: full"] += 1
             return
         elif isinstance(message, DispatchResponse):
-            self._note((message.status,))
+            self._note_errors((message.status,))
         self._waiting.append(message)
 
-    def _whole(self, message: Heartbeat | Sync) -> None:
-        self._note(message.statuses)
+    def _drop_outdated(self, message: Heartbeat | Sync) -> None:
+        self._note_errors(message.statuses)
         epoch = message.header.agent_epoch
         kept = [
             old
@@ -51,12 +51,12 @@ class Outbox:
         self.counts["coalesced"] += len(self._waiting) - len(kept)
         self._waiting = kept
 
-    def _note(self, statuses: Iterable[UnitStatus]) -> None:
+    def _note_errors(self, statuses: Iterable[UnitStatus]) -> None:
         for status in statuses:
             if status.error is not None:
                 self.errors[status.unit] = status.error[:LONGEST_ERROR]
 
-    def take(self) -> tuple[list[Up], dict[str, str]]:
+    def take_messages(self) -> tuple[list[Up], dict[str, str]]:
         """Return what waits, in order, and the errors in it."""
         taken, self._waiting = self._waiting, []
         errors, self.errors = self.errors, {}

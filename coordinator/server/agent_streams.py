@@ -8,8 +8,8 @@ from collections.abc import Callable
 from coordinator.batch import BatchSystem, MailboxFullError, SendError
 from coordinator.core.messages import Up
 from coordinator.server.batch_handler import AgentMachine
-from coordinator.server.requests import Joined, Left
-from coordinator.transport.events import Arrived, Closed, Opened, TransportEvent
+from coordinator.server.requests import StreamJoined, StreamLeft
+from coordinator.transport.events import MessagesArrived, StreamClosed, StreamOpened, TransportEvent
 
 
 class AgentStreams:
@@ -22,23 +22,23 @@ class AgentStreams:
         self._machines: dict[int, AgentMachine] = {}
         self.counts: Counter[str] = Counter()
 
-    def heard(self, event: TransportEvent) -> None:
+    def on_transport_event(self, event: TransportEvent) -> None:
         """From the streams' threads."""
         match event:
-            case Opened(agent, stream):
+            case StreamOpened(agent, stream):
                 machine = AgentMachine(agent, stream, self._outbox)
                 self._machines[stream] = machine
-                self._system.router.register(stream, lambda: machine)
-                self._tell(Joined(machine))
-            case Arrived(_, stream, message):
-                self._arrived(stream, message)
-            case Closed(_, stream, why):
+                self._system.router.register_machine(stream, lambda: machine)
+                self._tell(StreamJoined(machine))
+            case MessagesArrived(_, stream, message):
+                self._handle_arrived(stream, message)
+            case StreamClosed(_, stream, why):
                 gone = self._machines.pop(stream, None)
-                self._system.router.close(stream)
+                self._system.router.close_mailbox(stream)
                 if gone is not None:
-                    self._tell(Left(gone, why))
+                    self._tell(StreamLeft(gone, why))
 
-    def _arrived(self, stream: int, message: Up) -> None:
+    def _handle_arrived(self, stream: int, message: Up) -> None:
         try:
             self._system.router.send(stream, message)
         except MailboxFullError:

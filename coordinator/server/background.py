@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import structlog
 
-from coordinator.core.owner.state import Catalogue
+from coordinator.core.owner.state import Inventory
 
 log = structlog.get_logger("coordinator")
 
@@ -25,12 +25,12 @@ class Ticker:
         self._began = 0.0
         self._rest_until = 0.0
         self.last = 0.0
-        self._thread = threading.Thread(target=self._run, name="coordinator-ticker", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="coordinator-ticker", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def done(self, took: float) -> None:
+    def finish_tick(self, took: float) -> None:
         """The tick was worked on for `took` seconds."""
         self.last = took
         self._rest_until = time.monotonic() + 4 * took
@@ -41,7 +41,7 @@ class Ticker:
         if self._thread.ident is not None:  # it was started
             self._thread.join(5)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while not self._stop.wait(self._interval):
             if self._done.is_set() and time.monotonic() >= self._rest_until:
                 self._done.clear()
@@ -52,7 +52,7 @@ FRESH_S, FRESH = 15.0, 4
 """How long a term is fresh, and how many times as often the catalogue is asked for then: capture, just started, makes topics."""
 
 
-class CataloguePoller:
+class InventoryPoller:
     """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds, at first more often.
 
     `give(rev, catalogue)`: each answer, as the same object while it says the same (the owner believes some only when they have
@@ -61,7 +61,7 @@ class CataloguePoller:
     """
 
     def __init__(
-        self, ask: Callable[[], Catalogue], give: Callable[[int, Catalogue], None], every: float
+        self, ask: Callable[[], Inventory], give: Callable[[int, Inventory], None], every: float
     ) -> None:
         self._ask, self._give, self._every = ask, give, every
         self._changed = threading.Condition()
@@ -70,12 +70,12 @@ class CataloguePoller:
         self._stopping = False
         self._trouble = ""
         self.errors = 0
-        self._thread = threading.Thread(target=self._run, name="coordinator-catalogue", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="coordinator-catalogue", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def lead(self, rev: int) -> None:
+    def set_term(self, rev: int) -> None:
         """A term begins; 0: none."""
         with self._changed:
             self._rev = rev
@@ -89,10 +89,10 @@ class CataloguePoller:
         if self._thread.ident is not None:  # it was started
             self._thread.join(2)
 
-    def _run(self) -> None:
-        known: tuple[int, Catalogue | None] = (0, None)
-        while (rev := self._next(known[0])) is not None:
-            found = self._asked()
+    def _run_thread(self) -> None:
+        known: tuple[int, Inventory | None] = (0, None)
+        while (rev := self._wait_for_turn(known[0])) is not None:
+            found = self._read_inventory()
             if found is not None:
                 if (rev, found) != known:
                     known = (rev, found)
@@ -100,7 +100,7 @@ class CataloguePoller:
             elif found is None and rev != known[0]:
                 known = (rev, None)
 
-    def _next(self, known: int) -> int | None:
+    def _wait_for_turn(self, known: int) -> int | None:
         """Wait for the next time to ask; returns the term, None to end."""
         with self._changed:
             if self._rev == known and not self._stopping:
@@ -110,7 +110,7 @@ class CataloguePoller:
                 self._changed.wait()
             return None if self._stopping else self._rev
 
-    def _asked(self) -> Catalogue | None:
+    def _read_inventory(self) -> Inventory | None:
         try:
             found = self._ask()
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner goes on with what it knows
@@ -138,7 +138,7 @@ class FencePool:
         self._under_way: set[tuple[int, str, str, int]] = set()
         self.failed = 0
         self._threads = [
-            threading.Thread(target=self._run, name=f"coordinator-fence-{number}", daemon=True)
+            threading.Thread(target=self._run_thread, name=f"coordinator-fence-{number}", daemon=True)
             for number in range(count)
         ]
 
@@ -149,7 +149,7 @@ class FencePool:
     def __len__(self) -> int:
         return len(self._under_way)
 
-    def ask(self, rev: int, unit: str, uid: str, assignment: int) -> None:
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
         job = (rev, unit, uid, assignment)
         with self._lock:
             if job in self._under_way:
@@ -165,7 +165,7 @@ class FencePool:
             if thread.ident is not None:
                 thread.join(1)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while (job := self._queue.get()) is not None:
             rev, unit, uid, assignment = job
             try:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from coordinator.batch import HandleResult, Keep, Mailbox, StopAt
+from coordinator.batch import HandleResult, KeepMachine, Mailbox, ReleaseMachine
 from coordinator.core.messages import Up
-from coordinator.server.agent_inbox import Outbox
+from coordinator.server.agent_inbox import AgentInbox
 
 #: Messages of one machine handled in a round.
 ROUND = 256
@@ -26,33 +26,33 @@ class AgentMachine:
     def __init__(self, agent: str, stream: int, capacity: int) -> None:
         self.agent, self.stream = agent, stream
         self.counts: Counter[str] = Counter()
-        self._outbox = Outbox(capacity)
+        self._outbox = AgentInbox(capacity)
         self._lock = threading.Lock()
         self._noticed = False
 
     def is_stopped(self) -> bool:
         return False
 
-    def put(self, messages: list[Up]) -> bool:
+    def put_messages(self, messages: list[Up]) -> bool:
         """Keep what was said; returns whether the owner is to be told that there is something."""
         with self._lock:
             for message in messages:
-                self._outbox.put(message)
+                self._outbox.put_message(message)
             tell, self._noticed = not self._noticed, True
             return tell
 
-    def take(self) -> tuple[list[Up], dict[str, str]]:
+    def take_messages(self) -> tuple[list[Up], dict[str, str]]:
         with self._lock:
             self._noticed = False
-            return self._outbox.take()
+            return self._outbox.take_messages()
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         with self._lock:
             return dict(self._outbox.counts + self.counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class MailWaiting:
     """The machine has something for the owner."""
 
     machine: AgentMachine
@@ -63,41 +63,41 @@ class ControlMachine(Protocol):
 
     def is_stopped(self) -> bool: ...
 
-    def handle(self, message: object) -> None: ...
+    def handle_message(self, message: object) -> None: ...
 
     def has_decided(self) -> bool: ...
 
-    def end(self) -> None: ...
+    def end_round(self) -> None: ...
 
 
 class BatchHandler:
     """One poller's handler (`batch.PollHandler`). `tell`: sends to the owner."""
 
-    def __init__(self, tell: Callable[[Mail], None]) -> None:
+    def __init__(self, tell: Callable[[MailWaiting], None]) -> None:
         self._tell = tell
         self._owner: ControlMachine | None = None
 
-    def begin(self, batch_size: int) -> None: ...
+    def begin_round(self, batch_size: int) -> None: ...
 
     def handle_control(self, fsm: ControlMachine, mailbox: Mailbox[Any, Any]) -> int | None:
-        messages = mailbox.drain(ROUND)
+        messages = mailbox.drain_messages(ROUND)
         for message in messages:
-            fsm.handle(message)
+            fsm.handle_message(message)
         self._owner = fsm if fsm.has_decided() else None
         return 0 if len(messages) < ROUND and self._owner is None else None
 
     def handle_normal(self, fsm: AgentMachine, mailbox: Mailbox[AgentMachine, Up]) -> HandleResult:
-        messages = mailbox.drain(ROUND)
+        messages = mailbox.drain_messages(ROUND)
         fsm.counts["mailbox full"] = mailbox.full_count
-        if messages and fsm.put(messages):
-            self._tell(Mail(fsm))
-        return StopAt(skip_end=True) if len(messages) < ROUND else Keep()
+        if messages and fsm.put_messages(messages):
+            self._tell(MailWaiting(fsm))
+        return ReleaseMachine(skip_end=True) if len(messages) < ROUND else KeepMachine()
 
-    def light_end(self, batch: list[AgentMachine]) -> None: ...
+    def finish_handling(self, batch: list[AgentMachine]) -> None: ...
 
-    def end_connection(self, batch: list[AgentMachine]) -> None:
+    def end_round(self, batch: list[AgentMachine]) -> None:
         if self._owner is not None:
-            self._owner.end()
+            self._owner.end_round()
             self._owner = None
 
-    def pause(self) -> None: ...
+    def prepare_pause(self) -> None: ...

@@ -22,13 +22,13 @@ import structlog
 
 from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate
-from coordinator.control.events import Elected, Heard, LogEvent, WriteConfirmed
+from coordinator.control.events import ControlLogEvent, Elected, Heard, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import Catalogue, Command, Reload
+from coordinator.core.owner.state import Inventory, OwnerCommand, Reload
 from coordinator.core.records import ConfigRecord
 from coordinator.server.agent_streams import AgentStreams
-from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.background import FencePool, InventoryPoller, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.config import ServerConfig
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
@@ -39,21 +39,21 @@ from coordinator.server.operators.configuration import (
 )
 from coordinator.server.operators.journal import EventRow
 from coordinator.server.owner_machine import OwnerMachine
-from coordinator.server.parts import Parts
+from coordinator.server.parts import CoordinatorParts
 from coordinator.server.requests import (
-    CatalogueRead,
-    CommandAsked,
+    CommandRequested,
     FenceDone,
+    InventoryRead,
     PendingAnswer,
     TickDue,
-    ViewAsked,
+    ViewRequested,
 )
 from coordinator.transport.server import HeartbeatServer
 from schemas.config.model import KafkaConfig
 
 log = structlog.get_logger("coordinator")
 
-RELOAD_S = 15.0
+RELOAD_ANSWER_TIMEOUT_S = 15.0
 """How long a reload may take beyond the time that agents have to answer."""
 
 
@@ -68,7 +68,7 @@ class Coordinator:
         self,
         config: ServerConfig,
         kafka: KafkaConfig,
-        catalogue: Callable[[], Catalogue],
+        catalogue: Callable[[], Inventory],
         fence: Callable[[str, str, int], None],
         configuration: Configuration | None = None,
     ) -> None:
@@ -81,24 +81,24 @@ class Coordinator:
         self._closed = False
         transport = HeartbeatServer(
             config.listen,
-            lambda event: self._agents.heard(event),  # noqa: PLW0108  # they are made below
+            lambda event: self._agents.on_transport_event(event),  # noqa: PLW0108  # they are made below
             security=config.security,
             name=config.name,
             system=kafka.prefix,
             token=config.token,
             streams=config.streams,
         )
-        self._parts = Parts(
+        self._parts = CoordinatorParts(
             transport,
-            Ticker(config.tick, lambda: self._tell(TickDue())),
-            CataloguePoller(
-                lambda: self._caught_up(catalogue),
-                lambda rev, found: self._tell(CatalogueRead(rev, found)),
+            Ticker(config.tick, lambda: self._send_to_owner(TickDue())),
+            InventoryPoller(
+                lambda: self._adopt_stored_config(catalogue),
+                lambda rev, found: self._send_to_owner(InventoryRead(rev, found)),
                 config.catalogue_every,
             ),
             FencePool(
                 fence,
-                lambda rev, unit, assignment: self._tell(FenceDone(rev, unit, assignment)),
+                lambda rev, unit, assignment: self._send_to_owner(FenceDone(rev, unit, assignment)),
                 config.fences,
             ),
             lambda: {**self._agents.counts, "owner.mailbox": len(self._system.router.control)},
@@ -106,9 +106,9 @@ class Coordinator:
         )
         self._machine = OwnerMachine(lambda: self._candidate, config.owner, self._parts)
         self._system: BatchSystem[AgentMachine, Up] = BatchSystem(
-            self._machine, lambda _: BatchHandler(self._tell), config.batch
+            self._machine, lambda _: BatchHandler(self._send_to_owner), config.batch
         )
-        self._agents = AgentStreams(self._system, self._tell, config.outbox)
+        self._agents = AgentStreams(self._system, self._send_to_owner, config.outbox)
 
     # life
 
@@ -123,7 +123,7 @@ class Coordinator:
         self._candidate = Candidate(self._config.name, address, self._config.rest if rest is None else rest)
         self._system.start()
         self._parts.start()
-        self._parts.log = ControlLog(self._kafka, self._candidate, self._logged, self._config.control)
+        self._parts.log = ControlLog(self._kafka, self._candidate, self._on_log_event, self._config.control)
         try:
             self._parts.log.start()
         except BaseException:
@@ -149,45 +149,47 @@ class Coordinator:
         if self._closed:
             return
         self._closed = True
-        self._parts.stop_applying()
+        self._parts.close()
         self._system.close()
 
     # Control
 
-    def leader(self) -> LeaderView | None:
-        leader = self._machine.leadership.named(time.monotonic())
+    def get_leader(self) -> LeaderView | None:
+        leader = self._machine.leadership.find_leader(time.monotonic())
         return replace(leader, version=self._config.version) if leader is not None and leader.am_i else leader
 
-    def view(self, timeout: float = 5.0) -> View:
+    def get_view(self, timeout: float = 5.0) -> View:
         with self._view_lock:
             now = time.monotonic()
             viewed = self._viewed
             if viewed is None or now >= viewed[0]:
                 asked: PendingAnswer[View] = PendingAnswer()
-                self._tell(ViewAsked(asked))
-                view = asked.wait(timeout)
+                self._send_to_owner(ViewRequested(asked))
+                view = asked.wait_for_value(timeout)
                 # a large view keeps the owner busy: never for more than a fifth of its time
                 good_for = max(self._config.view_for, 4 * self._machine.view_took)
                 viewed = self._viewed = (time.monotonic() + good_for, view)
             return viewed[1]
 
-    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
-        return self._machine.journal.after(after, most)
+    def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
+        return self._machine.journal.list_events_after(after, most)
 
-    def told(self, what: str, about: Mapping[str, object]) -> None:
-        leader = self.leader()
-        self._machine.journal.tell(leader.rev if leader is not None and leader.am_i else 0, what, about)
+    def record_event(self, what: str, about: Mapping[str, object]) -> None:
+        leader = self.get_leader()
+        self._machine.journal.record_event(
+            leader.rev if leader is not None and leader.am_i else 0, what, about
+        )
 
-    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
         answer: PendingAnswer[None] = PendingAnswer()
-        self._tell(CommandAsked(command, answer, by))
+        self._send_to_owner(CommandRequested(command, answer, by))
         try:
-            answer.wait(timeout)
+            answer.wait_for_value(timeout)
         finally:
             self._viewed = None  # whoever gave it wants to see what came of it
 
-    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
-        leader = self.leader()
+    def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        leader = self.get_leader()
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)
         if self._configuration is None:
@@ -198,14 +200,16 @@ class Coordinator:
             except ConfigurationRefusedError as refused:
                 about = {"command": "reload", "by": by or "unknown", "why": str(refused)}
                 if not dry_run:
-                    self._machine.journal.tell(leader.rev, "command refused", about)
+                    self._machine.journal.record_event(leader.rev, "command refused", about)
                 raise CommandRefusedError(str(refused)) from refused
             if not dry_run:
                 command = Reload(found.digest, found.parts, found.changed)
-                self.command(command, self._config.owner.reload_timeout + RELOAD_S, by=by)
+                self.execute_command(
+                    command, self._config.owner.reload_timeout + RELOAD_ANSWER_TIMEOUT_S, by=by
+                )
         return found
 
-    def _caught_up(self, catalogue: Callable[[], Catalogue]) -> Catalogue:
+    def _adopt_stored_config(self, catalogue: Callable[[], Inventory]) -> Inventory:
         """Before a term's first catalogue: what an earlier owner has put in force may be in our file."""
         wanted, self._in_force = self._in_force, ""
         if wanted and self._configuration is not None:
@@ -214,10 +218,10 @@ class Coordinator:
 
     # what comes in
 
-    def _tell(self, message: object) -> None:
+    def _send_to_owner(self, message: object) -> None:
         self._system.router.send_control(message)
 
-    def _logged(self, event: LogEvent) -> None:
+    def _on_log_event(self, event: ControlLogEvent) -> None:
         if isinstance(event, Heard):
             self._machine.leadership.heard = event
             return
@@ -226,4 +230,4 @@ class Coordinator:
             self._in_force = record.digest if isinstance(record, ConfigRecord) else ""
         if isinstance(event, WriteConfirmed):
             self._machine.leadership.confirmed = event
-        self._tell(event)
+        self._send_to_owner(event)

@@ -7,7 +7,7 @@ import socket
 from schemas.config.addresses import split_address
 
 
-def listening_socket(address: str) -> socket.socket:
+def open_listening_socket(address: str) -> socket.socket:
     """Return a socket that listens on "host:port" (port 0: a free one). Raises OSError where that is not possible."""
     host, port = split_address(address)
     family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

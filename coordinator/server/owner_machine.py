@@ -20,20 +20,20 @@ from coordinator.core import records as durable
 from coordinator.core.owner import owner
 from coordinator.core.owner import state as core
 from coordinator.core.owner.state import OwnerConfig
-from coordinator.server.batch_handler import AgentMachine, Mail
+from coordinator.server.batch_handler import AgentMachine, MailWaiting
 from coordinator.server.operators.api import LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
 from coordinator.server.requests import (
-    CatalogueRead,
-    CommandAsked,
+    CommandRequested,
     FenceDone,
-    Joined,
-    Left,
+    InventoryRead,
+    StreamJoined,
+    StreamLeft,
     TickDue,
-    ViewAsked,
+    ViewRequested,
 )
 from coordinator.server.terms.leadership import Leadership
-from coordinator.server.terms.term import Lasting, Outside, OwnerTerm
+from coordinator.server.terms.term import CoordinatorContext, OwnerEffects, OwnerTerm
 
 log = structlog.get_logger("coordinator")
 
@@ -46,7 +46,7 @@ class OwnerMachine:
         self,
         me: Callable[[], Candidate],
         config: OwnerConfig,
-        outside: Outside,
+        outside: OwnerEffects,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -55,150 +55,152 @@ class OwnerMachine:
         self.term: OwnerTerm | None = None
         self.leadership = Leadership(config.owner_lease, clock, outside.set_leader)
         self.journal = Journal(wall)
-        self._lasting = Lasting(outside, clock, self.journal)
+        self._lasting = CoordinatorContext(outside, clock, self.journal)
         self.counts = self._lasting.counts
         self.view_took = 0.0
 
     def is_stopped(self) -> bool:
         return False
 
-    def handle(self, message: object) -> None:
+    def handle_message(self, message: object) -> None:
         """Take in one message; an error ends the term."""
         try:
-            self._handle(message)
+            self._dispatch_message(message)
         except Exception:
             log.exception("owner failed", message=type(message).__name__)
             self.counts["owner.failures"] += 1
-            if isinstance(message, CommandAsked | ViewAsked):
-                message.answer.fail(NotLeaderError(None))
+            if isinstance(message, CommandRequested | ViewRequested):
+                message.answer.fail_with(NotLeaderError(None))
             self._give_up("internal error")
 
     def has_decided(self) -> bool:
         """Tell whether `end` has something to do."""
         return self.term is not None and self.term.has_decided
 
-    def end(self) -> None:
+    def end_round(self) -> None:
         """The round is over; an error ends the term."""
         try:
             if self.term is not None:
-                self.term.hand_on()
+                self.term.finish_round()
         except Exception:
             log.exception("owner failed", message="end of a round")
             self.counts["owner.failures"] += 1
             self._give_up("internal error")
 
-    def _handle(self, message: object) -> None:
+    def _dispatch_message(self, message: object) -> None:
         early, term = self.leadership.confirmed, self.term
         if term is not None and early.rev == term.rev and early.at > term.state.confirmed_at:
-            term.step(core.Confirmed(early.at))
+            term.step_core(core.Confirmed(early.at))
         match message:
-            case Mail(machine):
-                self._mail(machine)
+            case MailWaiting(machine):
+                self._receive_mail(machine)
             case TickDue():
-                self._tick()
-            case CommandAsked():
-                self._command(message)
-            case ViewAsked(answer):
+                self._run_tick()
+            case CommandRequested():
+                self._execute_command(message)
+            case ViewRequested(answer):
                 began = time.perf_counter()
-                view = self._view()
+                view = self._build_view()
                 self.view_took = time.perf_counter() - began
-                answer.give(view)
-            case Joined(machine):
-                self._lasting.streams.joined(machine)
-            case Left(machine, why):
-                self._lasting.streams.left(machine, why)
+                answer.give_value(view)
+            case StreamJoined(machine):
+                self._lasting.streams.add_stream(machine)
+            case StreamLeft(machine, why):
+                self._lasting.streams.remove_stream(machine, why)
             case Elected(rev, records, at):
-                self._begin(rev, records, at)
+                self._begin_term(rev, records, at)
             case NewLeader(rev, candidate):
-                self._led_by(rev, candidate)
+                self._set_leader(rev, candidate)
             case _ if self.term is not None:
-                self._of_term(self.term, message)
+                self._handle_in_term(self.term, message)
 
-    def _of_term(self, term: OwnerTerm, message: object) -> None:
+    def _handle_in_term(self, term: OwnerTerm, message: object) -> None:
         """Take in what is about one term; about another one it is late."""
         match message:
             case RecordsCommitted(rev, token) if rev == term.rev:
-                term.stored(token)
+                term.confirm_stored(token)
             case WriteConfirmed(rev, at) if rev == term.rev:
-                term.step(core.Confirmed(at))
+                term.step_core(core.Confirmed(at))
             case FenceDone(rev, unit, assignment) if rev == term.rev:
-                term.step(core.Fenced(unit, assignment))
-            case CatalogueRead(rev, catalogue) if rev == term.rev:
-                term.step(catalogue)
+                term.step_core(core.Fenced(unit, assignment))
+            case InventoryRead(rev, catalogue) if rev == term.rev:
+                term.step_core(catalogue)
             case Lost(rev, why) if rev == term.rev:
-                self._over(why)
+                self._end_term(why)
 
     # terms
 
-    def _begin(self, rev: int, records: Mapping[str, durable.Record], claimed_at: float | None) -> None:
+    def _begin_term(
+        self, rev: int, records: Mapping[str, durable.DurableRecord], claimed_at: float | None
+    ) -> None:
         me = self._me()
         now, floor = self._clock(), int(self._wall() * 1000)
-        self.leadership.change(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
-        state, effects = owner.begin(
+        self.leadership.change_leader(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
+        state, effects = owner.begin_owner_term(
             me.name, rev, records, self._config, now, floor=floor, claimed_at=claimed_at
         )
         if self.term is not None:
             self.term.close()
         self.term = term = OwnerTerm(state, self._lasting, self._give_up)
         about = {"name": me.name, "units": len(state.sets), "agents": len(state.members)}
-        self.journal.tell(rev, "elected", about)
-        self._outside.leading(rev)
+        self.journal.record_event(rev, "elected", about)
+        self._outside.set_term(rev)
         term.carry_out(effects)
 
-    def _led_by(self, rev: int, candidate: Candidate | None) -> None:
+    def _set_leader(self, rev: int, candidate: Candidate | None) -> None:
         if self.term is not None and self.term.rev == rev:
             return
         if candidate is None:
-            self.leadership.change(None, rev)
+            self.leadership.change_leader(None, rev)
         else:
-            self.leadership.change(LeaderView(rev, candidate.name, candidate.address, candidate.rest))
+            self.leadership.change_leader(LeaderView(rev, candidate.name, candidate.address, candidate.rest))
 
     def _give_up(self, why: str) -> None:
         """Give the term up by ourselves."""
         if self.term is not None:
-            self._over(why, "resigned")
-            self._outside.resign(why)
+            self._end_term(why, "resigned")
+            self._outside.resign_term(why)
 
-    def _over(self, why: str, what: str = "term lost") -> None:
+    def _end_term(self, why: str, what: str = "term lost") -> None:
         if self.term is None:
             return
         term, self.term = self.term, None
-        self.journal.tell(term.rev, what, {"why": why})
+        self.journal.record_event(term.rev, what, {"why": why})
         term.close()
-        self._outside.leading(0)
+        self._outside.set_term(0)
         leader = self.leadership.leader
         if leader is not None and leader.am_i:  # else a later one is known already
-            self.leadership.change(None, term.rev)
+            self.leadership.change_leader(None, term.rev)
 
     # what comes in
 
-    def _mail(self, machine: AgentMachine) -> None:
-        messages, errors = machine.take()
+    def _receive_mail(self, machine: AgentMachine) -> None:
+        messages, errors = machine.take_messages()
         if self.term is None:
             self.counts["owner.not leading"] += len(messages)
         else:
-            self.term.received(messages, errors)
+            self.term.receive_messages(messages, errors)
 
-    def _tick(self) -> None:
+    def _run_tick(self) -> None:
         began = time.perf_counter()
         try:
             if self.term is not None:
-                self.term.step(core.Tick())
+                self.term.step_core(core.Tick())
         finally:
-            self._outside.ticked(time.perf_counter() - began)
+            self._outside.finish_tick(time.perf_counter() - began)
 
-    def _command(self, asked: CommandAsked) -> None:
+    def _execute_command(self, asked: CommandRequested) -> None:
         if self.term is None:
-            asked.answer.fail(NotLeaderError(self.leadership.named(self._clock())))
+            asked.answer.fail_with(NotLeaderError(self.leadership.find_leader(self._clock())))
         else:
-            self.term.command(asked)
+            self.term.execute_command(asked)
 
-    def _view(self) -> View:
+    def _build_view(self) -> View:
         now = self._clock()
-        leader = self.leadership.named(now)
-        counters = {**self._outside.counters(), **self.counts}
+        leader = self.leadership.find_leader(now)
+        counters = {**self._outside.get_counters(), **self.counts}
         if self.term is None:
             return View(leader, counters=counters)
         if now >= self.term.state.confirmed_at + self._config.owner_lease:
             return View(None, counters=counters)  # a later one may have shown more than this one knows
-        return self.term.view(leader, now, counters)
+        return self.term.build_view(leader, now, counters)

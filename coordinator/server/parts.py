@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.control.codec import Change
+from coordinator.control.codec import RecordChange
 from coordinator.control.kafka_log import ControlLog
 from coordinator.core.messages import Down
-from coordinator.server.background import CataloguePoller, FencePool, Ticker
+from coordinator.server.background import FencePool, InventoryPoller, Ticker
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.server import HeartbeatServer
 
 
 @dataclass(slots=True)
-class Parts:
+class CoordinatorParts:
     """Implements `server.terms.term.Outside`. `log`: None until the coordinator's address is known. `owner_counters`: of the machine itself,
     and of what brings it its messages. `configured`: is told the digest of a configuration that is put in force."""
 
     transport: HeartbeatServer
     ticker: Ticker
-    catalogue: CataloguePoller
+    catalogue: InventoryPoller
     fences: FencePool
     owner_counters: Callable[[], dict[str, int]]
     configured: Callable[[str], None]
@@ -30,7 +30,7 @@ class Parts:
         for part in (self.ticker, self.catalogue, self.fences):
             part.start()
 
-    def stop_applying(self) -> None:
+    def close(self) -> None:
         """Resign, so that another takes over at once; end streams and threads."""
         self.ticker.close()
         self.catalogue.close()
@@ -41,37 +41,37 @@ class Parts:
 
     # what the owner's machine does
 
-    def push(self, agent: str, messages: list[Down]) -> int:
-        return self.transport.push(agent, messages)
+    def push_messages(self, agent: str, messages: list[Down]) -> int:
+        return self.transport.push_messages(agent, messages)
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         if self.log is not None:
-            self.log.append(rev, token, changes)
+            self.log.append_changes(rev, token, changes)
 
-    def resign(self, why: str) -> None:
+    def resign_term(self, why: str) -> None:
         if self.log is not None:
-            self.log.resign(why)
+            self.log.resign_term(why)
 
-    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
-        self.fences.ask(rev, unit, uid, assignment)
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
+        self.fences.queue_fence(rev, unit, uid, assignment)
 
-    def configure(self, digest: str) -> None:
+    def adopt_config(self, digest: str) -> None:
         self.configured(digest)
 
     def set_leader(self, leader: LeaderInfo) -> None:
         self.transport.set_leader(leader)
 
-    def leading(self, rev: int) -> None:
-        self.catalogue.lead(rev)
+    def set_term(self, rev: int) -> None:
+        self.catalogue.set_term(rev)
 
-    def ticked(self, took: float) -> None:
-        self.ticker.done(took)
+    def finish_tick(self, took: float) -> None:
+        self.ticker.finish_tick(took)
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         """Return what a person looks at when something is slow or lost; names are stable."""
         return {
-            **{f"transport.{what}": count for what, count in self.transport.counters().items()},
-            **(self.log.counters() if self.log is not None else {}),
+            **{f"transport.{what}": count for what, count in self.transport.get_counters().items()},
+            **(self.log.get_counters() if self.log is not None else {}),
             **self.owner_counters(),
             "owner.tick_us": int(self.ticker.last * 1e6),
             "fences.waiting": len(self.fences),

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from coordinator.core.owner.state import Catalogue, Command
+from coordinator.core.owner.state import Inventory, OwnerCommand
 from coordinator.server.batch_handler import AgentMachine
 from coordinator.server.operators.api import NoAnswerError, View
 
@@ -30,17 +30,17 @@ class PendingAnswer(Generic[T]):
         """The reason why the request was refused; None: it was not, or not yet."""
         return str(self._error) if self._error is not None else None
 
-    def give(self, value: T) -> None:
+    def give_value(self, value: T) -> None:
         if not self.filled:
             self._value = value
             self._filled.set()
 
-    def fail(self, error: Exception) -> None:
+    def fail_with(self, error: Exception) -> None:
         if not self.filled:
             self._error = error
             self._filled.set()
 
-    def wait(self, timeout: float) -> T:
+    def wait_for_value(self, timeout: float) -> T:
         """Return the value. Raises what `fail` was given; NoAnswerError after `timeout` seconds."""
         if not self._filled.wait(timeout):
             raise NoAnswerError(f"the owner has not answered within {timeout:g} s")
@@ -50,14 +50,14 @@ class PendingAnswer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class StreamJoined:
     """An agent has a stream."""
 
     machine: AgentMachine
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class StreamLeft:
     machine: AgentMachine
     why: str
 
@@ -68,11 +68,11 @@ class TickDue:
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueRead:
+class InventoryRead:
     """The catalogue, asked for in term `rev`."""
 
     rev: int
-    catalogue: Catalogue
+    catalogue: Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class FenceDone:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandAsked:
+class CommandRequested:
     """`by`: who gave it, as far as that is known."""
 
-    command: Command
+    command: OwnerCommand
     answer: PendingAnswer[None]
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ViewAsked:
+class ViewRequested:
     answer: PendingAnswer[View]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import grpc
 import structlog
 
-from coordinator.transport.access import metadata
+from coordinator.transport.access import build_call_metadata
 from coordinator.transport.channel import ASK_LEADER, open_channel
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
@@ -47,7 +47,7 @@ def ask_leader(
     try:
         for peer, channel in zip(peers, channels, strict=True):
             asked = channel.unary_unary(ASK_LEADER).future(
-                put_question(), timeout=timeout, metadata=metadata(system, token)
+                put_question(), timeout=timeout, metadata=build_call_metadata(system, token)
             )
             asked.add_done_callback(lambda done, peer=peer: answers.put((peer, done)))
         for _ in peers:
@@ -55,7 +55,7 @@ def ask_leader(
                 peer, done = answers.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 break
-            info = _answer(peer, done, refused)
+            info = _read_answer(peer, done, refused)
             if info is None or info.rev < max(1, known_rev) or not info.address:
                 if info is not None and not info.address:
                     undecided(peer)
@@ -70,14 +70,14 @@ def ask_leader(
     return best
 
 
-def why(error: BaseException) -> str:
+def describe_call_error(error: BaseException) -> str:
     """Return what went wrong in one line."""
     if isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"
 
 
-def _answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -> LeaderInfo | None:
+def _read_answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -> LeaderInfo | None:
     error = done.exception()
     if error is None:
         try:
@@ -87,5 +87,5 @@ def _answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -
             error = unreadable
     if isinstance(error, grpc.Call) and error.code() in _REFUSALS:
         refused(peer, str(error.details()))
-    _log.debug("coordinator did not answer", peer=peer, error=why(error))
+    _log.debug("coordinator did not answer", peer=peer, error=describe_call_error(error))
     return None

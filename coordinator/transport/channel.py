@@ -18,7 +18,7 @@ from coordinator.transport.security import Security
 
 #: The name is the same in every version of the protocol, so that a peer of another version hears that it is one (`wire`).
 SERVICE = "rowlock.coordination.v1.Coordination"
-HEARTBEAT = f"/{SERVICE}/Heartbeat"
+HEARTBEAT_METHOD = f"/{SERVICE}/Heartbeat"
 ASK_LEADER = f"/{SERVICE}/AskLeader"
 #: An agent with a hundred thousand units says about eleven million bytes.
 MAX_MESSAGE = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ class Keepalive:
     every: float = 2.0
     timeout: float = 3.0
 
-    def options(self) -> list[tuple[str, int]]:
+    def build_options(self) -> list[tuple[str, int]]:
         every, timeout = int(self.every * 1000), int(self.timeout * 1000)
         return [
             ("grpc.keepalive_time_ms", every),
@@ -61,17 +61,17 @@ class Keepalive:
 def open_channel(address: str, security: Security | None, keepalive: Keepalive | None = None) -> grpc.Channel:
     """Return a channel of its own: no proxy, no retries, no back-off left over from an earlier one."""
     options = [
-        *(keepalive or Keepalive()).options(),
+        *(keepalive or Keepalive()).build_options(),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
         ("grpc.enable_retries", 0),
     ]
     if security is None:
         return grpc.insecure_channel(address, options)
-    return grpc.secure_channel(address, security.channel_credentials(), options)
+    return grpc.secure_channel(address, security.load_channel_credentials(), options)
 
 
-class Threads(Executor):
+class DaemonThreadExecutor(Executor):
     """An executor with a daemon thread of its own for every call: streams last, and must not keep a process alive."""
 
     def __init__(self, name: str) -> None:

@@ -18,13 +18,13 @@ import grpc
 import structlog
 
 from coordinator.core.messages import Down, Up
-from coordinator.transport.access import metadata
+from coordinator.transport.access import build_call_metadata
 from coordinator.transport.ask import ask_leader
-from coordinator.transport.ask import why as failure
-from coordinator.transport.channel import HEARTBEAT, Keepalive, open_channel
+from coordinator.transport.ask import describe_call_error as failure
+from coordinator.transport.channel import HEARTBEAT_METHOD, Keepalive, open_channel
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
-from coordinator.transport.stream import Pace
+from coordinator.transport.stream import FramePacing
 from coordinator.transport.wire import (
     FRAME,
     FromAgent,
@@ -33,8 +33,8 @@ from coordinator.transport.wire import (
     Opening,
     Serving,
     WireError,
-    frame,
-    unframe_down,
+    decode_owner_frame,
+    encode_frame,
 )
 from schemas.backoff import pause_after
 
@@ -73,7 +73,7 @@ class _Outbox:
         self._changed = threading.Condition()
         self._ended = False
 
-    def put(self, message: FromAgent) -> bool:
+    def put_message(self, message: FromAgent) -> bool:
         with self._changed:
             if self._ended or len(self._queue) >= self._capacity:
                 return False
@@ -81,24 +81,24 @@ class _Outbox:
             self._changed.notify()
             return True
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         """Have the waiting messages sent, then half-close the stream."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
-    def frames(self) -> Iterator[bytes]:
-        pace = Pace()
+    def yield_frames(self) -> Iterator[bytes]:
+        pace = FramePacing()
         while True:
             with self._changed:
                 while not self._queue and not self._ended:
                     self._changed.wait()
-            pace.wait()
+            pace.wait_for_turn()
             with self._changed:
                 if not self._queue:
                     return
                 waiting = [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
-            yield frame(waiting)
+            yield encode_frame(waiting)
 
 
 class HeartbeatClient:
@@ -124,7 +124,7 @@ class HeartbeatClient:
         self._instance = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"heartbeat-of-{agent}", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name=f"heartbeat-of-{agent}", daemon=True)
         self._outbox: _Outbox | None = None  # of a stream that is served
         self._call: grpc.Call | None = None
         self._hint = ""
@@ -151,7 +151,7 @@ class HeartbeatClient:
         if quiet_since is not None and now - quiet_since > self._timing.quiet:
             _log.warning("leader is silent", agent=self._agent, seconds=round(now - quiet_since, 1))
             call.cancel()
-        if not outbox.put(message):
+        if not outbox.put_message(message):
             self.counts["not sent: queue full"] += 1
             return False
         return True
@@ -162,7 +162,7 @@ class HeartbeatClient:
         with self._lock:
             outbox, call = self._outbox, self._call
         if outbox is not None:
-            outbox.end()
+            outbox.end_stream()
         if self._thread is threading.current_thread() or not self._thread.is_alive():
             return
         if outbox is not None:
@@ -173,7 +173,7 @@ class HeartbeatClient:
 
     # the thread
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         failures, since = 0, time.monotonic()
         while not self._closing.is_set():
             peers = tuple(dict.fromkeys([*self._peers, *([self._hint] if self._hint else [])]))
@@ -184,19 +184,19 @@ class HeartbeatClient:
                 self._timing.ask,
                 system=self._system,
                 token=self._token,
-                refused=self._refused,
+                refused=self._log_refusal,
             )
             served = False
             if leader is not None and leader.address and not self._closing.is_set():
                 self.known_rev = max(self.known_rev, leader.rev)
-                served = self._serve(leader)
+                served = self._serve_stream(leader)
             failures = 0 if served else failures + 1
-            since = self._unled(since, served=served)
+            since = self._log_missing_leader(since, served=served)
             most = self._timing.retry_most if self.known_rev else self._timing.retry_unknown
             wait = pause_after(failures + 1, self._timing.retry_first, most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
 
-    def _unled(self, since: float, *, served: bool) -> float:
+    def _log_missing_leader(self, since: float, *, served: bool) -> float:
         """Return since when no coordinator serves this agent, or since when that was last said."""
         now = time.monotonic()
         if not served and now - since < UNLED_S:
@@ -205,17 +205,19 @@ class HeartbeatClient:
             _log.warning("no coordinator that leads answers; asking on", agent=self._agent, peers=self._peers)
         return now
 
-    def _refused(self, peer: str, why: str) -> None:
+    def _log_refusal(self, peer: str, why: str) -> None:
         if (peer, why) not in self._refusals:  # it is asked again and again
             self._refusals.add((peer, why))
             _log.error("a coordinator refuses this agent", agent=self._agent, peer=peer, why=why)
 
-    def _serve(self, leader: LeaderInfo) -> bool:
+    def _serve_stream(self, leader: LeaderInfo) -> bool:
         """Have a stream to the leader until it ends; whether it was served at all."""
         outbox = _Outbox(self._capacity)
-        outbox.put(Opening(self._agent, self._instance))
+        outbox.put_message(Opening(self._agent, self._instance))
         channel = open_channel(leader.address, self._security, self._timing.keepalive)
-        call = channel.stream_stream(HEARTBEAT)(outbox.frames(), metadata=metadata(self._system, self._token))
+        call = channel.stream_stream(HEARTBEAT_METHOD)(
+            outbox.yield_frames(), metadata=build_call_metadata(self._system, self._token)
+        )
         self._call = call
         late = threading.Timer(self._timing.opening, call.cancel)
         late.name, late.daemon = f"heartbeat-opening-{self._agent}", True
@@ -224,7 +226,11 @@ class HeartbeatClient:
         try:
             for data in call:
                 late.cancel()
-                over = [end for message in unframe_down(data) if (end := self._heard(message, outbox))]
+                over = [
+                    end
+                    for message in decode_owner_frame(data)
+                    if (end := self._handle_message(message, outbox))
+                ]
                 if over:
                     why = over[0]
                     break
@@ -237,7 +243,7 @@ class HeartbeatClient:
             why = failure(error)
         finally:
             late.cancel()
-            served = self._lost(outbox)
+            served = self._has_lost_stream(outbox)
             call.cancel()
             channel.close()
         said = (leader.address, why)
@@ -248,7 +254,7 @@ class HeartbeatClient:
             )
         return served
 
-    def _heard(self, message: FromOwner, outbox: _Outbox) -> str | None:
+    def _handle_message(self, message: FromOwner, outbox: _Outbox) -> str | None:
         """Take in one message; return why the stream shall not go on, if so."""
         if isinstance(message, NotLeader):
             self.known_rev, self._hint = max(self.known_rev, message.known_rev), message.address
@@ -271,9 +277,9 @@ class HeartbeatClient:
         self._on_message(message)
         return None
 
-    def _lost(self, outbox: _Outbox) -> bool:
+    def _has_lost_stream(self, outbox: _Outbox) -> bool:
         with self._lock:
             served = self._outbox is outbox
             self._outbox = self._call = None
-        outbox.end()
+        outbox.end_stream()
         return served

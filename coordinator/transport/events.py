@@ -1,6 +1,6 @@
 """Events of the transport, as values: who leads, and what happens on a coordinator's streams.
 
-A stream's events come in order (`Opened`, any number of `Arrived`, `Closed`), from a thread of that stream; events of
+A stream's events come in order (`StreamOpened`, any number of `MessagesArrived`, `StreamClosed`), from a thread of that stream; events of
 different streams come at the same time.
 """
 
@@ -23,7 +23,7 @@ class LeaderInfo(WirePart, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class StreamOpened:
     """An agent has a stream. `stream` is never given twice by a server."""
 
     agent: str
@@ -31,14 +31,14 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class MessagesArrived:
     agent: str
     stream: int
     message: Up
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class StreamClosed:
     """The stream has ended; a newer one of the same agent may be there already. `why` is for people."""
 
     agent: str
@@ -46,4 +46,4 @@ class Closed:
     why: str
 
 
-TransportEvent = Opened | Arrived | Closed
+TransportEvent = StreamOpened | MessagesArrived | StreamClosed

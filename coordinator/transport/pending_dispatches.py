@@ -33,39 +33,39 @@ class PendingDispatches:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def register(self, op_seq: int, unit: str, now: float) -> None:
+    def register_dispatch(self, op_seq: int, unit: str, now: float) -> None:
         """A dispatch is about to be sent; an unanswered one for the same unit is superseded."""
         before = self._by_unit.get(unit)
         if before is not None:
-            self._end(before, "superseded")
+            self._end_dispatch(before, "superseded")
         entry = PendingDispatch(op_seq, unit, now + self.timeout)
         self._waiting[op_seq] = entry
         self._order.append(entry)
         self._by_unit[unit] = op_seq
 
-    def answered(self, op_seq: int) -> bool:
+    def mark_answered(self, op_seq: int) -> bool:
         """Tell whether the answer was waited for. Dispatches are answered at most once; doubles count as late."""
-        known = self._end(op_seq, "replied") is not None
+        known = self._end_dispatch(op_seq, "replied") is not None
         if not known:
             self.ended["late"] += 1
         return known
 
-    def closed(self) -> None:
+    def close_all(self) -> None:
         """The stream has ended, and everything that waits with it."""
         for op_seq in list(self._waiting):
-            self._end(op_seq, "channel closed")
+            self._end_dispatch(op_seq, "channel closed")
         self._order.clear()
 
-    def sweep(self, now: float) -> list[PendingDispatch]:
+    def sweep_overdue(self, now: float) -> list[PendingDispatch]:
         """End and return what has waited too long. Cheap: looks at the oldest only."""
         over: list[PendingDispatch] = []
         while self._order and self._order[0].deadline <= now:
-            ended = self._end(self._order.popleft().op_seq, "timed out")
+            ended = self._end_dispatch(self._order.popleft().op_seq, "timed out")
             if ended is not None:
                 over.append(ended)
         return over
 
-    def _end(self, op_seq: int, how: str) -> PendingDispatch | None:
+    def _end_dispatch(self, op_seq: int, how: str) -> PendingDispatch | None:
         entry = self._waiting.pop(op_seq, None)
         if entry is None:
             return None

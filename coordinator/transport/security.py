@@ -21,12 +21,12 @@ class Security:
     key: Path
     mutual: bool = True
 
-    def server_credentials(self) -> grpc.ServerCredentials:
+    def load_server_credentials(self) -> grpc.ServerCredentials:
         """Raises OSError for a file that cannot be read."""
         pair = (self.key.read_bytes(), self.cert.read_bytes())
         return grpc.ssl_server_credentials([pair], self.ca.read_bytes() if self.mutual else None, self.mutual)
 
-    def channel_credentials(self) -> grpc.ChannelCredentials:
+    def load_channel_credentials(self) -> grpc.ChannelCredentials:
         """Raises OSError for a file that cannot be read."""
         ca = self.ca.read_bytes()
         if not self.mutual:
@@ -34,7 +34,7 @@ class Security:
         return grpc.ssl_channel_credentials(ca, self.key.read_bytes(), self.cert.read_bytes())
 
 
-def names(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
+def list_peer_names(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
     """Return the names in a peer's certificate: its common name and its subject alternative names."""
     keys = ("x509_common_name", "x509_subject_alternative_name")
     return frozenset(name.decode(errors="replace") for key in keys for name in auth_context.get(key, ()))

@@ -19,11 +19,17 @@ import structlog
 
 from coordinator.core.messages import DispatchResponse, Down
 from coordinator.transport import security as certificates
-from coordinator.transport.access import other_than, stranger
-from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, Keepalive, Threads
-from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
+from coordinator.transport.access import explain_other_caller_system, explain_unknown_caller
+from coordinator.transport.channel import ASK_LEADER, HEARTBEAT_METHOD, DaemonThreadExecutor, Keepalive
+from coordinator.transport.events import (
+    LeaderInfo,
+    MessagesArrived,
+    StreamClosed,
+    StreamOpened,
+    TransportEvent,
+)
 from coordinator.transport.security import Security
-from coordinator.transport.stream import Registry, Stream
+from coordinator.transport.stream import AgentStream, StreamRegistry
 from coordinator.transport.wire import (
     FromAgent,
     FromOwner,
@@ -32,12 +38,20 @@ from coordinator.transport.wire import (
     Serving,
     WireError,
     check_question,
-    frame,
+    decode_agent_frame,
+    encode_frame,
     put_leader,
-    unframe_up,
 )
 
-__all__ = ["Arrived", "Closed", "HeartbeatServer", "LeaderInfo", "Opened", "Security", "TransportEvent"]
+__all__ = [
+    "HeartbeatServer",
+    "LeaderInfo",
+    "MessagesArrived",
+    "Security",
+    "StreamClosed",
+    "StreamOpened",
+    "TransportEvent",
+]
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +104,7 @@ class HeartbeatServer:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._leader = LeaderInfo()
-        self._registry = Registry()
+        self._registry = StreamRegistry()
         self._answer_within = answer_within
         self._past: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))  # of streams that have ended
         self._readers: dict[int, threading.Thread] = {}
@@ -100,16 +114,20 @@ class HeartbeatServer:
 
     def start(self) -> int:
         """Serve; return the port. Raises OSError when the address cannot be had."""
-        options = [("grpc.so_reuseport", 0), *self._keepalive.options()]
+        options = [("grpc.so_reuseport", 0), *self._keepalive.build_options()]
         server = grpc.server(
-            Threads(f"heartbeat-{self._name}"), options=options, maximum_concurrent_rpcs=self._streams
+            DaemonThreadExecutor(f"heartbeat-{self._name}"),
+            options=options,
+            maximum_concurrent_rpcs=self._streams,
         )
-        server.add_generic_rpc_handlers((_Methods(self._heartbeat, self._ask_leader, self._why_not),))
+        server.add_generic_rpc_handlers(
+            (_Methods(self._serve_heartbeat, self._ask_leader, self._explain_refusal),)
+        )
         try:
             if self._security is None:
                 port = server.add_insecure_port(self._listen)
             else:
-                port = server.add_secure_port(self._listen, self._security.server_credentials())
+                port = server.add_secure_port(self._listen, self._security.load_server_credentials())
         except RuntimeError as error:
             raise OSError(
                 f"the coordinator cannot listen on {self._listen}: {error}; is the port in use?"
@@ -119,12 +137,12 @@ class HeartbeatServer:
         return int(port)
 
     def close(self) -> None:
-        """End all streams; return when their `Closed` have been delivered."""
+        """End all streams; return when their `StreamClosed` have been delivered."""
         with self._lock:
             self._closing = True
-            streams, readers = self._registry.all(), list(self._readers.values())
+            streams, readers = self._registry.list_streams(), list(self._readers.values())
         for stream in streams:
-            stream.end("the server closes")
+            stream.end_stream("the server closes")
         if self._server is not None:
             self._server.stop(0.5).wait()
         for reader in readers:
@@ -135,73 +153,73 @@ class HeartbeatServer:
         """Say who leads from now on. If it is not this server (`mine`), all streams end with that answer."""
         with self._lock:
             self._leader = leader
-            streams = [] if leader.mine else self._registry.all()
+            streams = [] if leader.mine else self._registry.list_streams()
         for stream in streams:
-            stream.end("not the leader", NotLeader(leader.rev, leader.address))
+            stream.end_stream("not the leader", NotLeader(leader.rev, leader.address))
 
-    def push(self, agent: str, messages: list[Down]) -> int:
+    def push_messages(self, agent: str, messages: list[Down]) -> int:
         """Return how many messages were queued: not what has no stream, nor finds its queue full. Never blocks."""
         taken = 0
         for _, run in itertools.groupby(messages, key=lambda one: one.header.agent_epoch):
             same = list(run)
-            stream = self._registry.find(agent, same[0])
+            stream = self._registry.find_stream(agent, same[0])
             if stream is None:
                 self._past["no stream"] += len(same)
             else:
-                taken += stream.put(same)
+                taken += stream.put_messages(same)
         return taken
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         """Return streams, messages and bytes each way, drops, and how dispatches ended."""
         with self._lock:
-            streams, found = self._registry.all(), Counter(self._past)
+            streams, found = self._registry.list_streams(), Counter(self._past)
         for stream in streams:
-            found.update(stream.counters())
+            found.update(stream.get_counters())
         return {**found, "streams": len(streams)}
 
     # one call
 
-    def _why_not(self, said: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
+    def _explain_refusal(self, said: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
         """Return why a caller with this metadata is not served: it is a stranger, or of another system, whose units, and the
         databases behind their names, are not ours."""
-        why = stranger(self._token, said)
+        why = explain_unknown_caller(self._token, said)
         if why is not None:
             self._past["strangers"] += 1
             return grpc.StatusCode.UNAUTHENTICATED, why
-        why = other_than(self._system, said)
+        why = explain_other_caller_system(self._system, said)
         return None if why is None else (grpc.StatusCode.FAILED_PRECONDITION, why)
 
     def _ask_leader(self, question: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             check_question(question)
         except WireError as error:
-            self._unreadable(error, context)
+            self._count_unreadable(error, context)
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         with self._lock:
             return put_leader(self._leader)
 
-    def _heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _serve_heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """gRPC's thread: write until the stream ends. The reader ends when gRPC ends the call after this."""
         late = threading.Timer(self._opening_within, context.cancel)
         late.name, late.daemon = "heartbeat-opening", True
         late.start()
         try:
-            opening, rest = self._opening(frames, context)
+            opening, rest = self._read_opening(frames, context)
         finally:
             late.cancel()
-        admitted = self._admit(opening)
+        admitted = self._admit_stream(opening)
         if admitted is None:
             why = f"agent {opening.agent} has {PER_AGENT} streams already"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
             raise WireError(why)
         if isinstance(admitted, NotLeader):
-            yield frame([admitted])
+            yield encode_frame([admitted])
             return
         stream, revision = admitted
-        if not context.add_callback(lambda: stream.end("the connection was lost")):
-            stream.end("the connection was lost")
+        if not context.add_callback(lambda: stream.end_stream("the connection was lost")):
+            stream.end_stream("the connection was lost")
         reader = threading.Thread(
-            target=self._read,
+            target=self._read_stream,
             args=(stream, rest, frames, context),
             name=f"heartbeat-from-{stream.agent}",
             daemon=True,
@@ -209,21 +227,21 @@ class HeartbeatServer:
         with self._lock:
             self._readers[stream.number] = reader
         reader.start()
-        yield from _framed(stream, [Serving(revision)])
-        while waiting := stream.take():
-            yield from _framed(stream, waiting)
+        yield from _yield_frames(stream, [Serving(revision)])
+        while waiting := stream.take_messages():
+            yield from _yield_frames(stream, waiting)
         if stream.farewell is not None:
-            yield frame([stream.farewell])
+            yield encode_frame([stream.farewell])
 
-    def _opening(
+    def _read_opening(
         self, frames: Iterator[bytes], context: grpc.ServicerContext
     ) -> tuple[Opening, list[FromAgent]]:
         """Return the first message and what came with it; abort the call if it is not one that can be served."""
         try:
-            first, *rest = unframe_up(next(frames))
+            first, *rest = decode_agent_frame(next(frames))
         except (StopIteration, ValueError, WireError, grpc.RpcError) as error:
             if isinstance(error, WireError):
-                self._unreadable(error, context)
+                self._count_unreadable(error, context)
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a stream begins with an Opening: {error}")
             raise
         if not isinstance(first, Opening) or not first.agent:
@@ -232,14 +250,14 @@ class HeartbeatServer:
             )
             raise WireError("no opening")
         if self._security is not None and self._security.mutual:
-            known = certificates.names(context.auth_context())
+            known = certificates.list_peer_names(context.auth_context())
             if first.agent not in known:
                 _log.warning("agent refused", agent=first.agent, certificate=sorted(known))
                 why = f"agent {first.agent} is not in its certificate, which names {', '.join(sorted(known))}"
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         return first, rest
 
-    def _unreadable(self, error: WireError, context: grpc.ServicerContext) -> None:
+    def _count_unreadable(self, error: WireError, context: grpc.ServicerContext) -> None:
         """Count a caller that cannot be understood before it has a stream, such as one of another version. It calls again and again, so
         the log has one line in `LOG_EVERY` seconds."""
         self._past["unreadable"] += 1
@@ -248,54 +266,56 @@ class HeartbeatServer:
             self._logged = now
             _log.error("a caller cannot be understood", peer=context.peer(), error=str(error))
 
-    def _admit(self, opening: Opening) -> tuple[Stream, int] | NotLeader | None:
+    def _admit_stream(self, opening: Opening) -> tuple[AgentStream, int] | NotLeader | None:
         """Register a stream, if we lead; earlier ones of the same client end. None: the agent has too many."""
         with self._lock:
             leader = self._leader
             if not leader.mine or self._closing:
                 return NotLeader(leader.rev, leader.address)
             number = next(self._numbers)
-            stream = Stream(opening.agent, opening.instance, number, self._capacity, self._answer_within)
-            if self._registry.others(stream) >= PER_AGENT:
+            stream = AgentStream(opening.agent, opening.instance, number, self._capacity, self._answer_within)
+            if self._registry.count_other_streams(stream) >= PER_AGENT:
                 return None
-            replaced = self._registry.add(stream)
+            replaced = self._registry.add_stream(stream)
         for older in replaced:
-            older.end("replaced by a newer stream")
+            older.end_stream("replaced by a newer stream")
         return stream, leader.rev
 
     # what arrives
 
-    def _read(
+    def _read_stream(
         self,
-        stream: Stream,
+        stream: AgentStream,
         messages: list[FromAgent],
         frames: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> None:
         """The reader's thread, from Opened to Closed."""
         try:
-            self._on_event(Opened(stream.agent, stream.number))
-            self._arrived(stream, messages, 0)
+            self._on_event(StreamOpened(stream.agent, stream.number))
+            self._handle_arrived(stream, messages, 0)
             for data in frames:
                 if stream.why is not None:
                     break
-                self._arrived(stream, unframe_up(data), len(data))
-            stream.end("the agent ended it" if context.is_active() else "the connection was lost")
+                self._handle_arrived(stream, decode_agent_frame(data), len(data))
+            stream.end_stream("the agent ended it" if context.is_active() else "the connection was lost")
         except grpc.RpcError:
-            stream.end("the connection was lost")
+            stream.end_stream("the connection was lost")
         except WireError as error:
             _log.error("agent's message is unreadable", agent=stream.agent, error=str(error))
-            stream.end(f"unreadable: {error}")
+            stream.end_stream(f"unreadable: {error}")
         except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
             _log.exception("stream ended by an error", agent=stream.agent)
-            stream.end(f"{type(error).__name__}: {error}")
+            stream.end_stream(f"{type(error).__name__}: {error}")
         finally:
-            self._ended(stream)
+            self._end_stream(stream)
 
-    def _arrived(self, stream: Stream, messages: list[FromAgent], size: int) -> None:
+    def _handle_arrived(self, stream: AgentStream, messages: list[FromAgent], size: int) -> None:
         stream.up["up messages"] += len(messages)
         stream.up["up bytes"] += size
-        over = stream.answered([m.answers for m in messages if isinstance(m, DispatchResponse) and m.answers])
+        over = stream.mark_answered(
+            [m.answers for m in messages if isinstance(m, DispatchResponse) and m.answers]
+        )
         if over:
             units = [entry.unit for entry in over[:10]]
             _log.warning("dispatches were not answered", agent=stream.agent, count=len(over), units=units)
@@ -303,18 +323,18 @@ class HeartbeatServer:
             if isinstance(message, Opening) or message.agent != stream.agent:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")
             stream.agent_epoch = message.header.agent_epoch
-            self._on_event(Arrived(stream.agent, stream.number, message))
+            self._on_event(MessagesArrived(stream.agent, stream.number, message))
 
-    def _ended(self, stream: Stream) -> None:
+    def _end_stream(self, stream: AgentStream) -> None:
         with self._lock:
-            self._registry.remove(stream)
-            self._past.update(stream.counters())
+            self._registry.remove_stream(stream)
+            self._past.update(stream.get_counters())
             self._readers.pop(stream.number, None)
-        self._on_event(Closed(stream.agent, stream.number, stream.why or ""))
+        self._on_event(StreamClosed(stream.agent, stream.number, stream.why or ""))
 
 
-def _framed(stream: Stream, messages: list[FromOwner]) -> Iterator[bytes]:
-    data = frame(messages)
+def _yield_frames(stream: AgentStream, messages: list[FromOwner]) -> Iterator[bytes]:
+    data = encode_frame(messages)
     stream.down["down messages"] += len(messages)
     stream.down["down bytes"] += len(data)
     yield data
@@ -331,16 +351,16 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no typ
     ) -> None:
         self._why_not = why_not
         self._handlers = {
-            HEARTBEAT: grpc.stream_stream_rpc_method_handler(heartbeat),
+            HEARTBEAT_METHOD: grpc.stream_stream_rpc_method_handler(heartbeat),
             ASK_LEADER: grpc.unary_unary_rpc_method_handler(ask_leader),
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         refused = self._why_not(details.invocation_metadata)
-        return self._handlers.get(details.method) if refused is None else _refusing(*refused)
+        return self._handlers.get(details.method) if refused is None else _make_refusing_handler(*refused)
 
 
-def _refusing(code: grpc.StatusCode, why: str) -> grpc.RpcMethodHandler:
+def _make_refusing_handler(code: grpc.StatusCode, why: str) -> grpc.RpcMethodHandler:
     """Return what ends a call without reading a byte of its messages."""
 
     def refuse(_frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

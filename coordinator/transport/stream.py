@@ -20,19 +20,19 @@ from coordinator.transport.wire import FRAME, FromOwner, NotLeader
 LINGER, BUSY = 0.002, 0.1
 
 
-class Pace:
+class FramePacing:
     """Waits before a frame while messages come thick and fast, and not when they come one by one."""
 
     def __init__(self) -> None:
         self._last = 0.0
 
-    def wait(self) -> None:
+    def wait_for_turn(self) -> None:
         if time.monotonic() - self._last < BUSY:
             time.sleep(LINGER)
         self._last = time.monotonic()
 
 
-class Stream:
+class AgentStream:
     """`agent_epoch`: of the last message that came up (0: none yet). Any thread may put, one takes.
 
     Counters and the table of dispatches are the stream's own: a lock that all streams share would be waited for by all of
@@ -50,11 +50,11 @@ class Stream:
         self.mailbox = PendingDispatches(answer_within)
         self.why: str | None = None
         self.farewell: NotLeader | None = None
-        self._capacity, self._pace = capacity, Pace()
+        self._capacity, self._pace = capacity, FramePacing()
         self._queue: deque[FromOwner] = deque()
         self._changed = threading.Condition()
 
-    def put(self, messages: Sequence[FromOwner]) -> int:
+    def put_messages(self, messages: Sequence[FromOwner]) -> int:
         """Return how many messages were taken: none when the stream has ended, no more (counted) when too many wait already."""
         with self._changed:
             if self.why is not None:
@@ -64,62 +64,62 @@ class Stream:
             now = time.monotonic()
             for message in taken:
                 if isinstance(message, Dispatch):
-                    self.mailbox.register(message.header.op_seq, message.unit, now)
+                    self.mailbox.register_dispatch(message.header.op_seq, message.unit, now)
             self._queue.extend(taken)
             self._changed.notify()
             return len(taken)
 
-    def take(self) -> list[FromOwner]:
+    def take_messages(self) -> list[FromOwner]:
         """Return what waits, in order, at most a frame; block until there is something. Empty: the stream has ended."""
         with self._changed:
             while not self._queue and self.why is None:
                 self._changed.wait()
-        self._pace.wait()
+        self._pace.wait_for_turn()
         with self._changed:
             if self.why is not None:
                 return []
             return [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
 
-    def answered(self, op_seqs: list[int]) -> list[PendingDispatch]:
+    def mark_answered(self, op_seqs: list[int]) -> list[PendingDispatch]:
         """Take note of answers to dispatches; return those that have waited too long."""
         with self._changed:
             for op_seq in op_seqs:
-                self.mailbox.answered(op_seq)
-            return self.mailbox.sweep(time.monotonic())
+                self.mailbox.mark_answered(op_seq)
+            return self.mailbox.sweep_overdue(time.monotonic())
 
-    def counters(self) -> Counter[str]:
+    def get_counters(self) -> Counter[str]:
         """Return messages and bytes each way, drops, and how dispatches ended."""
         with self._changed:
-            self.mailbox.sweep(time.monotonic())
+            self.mailbox.sweep_overdue(time.monotonic())
             found = self.up + self.down
             found["down dropped"] = self.dropped
             found["dispatch waiting"] = len(self.mailbox)
             found.update({f"dispatch {how}": count for how, count in self.mailbox.ended.items()})
             return found
 
-    def end(self, why: str, farewell: NotLeader | None = None) -> None:
+    def end_stream(self, why: str, farewell: NotLeader | None = None) -> None:
         """End the stream and drop its waiting messages. The first reason counts."""
         with self._changed:
             if self.why is None:
                 self.why, self.farewell = why, farewell
-                self.mailbox.closed()
+                self.mailbox.close_all()
             self._changed.notify_all()
 
 
-class Registry:
+class StreamRegistry:
     """The streams there are. Its owner locks what changes it; `find` needs no lock: an agent's streams are replaced whole."""
 
     def __init__(self) -> None:
-        self._streams: dict[int, Stream] = {}
-        self._by_agent: dict[str, tuple[Stream, ...]] = {}
+        self._streams: dict[int, AgentStream] = {}
+        self._by_agent: dict[str, tuple[AgentStream, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def all(self) -> list[Stream]:
+    def list_streams(self) -> list[AgentStream]:
         return list(self._streams.values())
 
-    def add(self, stream: Stream) -> list[Stream]:
+    def add_stream(self, stream: AgentStream) -> list[AgentStream]:
         """Return the older streams that this one replaces: those of the same client."""
         others = self._by_agent.get(stream.agent, ())
         replaced = [other for other in others if other.instance == stream.instance]
@@ -127,12 +127,12 @@ class Registry:
         self._streams[stream.number] = stream
         return replaced
 
-    def others(self, stream: Stream) -> int:
+    def count_other_streams(self, stream: AgentStream) -> int:
         """Return how many streams its agent has beside those that it would replace."""
         there = self._by_agent.get(stream.agent, ())
         return len([other for other in there if other.instance != stream.instance])
 
-    def remove(self, stream: Stream) -> None:
+    def remove_stream(self, stream: AgentStream) -> None:
         if self._streams.pop(stream.number, None) is None:
             return
         left = tuple(other for other in self._by_agent[stream.agent] if other is not stream)
@@ -141,7 +141,7 @@ class Registry:
         else:
             del self._by_agent[stream.agent]
 
-    def find(self, agent: str, message: Down) -> Stream | None:
+    def find_stream(self, agent: str, message: Down) -> AgentStream | None:
         """Return the stream for a message: of the incarnation that it is for, else the agent's newest.
 
         Two processes of one name have a stream each; the one that is superseded has to hear of it.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from coordinator.core.messages import VERSION, Down, Up, WireMessage
+from coordinator.core.messages import PROTOCOL_VERSION, Down, Up, WireMessage
 from coordinator.transport.events import LeaderInfo
 from schemas.units import Int64
 
@@ -51,7 +51,7 @@ FromAgent = Opening | Up
 FromOwner = Serving | NotLeader | Down
 
 _T = TypeVar("_T")
-_Ours = Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
+_Ours = Annotated[int, msgspec.Meta(ge=PROTOCOL_VERSION, le=PROTOCOL_VERSION)]
 
 
 class _Answer(msgspec.Struct, array_like=True):
@@ -76,7 +76,7 @@ _raw_frames = msgspec.msgpack.Decoder(_Frame[msgspec.Raw])
 _UNDECODABLE = (ValueError, RecursionError)
 
 
-class _Reader(Generic[_T]):
+class _FrameReader(Generic[_T]):
     """Reads frames of one direction. `union`: of the kinds that it carries."""
 
     def __init__(self, union: Any) -> None:
@@ -84,56 +84,56 @@ class _Reader(Generic[_T]):
         self._one: msgspec.msgpack.Decoder[_T] = msgspec.msgpack.Decoder(union)
         self._known = {kind.__struct_config__.tag for kind in union.__args__}
 
-    def read(self, data: bytes) -> list[_T]:
+    def read_frame(self, data: bytes) -> list[_T]:
         """Return the messages of a frame, in order. Raises WireError."""
         try:
             return self._frames.decode(data).messages
         except msgspec.ValidationError:  # perhaps there is only a message of a kind that is not known
-            return self._one_by_one(data)
+            return self._read_one_by_one(data)
         except _UNDECODABLE as error:
-            raise _unreadable("frame", data, error) from error
+            raise _build_unreadable_error("frame", data, error) from error
 
-    def _one_by_one(self, data: bytes) -> list[_T]:
+    def _read_one_by_one(self, data: bytes) -> list[_T]:
         try:
             found = _raw_frames.decode(data).messages
             return [self._one.decode(raw) for raw in found if _kinds.decode(raw).kind in self._known]
         except _UNDECODABLE as error:
-            raise _unreadable("frame", data, error) from error
+            raise _build_unreadable_error("frame", data, error) from error
 
 
-_up = _Reader[FromAgent](FromAgent)
-_down = _Reader[FromOwner](FromOwner)
+_up = _FrameReader[FromAgent](FromAgent)
+_down = _FrameReader[FromOwner](FromOwner)
 
 
-def frame(messages: Sequence[FromAgent] | Sequence[FromOwner]) -> bytes:
+def encode_frame(messages: Sequence[FromAgent] | Sequence[FromOwner]) -> bytes:
     """Return one frame of messages, in order; `FRAME` of them at most."""
-    return _encoder.encode((VERSION, messages))
+    return _encoder.encode((PROTOCOL_VERSION, messages))
 
 
-def unframe_up(data: bytes) -> list[FromAgent]:
+def decode_agent_frame(data: bytes) -> list[FromAgent]:
     """Return what a frame holds. Raises WireError for bytes that are none."""
-    return _up.read(data)
+    return _up.read_frame(data)
 
 
-def unframe_down(data: bytes) -> list[FromOwner]:
+def decode_owner_frame(data: bytes) -> list[FromOwner]:
     """Return what a frame holds. Raises WireError for bytes that are none."""
-    return _down.read(data)
+    return _down.read_frame(data)
 
 
 def put_question() -> bytes:
     """Return what AskLeader is called with."""
-    return _encoder.encode((VERSION,))
+    return _encoder.encode((PROTOCOL_VERSION,))
 
 
 def check_question(data: bytes) -> None:
     """Raises WireError for the question of another version: its caller could not read the answer."""
-    if _version(data) != VERSION:
-        raise _unreadable("question", data, None)
+    if _peek_version(data) != PROTOCOL_VERSION:
+        raise _build_unreadable_error("question", data, None)
 
 
 def put_leader(leader: LeaderInfo) -> bytes:
     """Return the answer to AskLeader."""
-    return _encoder.encode((VERSION, leader))
+    return _encoder.encode((PROTOCOL_VERSION, leader))
 
 
 def get_leader(data: bytes) -> LeaderInfo:
@@ -141,10 +141,10 @@ def get_leader(data: bytes) -> LeaderInfo:
     try:
         return _answers.decode(data).leader
     except _UNDECODABLE as error:
-        raise _unreadable("answer", data, error) from error
+        raise _build_unreadable_error("answer", data, error) from error
 
 
-def _version(data: bytes) -> int | None:
+def _peek_version(data: bytes) -> int | None:
     """Return the version that bytes begin with, whatever follows; None: they are of no version that says which.
 
     All that is said is a short list (its head is one byte), and its first entry a number below 128 (one byte as well).
@@ -153,14 +153,14 @@ def _version(data: bytes) -> int | None:
     return data[1] if says else None
 
 
-def _unreadable(what: str, data: bytes, error: Exception | None) -> WireError:
-    version = _version(data)
-    if version == VERSION:
+def _build_unreadable_error(what: str, data: bytes, error: Exception | None) -> WireError:
+    version = _peek_version(data)
+    if version == PROTOCOL_VERSION:
         return WireError(f"{len(data)} bytes that are no {what}: {str(error)[:_LONGEST]}")
     theirs = (
         f"version {version} of the protocol" if version is not None else "version 1 of the protocol, or none"
     )
     return WireError(
-        f"a {what} of {theirs}, and this side speaks version {VERSION}: "
+        f"a {what} of {theirs}, and this side speaks version {PROTOCOL_VERSION}: "
         "agents and coordinators have to be of the same version"
     )

@@ -104,7 +104,7 @@ FileNames = Callable[[int], str]
 
 def _read_packets(packets: PacketSource) -> list[bytes]:
     with source_errors():
-        return packets.read_topic(_WAIT)
+        return packets.read_packets(_WAIT)
 
 
 def _require_server(walker: StatementWalker, server_id: int) -> None:

@@ -113,7 +113,7 @@ class CaptureLoop:
         """Read what the log has, and do what follows from it. Returns in the middle of that when told to stop."""
         stopping = self._ports.stopping
         self._rows.made_ms = self._clock.now_ms()
-        for change in self._log.read_topic(self._compute_wait_s()):
+        for change in self._log.read_changes(self._compute_wait_s()):
             if change is not None:
                 self._take_change(change)
             if stopping() and not isinstance(change, Barrier):  # what ends with a statement follows it

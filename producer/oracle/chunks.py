@@ -65,7 +65,7 @@ class OracleChunkReader:
     def close(self) -> None:
         self._session.close()
 
-    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
+    def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError, and TableStoppedError for a value that cannot be read."""
         name = (request.table.db, request.table.name)
         if request.where is not None and "\\" in request.where:

@@ -89,7 +89,7 @@ class OracleLog:
 
     # --- reading
 
-    def read_topic(self, timeout: float) -> Iterator[LogChange | None]:
+    def read_changes(self, timeout: float) -> Iterator[LogChange | None]:
         self.heard = False
         if not self._is_due(timeout):
             return

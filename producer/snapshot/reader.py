@@ -62,7 +62,7 @@ class ChunkReader:
                 self._connection.close()
             self._connection = None
 
-    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
+    def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
         """Read a chunk. Raises SourceRefusedError where trying again will not help (a grant)."""
         with source_errors():
             return self._read_chunk(request)
@@ -192,7 +192,7 @@ def _convert_parameter(column: Column, value: Any) -> object:
 class BlockingChunkReader(Protocol):
     """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
 
-    def read_topic(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
+    def read_chunk(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
     def close(self) -> None: ...
 
 
@@ -239,7 +239,7 @@ class BackgroundChunkReader:
             if self._closed.is_set():
                 return
             try:
-                answer: ChunkRead | ChunkFailed | ChunkRefused | BaseException = self._reader.read_topic(
+                answer: ChunkRead | ChunkFailed | ChunkRefused | BaseException = self._reader.read_chunk(
                     request
                 )
             except Exception as error:  # noqa: BLE001 - raised again in the thread that polls

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from coordinator.core.progress import forward
+from coordinator.core.progress import advance_mark
 from deploy.embedded.patience import scale_timeout
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
@@ -178,7 +178,7 @@ class CaptureWorkers:
         at, events = line["commit_ts_ms"], line["events"]
         # A log counts commits in seconds, an idle source's clock in ms: a transaction can be older than the mark before it.
         reported = UnitProgress(at, at, (era, file, pos, row))
-        unit.mark = mark = forward(unit.mark, reported) or reported
+        unit.mark = mark = advance_mark(unit.mark, reported) or reported
         now = monotonic()
         rate = round(max(0, events - unit.events) / max(0.1, now - unit.counted_at))
         unit.events, unit.counted_at = events, now

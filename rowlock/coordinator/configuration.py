@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
-from coordinator.server.operators.copies import CopyOrders
+from coordinator.server.operators.copies import CopyRequests
 from schemas.config.changes.handed import reload_config_file
 from schemas.config.changes.parts import compute_config_digest, compute_part_digests
 from schemas.config.changes.plan import ConfigPlan, plan_config_change
@@ -24,7 +24,7 @@ class ConfigFollower(Protocol):
         """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
 
 
-class FollowingCopyDesk(CopyOrders, ConfigFollower, Protocol):
+class FollowingCopyDesk(CopyRequests, ConfigFollower, Protocol):
     """The desk for copies of the sources of the configuration in force."""
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from coordinator.control import fold as folds
-from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode
-from coordinator.control.fold import Fold
-from coordinator.control.topic import LOG, consumer_settings, topic_name
+from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode_message
+from coordinator.control.fold import ControlFold
+from coordinator.control.topic import LOG, build_control_reader_settings, build_control_topic_name
 from deploy.embedded.patience import AdaptiveTimeout, scale_timeout
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ignore_client_error, open_consumer
@@ -20,7 +20,7 @@ FIND_S = 2.0
 """How long a command looks there for the leader that it did not find at the addresses of its configuration."""
 
 
-def find_leader(fold: Fold) -> Candidate | None:
+def find_leader(fold: ControlFold) -> Candidate | None:
     """Return who leads by what was read; None: nobody, or nobody whom REST reaches."""
     candidate = fold.candidate
     return candidate if candidate is not None and candidate.rest and not fold.resigned else None
@@ -43,20 +43,20 @@ class ControlView:
 
     def __init__(self, kafka: KafkaConfig, read_s: float = CONTROL_READ_TIMEOUT_S) -> None:
         self._kafka, self._read_s = kafka, read_s
-        self._fold = Fold()
+        self._fold = ControlFold()
         self._consumer: Any = None
 
-    def read_topic(self) -> Fold:
+    def read_topic(self) -> ControlFold:
         """Raises KafkaException when the topic's end is not reached in time."""
         if self._consumer is None:
-            settings = {**consumer_settings(self._kafka), "allow.auto.create.topics": False}
+            settings = {**build_control_reader_settings(self._kafka), "allow.auto.create.topics": False}
             self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)
         if (
-            topic_name(self._kafka)
+            build_control_topic_name(self._kafka)
             not in self._consumer.list_topics(timeout=scale_timeout(self._read_s)).topics
         ):
             return self._fold
-        self._consumer.assign([TopicPartition(topic_name(self._kafka), 0, self._fold.end)])
+        self._consumer.assign([TopicPartition(build_control_topic_name(self._kafka), 0, self._fold.end)])
         patience = AdaptiveTimeout(self._read_s)
         while not patience.is_over():
             for message in self._consumer.consume(1000, 0.2):
@@ -70,9 +70,11 @@ class ControlView:
             return bool(error.code() == KafkaError._PARTITION_EOF)
         value = message.value()
         try:
-            folds.apply(self._fold, message.offset(), decode(value), len(value or b""))
+            folds.fold_message(self._fold, message.offset(), decode_message(value), len(value or b""))
         except (UndecodableError, NewerVersionError) as unread:
-            folds.foreign(self._fold, message.offset(), newer=isinstance(unread, NewerVersionError))
+            folds.record_foreign_message(
+                self._fold, message.offset(), newer=isinstance(unread, NewerVersionError)
+            )
         return False
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def fence_unit(store: ProgressStore, unit: ApplyUnit, assignment: int, beginning
 
     Rows of a later assignment are fenced already.
     """
-    _, before = store.read_topic(unit, lanes=False)
+    _, before = store.read_progress(unit, lanes=False)
     with contextlib.suppress(FencedError):
         taken, _, _ = store.take_over(
             unit, beginning.topic_id, beginning.layout, beginning.lanes, assigned=assignment

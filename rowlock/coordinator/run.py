@@ -16,8 +16,8 @@ from coordinator.core.owner.state import OwnerConfig
 from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
-from coordinator.server.listening import listening_socket
-from coordinator.server.operators.copies import CopyOrders
+from coordinator.server.listening import open_listening_socket
+from coordinator.server.operators.copies import CopyRequests
 from rowlock import __version__
 from rowlock.coordinator.configuration import ActiveConfiguration, FollowingCopyDesk
 from rowlock.coordinator.fences import UnitFencer
@@ -117,7 +117,7 @@ def _serve_until_stopped(
     listening: socket.socket,
     stop: threading.Event,
     *,
-    copies: CopyOrders,
+    copies: CopyRequests,
 ) -> int:
     try:
         rest = serve_rest(config.coordination, coordinator, copies, config.kafka.prefix, listening)
@@ -140,7 +140,7 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
     host, _ = split_address(config.rest)
     for address in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
         try:
-            listening = listening_socket(address)
+            listening = open_listening_socket(address)
         except OSError as error:
             refused = error
         else:
@@ -151,7 +151,7 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
 def serve_rest(
     config: CoordinationConfig,
     coordinator: Coordinator,
-    copies: CopyOrders,
+    copies: CopyRequests,
     prefix: str,
     listening: socket.socket,
 ) -> RestServer:

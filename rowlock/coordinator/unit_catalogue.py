@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 
 from consumer.errors import TransientError
 from consumer.tables.discovery import KafkaCluster
-from coordinator.core.owner.state import Catalogue
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.owner.state import Inventory
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture
 from schemas.config.changes.parts import (
     compute_config_digest,
@@ -75,7 +75,7 @@ class InventoryReader:
         """Go by this configuration; what was left out and has changed is no longer left out."""
         self._going_by = (config, self._going_by[1] - frozenset(changed))
 
-    def __call__(self) -> Catalogue:
+    def __call__(self) -> Inventory:
         config, without = self._going_by
         topics = self._topics.list_topics()
         assigned = self._topics.find_topic_tables(list_sources_to_capture(config), topics)
@@ -94,18 +94,18 @@ class InventoryReader:
         return self._ids
 
 
-def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping[str, str]) -> Catalogue:
+def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping[str, str]) -> Inventory:
     """Return the catalogue of `found` apply units and of all captured sources. Pure.
 
     A unit whose topic has no id any more is left out: it was deleted just now.
     """
     apart = config.coordination.apart
     captures = [
-        CatalogueUnit(build_capture_unit_name(source), UnitKind.CAPTURE, source, apart=apart.get(source))
+        InventoryUnit(build_capture_unit_name(source), UnitKind.CAPTURE, source, apart=apart.get(source))
         for source in list_sources_to_capture(config)
     ]
     applies = [
-        CatalogueUnit(
+        InventoryUnit(
             build_apply_unit_name(unit.pipeline, unit.topic),
             UnitKind.APPLY,
             unit.source,
@@ -117,7 +117,7 @@ def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping
         if unit.topic in ids
     ]
     sources = {name: tuple(pipeline.sources) for name, pipeline in config.pipelines.items()}
-    return Catalogue(
+    return Inventory(
         (*captures, *applies), sources, compute_config_digest(config), compute_part_digests(config)
     )
 

@@ -166,7 +166,7 @@ class _OwnedUnit:
 
     @classmethod
     def take_over(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _OwnedUnit:
-        lanes, before = session.read_topic(unit)
+        lanes, before = session.read_progress(unit)
         if not lanes or before is None or before.definition is None:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
         epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from coordinator.server.operators.copies import CopyAsked, CopyRefusedError, CopyRow, CopyTaken
+from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
 from deploy.embedded.patience import scale_timeout
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
@@ -39,7 +39,7 @@ class KafkaCopyDesk:
         del changed
         self._config = config
 
-    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
         """Send the request of `by`. Raises CopyRefusedError: no such table or source, a capture that has never run, Kafka."""
         del by  # the leader's events say who; capture only tells people from programs
         db, table = parse_table_name(asked.table)
@@ -50,7 +50,7 @@ class KafkaCopyDesk:
             rate_only=asked.rate_only,
         )  # fmt: skip
         self._send_request(copy_topic(self._config.kafka.prefix, source), request)
-        return CopyTaken(request.id, source, format_table_text(db, table))
+        return CopyRequestStored(request.id, source, format_table_text(db, table))
 
     def list_copies(self) -> Sequence[CopyRow]:
         """Raises CopyRefusedError when Kafka does not answer."""
@@ -58,7 +58,7 @@ class KafkaCopyDesk:
             marks = {name: self._read_watermark(view, name) for name in self._config.sources}
         return copy_rows(marks)
 
-    def _find_source(self, asked: CopyAsked, db: str, table: str) -> str:
+    def _find_source(self, asked: CopyRequested, db: str, table: str) -> str:
         """Return the source that has the table by the configuration's patterns."""
         sources = self._config.sources
         if asked.source is not None and asked.source not in sources:

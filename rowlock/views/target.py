@@ -114,7 +114,7 @@ def read_unit_progress(
     session: TargetView, known: set[str], unit: ApplyUnit
 ) -> tuple[list[LaneProgress], UnitState | None]:
     """Read a unit's progress. `known`: topics that have a unit here (`topics`); others were never applied."""
-    return session.read_topic(unit) if unit.topic in known else ([], None)
+    return session.read_progress(unit) if unit.topic in known else ([], None)
 
 
 def fetch_rows_by_key(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:

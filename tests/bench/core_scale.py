@@ -20,7 +20,7 @@ import psutil
 from coordinator.core import agent as agents_core
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as core
-from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, Send, Tick
+from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, SendMessage, Tick
 from schemas.units import UnitProgress, UnitProgressed
 from tests.bench.heartbeats import agent_name, catalogue, held, records
 
@@ -42,7 +42,7 @@ class World:
         self.agents = {agent_name(n): self._agent(units, n) for n in range(AGENTS)}
         self.spent = 0.0
         began = time.perf_counter()
-        self.state, _ = core.begin(
+        self.state, _ = core.begin_owner_term(
             "o", 1, left, OwnerConfig(balance_every=1e9, lease=1e6, owner_lease=1e6), time.monotonic()
         )
         self.begin_ms = (time.perf_counter() - began) * 1000
@@ -63,17 +63,17 @@ class World:
     def owner(self, event: Any) -> None:
         """Let the owner take `event`, and the agents what it says to them."""
         began = time.perf_counter()
-        self.state, effects = core.step(self.state, event, time.monotonic())
+        self.state, effects = core.step_owner(self.state, event, time.monotonic())
         self.spent += time.perf_counter() - began
         for effect in effects:
-            if isinstance(effect, Send) and effect.agent in self.agents:
+            if isinstance(effect, SendMessage) and effect.agent in self.agents:
                 self._told(self.agents[effect.agent], effect.message)
 
     def _told(self, agent: agents_core.AgentState, message: Down) -> None:
         self._say(agent, agents_core.InstructionReceived(message))
 
     def _say(self, agent: agents_core.AgentState, event: agents_core.AgentEvent) -> None:
-        _, effects = agents_core.step(agent, event, time.monotonic())
+        _, effects = agents_core.step_agent(agent, event, time.monotonic())
         for effect in effects:
             if isinstance(effect, agents_core.SendUp):
                 self.owner(Received(effect.message))
@@ -85,7 +85,9 @@ class World:
             for unit, one in list(agent.units.items()):
                 now = int(time.time() * 1000)
                 progressed = UnitProgressed(one.assignment, UnitProgress(now, now + 5, (0, 3, now, 17)), 100)
-                agents_core.step(agent, agents_core.WorkerHappening(unit, progressed), time.monotonic())
+                agents_core.step_agent(
+                    agent, agents_core.WorkerEventReceived(unit, progressed), time.monotonic()
+                )
             agent.next_beat = 0.0
             self._say(agent, agents_core.AgentTick())
         return self.spent

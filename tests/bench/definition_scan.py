@@ -83,7 +83,7 @@ def one_pass(source: SourceConfig, begin: tuple[str, int], end: tuple[str, int])
     with contextlib.closing(dump):
         file = parse_binlog_file_number(begin[0])
         while True:
-            for packet in dump.read_topic(1.0):
+            for packet in dump.read_packets(1.0):
                 size += len(packet)
                 if packet[5] == 4:
                     file = parse_binlog_file_number(parse_rotate(packet[1:])[0])

@@ -27,14 +27,14 @@ from typing import Any
 import psutil
 import structlog
 
-from coordinator.agent.shell import checkpoint_every
+from coordinator.agent.shell import compute_checkpoint_interval
 from coordinator.core import agent as core
 from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down
-from coordinator.core.owner.state import Catalogue, OwnerConfig
-from coordinator.core.records import AgentRecord, Record, UnitRecord, key_of
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.owner.state import Inventory, OwnerConfig
+from coordinator.core.records import AgentRecord, DurableRecord, UnitRecord, build_record_key
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 
 PIPELINES = 10
@@ -46,13 +46,15 @@ def agent_name(number: int) -> str:
     return f"agent-{number:04}"
 
 
-def records(units: int, agents: int) -> dict[str, Record]:
+def records(units: int, agents: int) -> dict[str, DurableRecord]:
     """Return what an earlier owner has left: every unit on an agent."""
-    found: list[Record] = [AgentRecord(agent_name(n), f"{agent_name(n)}-i", n + 1) for n in range(agents)]
+    found: list[DurableRecord] = [
+        AgentRecord(agent_name(n), f"{agent_name(n)}-i", n + 1) for n in range(agents)
+    ]
     for number, spec in enumerate(catalogue(units).units):
         at = number % agents
         found.append(UnitRecord(spec.unit, spec.uid, ((agent_name(at), at + 1, EPOCHS + number),)))
-    return {key_of(record): record for record in found}
+    return {build_record_key(record): record for record in found}
 
 
 def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
@@ -65,15 +67,15 @@ def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
     }
 
 
-def catalogue(units: int) -> Catalogue:
+def catalogue(units: int) -> Inventory:
     """Return apply units of ten pipelines, each of ten sources."""
     specs = []
     for number in range(units):
         pipeline, source = f"to-head-office-{number % PIPELINES}", f"branch{number // PIPELINES % 10}"
         unit = f"apply/{pipeline}/rowlock.{source}.bank.account_{number:06}"
-        specs.append(CatalogueUnit(unit, UnitKind.APPLY, source, pipeline, "1"))
+        specs.append(InventoryUnit(unit, UnitKind.APPLY, source, pipeline, "1"))
     sources = {f"to-head-office-{n}": tuple(f"branch{m}" for m in range(10)) for n in range(PIPELINES)}
-    return Catalogue(tuple(specs), sources)
+    return Inventory(tuple(specs), sources)
 
 
 # the coordinator's process
@@ -82,49 +84,51 @@ def catalogue(units: int) -> Catalogue:
 class MemoryLog:
     """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction takes."""
 
-    left: Mapping[str, Record] = {}  # by an earlier owner
+    left: Mapping[str, DurableRecord] = {}  # by an earlier owner
     go = threading.Event()
 
     def __init__(
         self, _kafka: object, candidate: Any, on_event: Callable[[Any], None], _config: object
     ) -> None:
-        self._candidate, self._tell = candidate, on_event
+        self._candidate, self._forward_event = candidate, on_event
         self._queue: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="memory-log", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def append(self, rev: int, token: int, _changes: tuple[tuple[str, Record | None], ...]) -> None:
+    def append_changes(
+        self, rev: int, token: int, _changes: tuple[tuple[str, DurableRecord | None], ...]
+    ) -> None:
         self._queue.put((rev, token))
 
-    def resign(self, why: str) -> None:
+    def resign_term(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
     def stop_applying(self) -> None:
         self._queue.put(None)
         self._thread.join(5)
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         return {}
 
     def _run(self) -> None:
         from coordinator.control.events import Elected, NewLeader, RecordsCommitted, WriteConfirmed
 
         self.go.wait()
-        self._tell(Elected(1, self.left))
-        self._tell(NewLeader(1, self._candidate))
+        self._forward_event(Elected(1, self.left))
+        self._forward_event(NewLeader(1, self._candidate))
         while True:
             with contextlib.suppress(queue.Empty):
                 if (first := self._queue.get(timeout=1.0)) is None:
                     return
                 time.sleep(0.005)
-                self._tell(RecordsCommitted(*first))
+                self._forward_event(RecordsCommitted(*first))
                 for _ in range(self._queue.qsize()):
                     if (more := self._queue.get()) is None:
                         return
-                    self._tell(RecordsCommitted(*more))
-            self._tell(WriteConfirmed(1, time.monotonic()))
+                    self._forward_event(RecordsCommitted(*more))
+            self._forward_event(WriteConfirmed(1, time.monotonic()))
 
 
 def coordinator_main(options: dict[str, Any]) -> None:
@@ -158,15 +162,15 @@ def coordinator_main(options: dict[str, Any]) -> None:
 
 def _watched() -> type[Any]:
     from coordinator.server import coordinator as server
-    from coordinator.server.parts import Parts
+    from coordinator.server.parts import CoordinatorParts
 
     prepared: dict[str, float] = {}
     watched: set[str] = set()
 
-    class WatchedParts(Parts):
+    class WatchedParts(CoordinatorParts):
         """Notes when a watched unit is to be prepared elsewhere."""
 
-        def push(self, agent: str, messages: list[Down]) -> int:
+        def push_messages(self, agent: str, messages: list[Down]) -> int:
             for message in messages:
                 if (
                     isinstance(message, Dispatch)
@@ -174,9 +178,9 @@ def _watched() -> type[Any]:
                     and message.unit in watched
                 ):
                     prepared.setdefault(message.unit, time.monotonic())
-            return super().push(agent, messages)
+            return super().push_messages(agent, messages)
 
-    server.Parts = WatchedParts  # type: ignore[misc]
+    server.CoordinatorParts = WatchedParts  # type: ignore[misc]
 
     class Watched(server.Coordinator):
         """A coordinator that remembers when the units were dispatched that it was told to watch."""
@@ -199,7 +203,7 @@ def _watched() -> type[Any]:
                         self.expired[name] = time.monotonic()
 
         def figures(self, what: str) -> dict[str, Any]:
-            view = self.view(timeout=60)
+            view = self.get_view(timeout=60)
             if what:
                 agents = set(what.split())
                 watched.clear()
@@ -245,7 +249,7 @@ class Simulated:
     def step(self, event: core.AgentEvent) -> None:
         self.todo.append(event)
         while self.todo:
-            self.state, effects = core.step(self.state, self.todo.pop(0), time.monotonic())
+            self.state, effects = core.step_agent(self.state, self.todo.pop(0), time.monotonic())
             for effect in effects:
                 self._carry_out(effect)
 
@@ -254,26 +258,26 @@ class Simulated:
             case core.SendUp(message):
                 self.send(message)
             case PrepareWorker(unit, assignment, _):
-                self.todo.append(core.WorkerHappening(unit, Prepared(assignment)))
+                self.todo.append(core.WorkerEventReceived(unit, Prepared(assignment)))
             case StartWorker(unit, assignment, _):
-                self.todo.append(core.WorkerHappening(unit, UnitProgressed(assignment, _mark(unit), 100)))
+                self.todo.append(core.WorkerEventReceived(unit, UnitProgressed(assignment, _mark(unit), 100)))
             case RemoveWorker(unit, assignment):
-                self.todo.append(core.WorkerHappening(unit, WorkerEnded(assignment, _mark(unit))))
+                self.todo.append(core.WorkerEventReceived(unit, WorkerEnded(assignment, _mark(unit))))
 
     def beat_if_due(self) -> float:
         """Every unit has progress before every heartbeat. Returns when the next one is due."""
         now = time.monotonic()
-        self.state.checkpoint_every = checkpoint_every(len(self.state.units))
+        self.state.checkpoint_every = compute_checkpoint_interval(len(self.state.units))
         if now >= self.state.next_beat:
             for unit, held in list(self.state.units.items()):
                 if held.state is UnitPhase.REPLICATING:
                     self.step(
-                        core.WorkerHappening(
+                        core.WorkerEventReceived(
                             unit, UnitProgressed(held.assignment, _mark(unit), 100 + hash(unit) % 50)
                         )
                     )
             self.step(core.AgentTick())
-        return core.next_wakeup(self.state)
+        return core.compute_next_wakeup(self.state)
 
 
 def _mark(unit: str) -> UnitProgress:
@@ -329,7 +333,7 @@ class Child:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def read_topic(self) -> dict[str, Any]:
+    def read_chunk(self) -> dict[str, Any]:
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
             raise RuntimeError("a process of the bench has ended")
@@ -342,7 +346,7 @@ class Child:
 
     def ask(self, what: str = "") -> dict[str, Any]:
         self.say(what)
-        return self.read_topic()
+        return self.read_chunk()
 
     def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
@@ -381,12 +385,12 @@ def run(
     owner = Child("coordinator", what)
     with contextlib.ExitStack() as stack:
         stack.callback(owner.close)
-        peers = [f"127.0.0.1:{owner.read_topic()['port']}"]
+        peers = [f"127.0.0.1:{owner.read_chunk()['port']}"]
         numbers = [list(range(start, agents, PROCESSES)) for start in range(PROCESSES)]
         groups = [Child("agents", {**what, "numbers": some, "peers": peers}) for some in numbers]
         for group in groups:
             stack.callback(group.close)
-            group.read_topic()
+            group.read_chunk()
         begun = time.monotonic()
         owner.say("elect")
         _settled(owner, units, patience)

@@ -43,9 +43,9 @@ class Bench:
         source = FakeSource()
         self.topic = Topic(kafka.bootstrap, "bench", source)
         rng = random.Random(7)
-        self.topic.write([source.definition()])
+        self.topic.write_changes([source.definition()])
         while len(self.topic.written) < events:
-            self.topic.write(source.history(rng, 5000, keys=events // 4))
+            self.topic.write_changes(source.history(rng, 5000, keys=events // 4))
         self.events = len(self.topic.written)
 
     def batches(self) -> Iterator[list[Any]]:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from coordinator.batch import BatchConfig, BatchSystem, HandleResult, Mailbox, StopAt
+from coordinator.batch import BatchConfig, BatchSystem, HandleResult, Mailbox, ReleaseMachine
 
 MESSAGES = 300_000
 MOST = 4096
@@ -30,24 +30,24 @@ class Counting:
 class Handler:
     """Takes what is in a mailbox and lets the machine go."""
 
-    def begin(self, batch_size: int) -> None:
+    def begin_round(self, batch_size: int) -> None:
         """Nothing to do, as in the others."""
 
     def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
-        mailbox.drain(MOST)
+        mailbox.drain_messages(MOST)
         return 0
 
     def handle_normal(self, fsm: Counting, mailbox: Mailbox[Counting, int]) -> HandleResult:
-        fsm.count += len(mailbox.drain(MOST))
-        return StopAt(0)
+        fsm.count += len(mailbox.drain_messages(MOST))
+        return ReleaseMachine(0)
 
-    def light_end(self, batch: list[Counting]) -> None:
+    def finish_handling(self, batch: list[Counting]) -> None:
         """Nothing to do."""
 
-    def end_connection(self, batch: list[Counting]) -> None:
+    def end_round(self, batch: list[Counting]) -> None:
         """Nothing to do."""
 
-    def pause(self) -> None:
+    def prepare_pause(self) -> None:
         """Nothing to do."""
 
 
@@ -57,7 +57,7 @@ def batch_system(machines: int) -> float:
     config = BatchConfig(pollers=2, capacity=MESSAGES)
     with BatchSystem[Counting, int](Counting(), lambda _: Handler(), config) as system:
         for number, fsm in enumerate(fsms):
-            system.router.register(number, fsm)
+            system.router.register_machine(number, fsm)
         began = time.monotonic()
         for number in range(MESSAGES):
             system.router.send(number % machines, number)

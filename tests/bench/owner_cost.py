@@ -19,14 +19,14 @@ from typing import Any
 import structlog
 
 from coordinator.batch import BatchSystem
-from coordinator.control.codec import Candidate, Change, batches
+from coordinator.control.codec import Candidate, RecordChange, encode_batches
 from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent as core
 from coordinator.core.messages import Up
 from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
-from coordinator.server.requests import CatalogueRead, Joined, TickDue
+from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
 
 STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
@@ -41,7 +41,7 @@ class Clocked(Simulated):
     def step(self, event: core.AgentEvent) -> None:
         self.todo.append(event)
         while self.todo:
-            self.state, effects = core.step(self.state, self.todo.pop(0), self.clock[0])
+            self.state, effects = core.step_agent(self.state, self.todo.pop(0), self.clock[0])
             for effect in effects:
                 self._carry_out(effect)
 
@@ -57,7 +57,7 @@ class Stage:
         self.system: BatchSystem[AgentMachine, Up] = BatchSystem(
             self.machine, lambda _: BatchHandler(self.system.router.send_control)
         )
-        self.poller = self.system.poller(0)
+        self.poller = self.system.make_poller(0)
         self.inbox: list[tuple[str, Any]] = []
         self.pending: list[int] = []
         self.counts: Counter[str] = Counter()
@@ -65,15 +65,15 @@ class Stage:
         self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
         self.lost = {unit for n in range(agents // 2) for unit in held(units, agents, n)}
         self.dead: set[str] = set()
-        self.tell(Elected(1, records(units, agents)), CatalogueRead(1, catalogue(units)))
+        self.tell(Elected(1, records(units, agents)), InventoryRead(1, catalogue(units)))
 
     def _agent(self, number: int, units: int, agents: int) -> Clocked:
         name = agent_name(number)
         agent = Clocked(name, core.AgentState(name, f"{name}-i"), clock=self.clock)
         agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
         machine = AgentMachine(name, number, 10_000)
-        self.system.router.register(number, machine)
-        self.tell(Joined(machine))
+        self.system.router.register_machine(number, machine)
+        self.tell(StreamJoined(machine))
 
         def send(message: Up) -> bool:
             self.counts["heard"] += 1
@@ -96,11 +96,11 @@ class Stage:
         self.counts["said"] += len(some)
         return len(some)
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         self.pending.append(token)
         self.counts["appends"] += 1
         self.counts["records"] += len(changes)
-        self.counts["record bytes"] += sum(map(len, batches(rev, changes)))
+        self.counts["record bytes"] += sum(map(len, encode_batches(rev, changes)))
 
     def resign(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
@@ -141,7 +141,7 @@ class Stage:
     def _rounds(self) -> None:
         began = time.thread_time()
         while self._busy():
-            self.poller.round()
+            self.poller.run_round()
             self.counts["rounds"] += 1
         self.cpu += time.thread_time() - began
 

@@ -25,19 +25,19 @@ from typing import Any
 import structlog
 
 from coordinator.batch import BatchConfig, BatchSystem
-from coordinator.control.codec import Candidate, Change
-from coordinator.control.events import Elected, LogEvent, NewLeader, RecordsCommitted, WriteConfirmed
+from coordinator.control.codec import Candidate, RecordChange
+from coordinator.control.events import ControlLogEvent, Elected, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
 from coordinator.control.producer import TermProducer
 from coordinator.core import agent as core
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner.state import OwnerConfig
-from coordinator.core.records import Record, UnitRecord
+from coordinator.core.records import DurableRecord, UnitRecord
 from coordinator.core.schedulers import MoveLimits
 from coordinator.server.background import Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
-from coordinator.server.requests import CatalogueRead, Joined, TickDue
+from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from deploy.embedded.services import Kafka, combine_services
 from schemas.config.model import KafkaConfig
 from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
@@ -50,18 +50,20 @@ ME = Candidate("bench", "127.0.0.1:1")
 class Memory:
     """The control log's writer without Kafka: what came during a transaction goes into the next one."""
 
-    def __init__(self, on_event: Callable[[LogEvent], None], left: Mapping[str, Record]) -> None:
+    def __init__(
+        self, on_event: Callable[[ControlLogEvent], None], left: Mapping[str, DurableRecord]
+    ) -> None:
         self._tell, self._left = on_event, left
         self._changed = threading.Condition()
         self._pending: list[int] = []
         self._closed = False
         self.transactions = 0
-        self._thread = threading.Thread(target=self._run, name="bench-log", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="bench-log", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def append(self, _rev: int, token: int, _changes: tuple[Change, ...]) -> None:
+    def append_changes(self, _rev: int, token: int, _changes: tuple[RecordChange, ...]) -> None:
         with self._changed:
             self._pending.append(token)
             self._changed.notify()
@@ -72,7 +74,7 @@ class Memory:
             self._changed.notify()
         self._thread.join(5)
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         self._tell(Elected(1, self._left))
         self._tell(NewLeader(1, ME))
         while True:
@@ -93,22 +95,26 @@ class Committing:
     """Kafka's control log, with its transactions counted."""
 
     def __init__(
-        self, bootstrap: str, on_event: Callable[[LogEvent], None], left: Mapping[str, Record]
+        self, bootstrap: str, on_event: Callable[[ControlLogEvent], None], left: Mapping[str, DurableRecord]
     ) -> None:
         self.transactions = 0
         self._left, self._on_event = left, on_event
         kafka = KafkaConfig(bootstrap=bootstrap, prefix=f"rounds-{os.getpid()}-{time.monotonic_ns()}")
         self._log = ControlLog(kafka, ME, self._event)
-        self.start, self.append, self.stop_applying = self._log.start, self._log.append, self._log.close
-        committed = TermProducer.commit
+        self.start, self.append, self.stop_applying = (
+            self._log.start,
+            self._log.append_changes,
+            self._log.close,
+        )
+        committed = TermProducer.commit_payloads
 
         def commit(producer: TermProducer, *arguments: Any, **named: Any) -> int:
             self.transactions += 1
             return committed(producer, *arguments, **named)
 
-        TermProducer.commit = commit  # type: ignore[method-assign]
+        TermProducer.commit_payloads = commit  # type: ignore[method-assign]
 
-    def _event(self, event: LogEvent) -> None:
+    def _event(self, event: ControlLogEvent) -> None:
         """An earlier owner has left records."""
         self._on_event(Elected(event.rev, self._left, event.at) if isinstance(event, Elected) else event)
 
@@ -154,16 +160,16 @@ class Stage:
         class Timed(BatchHandler):
             """Counts the processor time of each round."""
 
-            def begin(self, batch_size: int) -> None:
+            def begin_round(self, batch_size: int) -> None:
                 self._cpu = time.thread_time()
-                super().begin(batch_size)
+                super().begin_round(batch_size)
 
-            def pause(self) -> None:
-                super().pause()
+            def prepare_pause(self) -> None:
+                super().prepare_pause()
                 self._note()
 
-            def end_connection(self, batch: list[AgentMachine]) -> None:
-                super().end_connection(batch)
+            def end_round(self, batch: list[AgentMachine]) -> None:
+                super().end_round(batch)
                 self._note()
 
             def _note(self) -> None:
@@ -181,8 +187,8 @@ class Stage:
         agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
         agent.state.next_beat = time.monotonic() + 0.02 * number
         machine = AgentMachine(name, number, 10_000)
-        self._system.router.register(number, machine)
-        self._tell(Joined(machine))
+        self._system.router.register_machine(number, machine)
+        self._tell(StreamJoined(machine))
 
         def send(message: Up) -> bool:
             self._system.router.send(number, message)
@@ -205,7 +211,7 @@ class Stage:
             self.found.counts["pushes"] += 1
         return True
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         if self.seen:
             units = sum(isinstance(r, UnitRecord) and r.unit in self.lost for _, r in changes)
             self.found.counts["appends"] += 1
@@ -232,7 +238,7 @@ class Stage:
         self.rev = rev
 
     def ticked(self, took: float) -> None:
-        self._ticker.done(took)
+        self._ticker.finish_tick(took)
 
     def counters(self) -> dict[str, int]:
         return {}
@@ -273,7 +279,7 @@ class Stage:
         self._ticker.start()
         driver = threading.Thread(target=self._drive, daemon=True)
         _until(lambda: self.rev > 0)
-        self._tell(CatalogueRead(self.rev, self._catalogue))
+        self._tell(InventoryRead(self.rev, self._catalogue))
         driver.start()
         _until(self._all_replicate)
         self.dead = {agent_name(n) for n in range(len(self.agents) // 2)}

@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--units", type=int, nargs="+", default=[100, 1000, 10_000])
     for units in parser.parse_args().units:
         beat = heartbeat(units)
-        report("product", units, lambda beat=beat: wire.frame([beat]), wire.unframe_up)  # type: ignore[misc]
+        report("product", units, lambda beat=beat: wire.encode_frame([beat]), wire.decode_agent_frame)  # type: ignore[misc]
         assert get_columns(put_columns(beat)) == beat.statuses
         report("columns", units, lambda beat=beat: put_columns(beat), get_columns)  # type: ignore[misc]
 

@@ -145,7 +145,7 @@ def test_a_folder_of_files_follows_its_source_through_kill_and_fence(system: Sys
 
 def fence(system: System) -> int:
     """Take the unit over as a driver of a later assignment would; returns its token."""
-    (row, *_), _ = system.folder.read_topic(system.unit)
+    (row, *_), _ = system.folder.read_progress(system.unit)
     token, _, _ = system.folder.take_over(
         system.unit, row.topic_id, row.layout, 1, assigned=(row.epoch >> BITS) + 1
     )

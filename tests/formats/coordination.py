@@ -8,19 +8,21 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from coordinator.control import codec
-from coordinator.core.records import Record, key_of
+from coordinator.core.records import DurableRecord, build_record_key
 from coordinator.rest import copies, models
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
 
 _M = TypeVar("_M", bound=BaseModel)
-_RECORDS: tuple[Record, ...] = tuple(sample(kind) for kind in Record.__args__)
+_RECORDS: tuple[DurableRecord, ...] = tuple(sample(kind) for kind in DurableRecord.__args__)
 _MESSAGES: Mapping[str, codec.Message] = {
     "claim": sample(codec.Claim),
     "snapshot": sample(codec.Snapshot),
     "beat": sample(codec.Beat),
     "resigned": sample(codec.Resigned),
-    "records": codec.Changes(4711, (*((key_of(each), each) for each in _RECORDS), ("paused/u", None))),
+    "records": codec.Changes(
+        4711, (*((build_record_key(each), each) for each in _RECORDS), ("paused/u", None))
+    ),
 }
 _ANSWERS: tuple[type[BaseModel], ...] = (
     models.Leader, models.AgentList, models.UnitList, models.PipelineList, models.Counters, models.EventList, models.Health,
@@ -45,8 +47,11 @@ def _question(kind: type[_M]) -> Case:
 STRUCTURES = (
     Structure(
         "control-topic",
-        tuple(Case(name, message, codec.encode, codec.decode) for name, message in _MESSAGES.items()),
-        (codec._Wire, *Record.__args__),
+        tuple(
+            Case(name, message, codec.encode_message, codec.decode_message)
+            for name, message in _MESSAGES.items()
+        ),
+        (codec._Wire, *DurableRecord.__args__),
     ),
     Structure(
         "rest-answers", tuple(Case(kind.__name__, sample(kind), _json, None) for kind in _ANSWERS), _ANSWERS

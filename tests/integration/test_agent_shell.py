@@ -211,7 +211,7 @@ def test_a_lease_is_renewed_by_answers() -> None:
         run.owner.replicate()
         begun = time.monotonic()
         run.client.on_beat = run.owner.renew
-        run.agent.opened()  # a heartbeat at once: the first would come a second after the Hello
+        run.agent.on_stream_opened()  # a heartbeat at once: the first would come a second after the Hello
         until(lambda: run.owner.beats() and run.owner.beats()[-1].sent > begun + 3 * lease)
         states = {status.state for beat in run.owner.beats() for status in beat.statuses}
         assert states == {UnitPhase.REPLICATING}
@@ -297,10 +297,10 @@ def test_a_new_stream_is_used_at_once_and_draining_is_said() -> None:
         run.owner.announce()
         run.agent.receive(Announce(run.owner.header(), "owner", run.agent._state.incarnation, 600.0, 600.0))
         until(lambda: len(run.client.of(Sync)) == 2)
-        run.agent.opened()
+        run.agent.on_stream_opened()
         before = len(run.owner.beats())
         run.agent.drain()
-        run.agent.opened()
+        run.agent.on_stream_opened()
         until(lambda: len(run.owner.beats()) > before)
         until(lambda: run.owner.beats()[-1].liveness is Liveness.STOPPING)
 
@@ -315,11 +315,11 @@ def test_over_real_streams() -> None:
         server.lead(REV)
         hello = until(server.arrived)[0]
         assert isinstance(hello, Hello)
-        assert server.server.push(
+        assert server.server.push_messages(
             "a", [Announce(Header(REV, EPOCH, 0, 1), "o", hello.incarnation, 0.05, 60.0)]
         )
         until(lambda: [m for m in server.arrived() if isinstance(m, Sync)])
-        assert server.server.push(
+        assert server.server.push_messages(
             "a", [Dispatch(Header(REV, EPOCH, 10, 2), UNIT, UnitOperation.PREPARE, MARK)]
         )
         until(lambda: [m for m in server.arrived() if isinstance(m, DispatchResponse)])

@@ -154,10 +154,10 @@ def test_histories_in_batches_of_any_size_arrive(running: Running) -> None:
     """Also: the topic appears while the process is already running."""
     source = _source("history")
     topic = running.topic(source)
-    topic.write([source.definition()])
+    topic.write_changes([source.definition()])
     rng = random.Random(1)
     for count in (1, 40, 2500, 3):
-        topic.write(source.history(rng, count))
+        topic.write_changes(source.history(rng, count))
         running.applied(topic)
         assert running.rows(source) == rows_of(source)
 
@@ -167,12 +167,12 @@ def test_two_sources_flow_into_one_table(running: Running) -> None:
     topics = [running.topic(source) for source in sources]
     rng = random.Random(2)
     for source, topic in zip(sources, topics, strict=True):
-        topic.write([source.definition(), *source.history(rng, 300)])
+        topic.write_changes([source.definition(), *source.history(rng, 300)])
     for topic in topics:
         running.applied(topic)
     both = sorted([row for source in sources for row in rows_of(source, source.name)], key=str)
     assert running.rows(sources[0]) == both
-    topics[1].write([sources[1].truncate(), sources[1].put(sources[1].row(1, "new@x", 1))])
+    topics[1].write_changes([sources[1].truncate(), sources[1].put(sources[1].row(1, "new@x", 1))])
     running.applied(topics[1])
     both = sorted([row for source in sources for row in rows_of(source, source.name)], key=str)
     assert running.rows(sources[0]) == both
@@ -181,14 +181,14 @@ def test_two_sources_flow_into_one_table(running: Running) -> None:
 def test_a_stopped_unit_does_not_hold_up_the_others(running: Running) -> None:
     bad, good = _source("gap"), _source("beside")
     bad_topic, good_topic = running.topic(bad), running.topic(good)
-    bad_topic.write([bad.definition()])
+    bad_topic.write_changes([bad.definition()])
     bad.put(bad.row(1, None, 1))  # lost on the way
-    bad_topic.write([bad.put(bad.row(2, None, 1))])
-    good_topic.write([good.definition(), *good.history(random.Random(3), 50)])
+    bad_topic.write_changes([bad.put(bad.row(2, None, 1))])
+    good_topic.write_changes([good.definition(), *good.history(random.Random(3), 50)])
     running.applied(good_topic)
     assert running.rows(good) == rows_of(good)
     running.stopped(bad_topic, "gap in the topic")
-    good_topic.write(good.history(random.Random(4), 50))
+    good_topic.write_changes(good.history(random.Random(4), 50))
     running.applied(good_topic)
     assert running.rows(good) == rows_of(good)
 
@@ -196,14 +196,14 @@ def test_a_stopped_unit_does_not_hold_up_the_others(running: Running) -> None:
 def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
     source = _source("again")
     topic = running.topic(source)
-    topic.write([source.definition(), source.put(source.row(1, None, 1))])
+    topic.write_changes([source.definition(), source.put(source.row(1, None, 1))])
     running.applied(topic)
     delete_topic(running.bootstrap, topic.name)
     create_topic(running.bootstrap, topic.name)
     running.stopped(topic, "it was deleted and created again")
     other = _source("after_again")
     other_topic = running.topic(other)
-    other_topic.write([other.definition(), other.put(other.row(1, None, 1))])
+    other_topic.write_changes([other.definition(), other.put(other.row(1, None, 1))])
     running.applied(other_topic)
 
 
@@ -211,19 +211,19 @@ def test_a_progress_taken_back_is_applied_anew(running: Running) -> None:
     """A target restored from a backup: its older epoch fences the query, which then resumes where the backup stands."""
     source = _source("restored")
     topic = running.topic(source)
-    topic.write([source.definition(), *source.history(random.Random(5), 30)])
+    topic.write_changes([source.definition(), *source.history(random.Random(5), 30)])
     running.applied(topic)
     running.execute("CREATE TABLE backup_rows AS SELECT * FROM restored")
     mine = f"WHERE topic = '{topic.name}'"
     running.execute(f"CREATE TABLE backup_progress AS SELECT * FROM rowlock_progress {mine}")
-    topic.write(source.history(random.Random(6), 30))
+    topic.write_changes(source.history(random.Random(6), 30))
     running.applied(topic)
     running.execute("DELETE FROM restored")
     running.execute("INSERT INTO restored SELECT * FROM backup_rows")
     running.execute(f"DELETE FROM rowlock_progress {mine}")
     running.execute("INSERT INTO rowlock_progress SELECT * FROM backup_progress")
     running.execute(f"UPDATE rowlock_progress SET epoch = epoch - 1 {mine}")
-    topic.write(source.history(random.Random(7), 30))
+    topic.write_changes(source.history(random.Random(7), 30))
     running.applied(topic)
     assert running.rows(source) == rows_of(source)
 
@@ -247,14 +247,14 @@ def test_into_mariadb(
     )
     source = _source("acct")
     topic = Topic(kafka.bootstrap, unique, source)
-    topic.write([source.definition(), *source.history(random.Random(8), 1500)])
+    topic.write_changes([source.definition(), *source.history(random.Random(8), 1500)])
     with assigned_apply(config) as process:
         with Agent(config, process) as agent:
             routes = (TableRoute(**_of(route)),)
             running = Running(process, agent, kafka.bootstrap, unique, TargetConfig(**target), routes)
             running.applied(topic)
             assert running.rows(source) == rows_of(source)
-            topic.write(source.history(random.Random(9), 20))
+            topic.write_changes(source.history(random.Random(9), 20))
             running.applied(topic)
             assert running.rows(source) == rows_of(source)
         assert process.stop() == 0

@@ -190,7 +190,7 @@ def test_a_stretch_read_again_after_the_lanes_came_apart(real: Real) -> None:
     unit.write(source.history(random.Random(12), 50, keys=12))
     assert unit.apply(len(unit.topic) - 1).state == "ok"
     assert unit.rows() == rows_of(source)
-    assert len(real.session.read_topic(unit.unit)[0]) == 3
+    assert len(real.session.read_progress(unit.unit)[0]) == 3
 
 
 def _busiest(real: Real, events: Iterable[EventEnvelope]) -> int:
@@ -393,13 +393,19 @@ def test_a_copy_marks_the_rows_that_had_made_room_before_it_began(real: Real) ->
 
     first = f"by the copy from offset {start} to {copy.markers[-1]}"
     assert marks() == [first, first, None]
-    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == ({topic: 1}, {topic: 2})
+    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == (
+        {topic: 1},
+        {topic: 2},
+    )
     start = len(unit.topic)
     copy = CopyOf(source, unit.topic, id="copy-2")
     copy.all()
     assert unit.apply(start).state == "ok"
     assert marks() == [first, first, f"by the copy from offset {start} to {copy.markers[-1]}"]
-    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == ({}, {topic: 3})
+    assert (session.count_displaced_rows("p"), session.count_displaced_rows("p", superseded=True)) == (
+        {},
+        {topic: 3},
+    )
 
 
 def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Place:
     def offset(self, topic: str) -> int:
         session = open_session(self.config, name="test")
         try:
-            rows, _ = session.read_topic(ApplyUnit(self.kind, topic))
+            rows, _ = session.read_progress(ApplyUnit(self.kind, topic))
             return min((row.offset for row in rows), default=-1)
         finally:
             session.close()
@@ -89,7 +89,7 @@ class World:
         name = f"t{next(self.names)}"
         source = FakeSource(table=account_table("bank", name))
         topic = Topic(self.bootstrap, self.prefix, source)
-        topic.write([source.definition()])
+        topic.write_changes([source.definition()])
         return source, topic
 
     def replace(self, number: int) -> AssignedApply:
@@ -236,8 +236,8 @@ def changes(source: FakeSource, rng: random.Random, versions: Iterator[int]) -> 
 @contextmanager
 def load(source: FakeSource, topic: Topic, rate: float) -> Iterator[Writer]:
     make = changes(source, random.Random(5), count(1))
-    topic.write(make(1))
-    with Writer(lambda n: topic.write(make(n)), rate) as writer:
+    topic.write_changes(make(1))
+    with Writer(lambda n: topic.write_changes(make(n)), rate) as writer:
         yield writer
 
 
@@ -283,20 +283,20 @@ def test_a_paused_process_can_never_write_again(world: World, place: Place) -> N
     unit = unit_of(place, topic)
     paused, heir = world.processes
     old = give(paused, unit)
-    topic.write([source.put(source.row(1, "1@x", 1))])
+    topic.write_changes([source.put(source.row(1, "1@x", 1))])
     applied(place, topic)
     with _row_locked(place, source.table.name) as release:
-        topic.write([source.put(source.row(1, "1@x", 2))])
+        topic.write_changes([source.put(source.row(1, "1@x", 2))])
         until(lambda: _lock_waits(place), what="a worker in the middle of its transaction")
         with standing_still(paused.popen.pid):
             release()
-            topic.write([source.put(source.row(1, "1@x", 3))])
+            topic.write_changes([source.put(source.row(1, "1@x", 3))])
             give(heir, unit)
             applied(place, topic)
             assert place.query(f"SELECT version FROM {source.table.name}") == [(3,)]
-    topic.write([source.put(source.row(1, "1@x", 4))])
+    topic.write_changes([source.put(source.row(1, "1@x", 4))])
     applied(place, topic)
-    topic.write([source.put(source.row(2, "2@x", 5))])
+    topic.write_changes([source.put(source.row(2, "2@x", 5))])
     applied(place, topic)
     assert place.query(f"SELECT version FROM {source.table.name} ORDER BY id") == [(4,), (5,)]
     _, ended = paused.wait(unit, old, "ended")
@@ -331,10 +331,10 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     process = world.processes[0]
     tables = [world.table(place) for _ in range(12)]
     for number, (source, topic) in enumerate(tables):
-        topic.write([source.put(source.row(1, None, number))])
+        topic.write_changes([source.put(source.row(1, None, number))])
     bad_source, bad_topic = tables[0]
     bad_source.put(bad_source.row(5, None, 1))  # lost on the way
-    bad_topic.write([bad_source.put(bad_source.row(6, None, 1))])
+    bad_topic.write_changes([bad_source.put(bad_source.row(6, None, 1))])
     before = process.errors.read_text().count('"query started"')
     epoch = next(EPOCHS)
     for _, topic in tables:
@@ -350,7 +350,7 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")
     assert "gap" in stopped[0][0]
     for source, topic in tables[1:]:
-        topic.write([source.put(source.row(2, None, 7))])
+        topic.write_changes([source.put(source.row(2, None, 7))])
     for source, topic in tables[1:]:
         applied(place, topic)
         rows_are(place, source)
@@ -369,16 +369,16 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> N
     process = world.processes[0]
     source, topic = world.table(place)
     make = changes(source, random.Random(6), count(1))
-    topic.write(make(MAX_DIRECT_EVENTS + 5_000))  # more than a hand applies by itself
+    topic.write_changes(make(MAX_DIRECT_EVENTS + 5_000))  # more than a hand applies by itself
     quick_source, quick = world.table(place)
     give(process, unit_of(place, quick))
     give(process, unit_of(place, topic))
     until(lambda: "catching-up" in process.errors.read_text(), what="a query for the backlog")
-    quick.write([quick_source.put(quick_source.row(1, None, 1))])
+    quick.write_changes([quick_source.put(quick_source.row(1, None, 1))])
     applied(place, quick)
     applied(place, topic)
     rows_are(place, source)
-    topic.write(make(10))
+    topic.write_changes(make(10))
     applied(place, topic)
     rows_are(place, source)
 

@@ -168,13 +168,13 @@ def test_an_idle_capture_waits_for_the_log(
         write_config(tmp_path, kafka.bootstrap, unique, {"s": source(mariadb, [f"{unique}.*"])}), {}
     )
     waits: list[float] = []
-    read = LogStream.read_topic
+    read = LogStream.read_events
 
     def noted(stream: LogStream, timeout: float) -> Any:
         waits.append(timeout)
         return read(stream, timeout)
 
-    monkeypatch.setattr(LogStream, "read_topic", noted)
+    monkeypatch.setattr(LogStream, "read_events", noted)
     stop, done = threading.Event(), []
 
     def watermark(mark: Watermark) -> None:
@@ -202,14 +202,14 @@ def test_it_does_not_matter_how_much_is_read_at_once(
         {},
     )
     left: list[Any] = []
-    read = LogStream.read_topic
+    read = LogStream.read_events
 
     def one(stream: LogStream, timeout: float) -> Any:
         if not left:
             left.extend(read(stream, timeout))
         return [left.pop(0)] if left else []
 
-    monkeypatch.setattr(LogStream, "read_topic", one)
+    monkeypatch.setattr(LogStream, "read_events", one)
     stop = threading.Event()
     topics = [f"{unique}.s.{unique}.{name}" for name in ("acct", "other")]
 
@@ -331,7 +331,7 @@ def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
     for gen in (2**20, 2**20 + 1):
         stop, whole = threading.Event(), threading.Event()
         if gen == 2**20:
-            monkeypatch.setattr(ChunkReader, "read_topic", _from_the_third_chunk_on_behind(stop))
+            monkeypatch.setattr(ChunkReader, "read_chunk", _from_the_third_chunk_on_behind(stop))
         else:
             monkeypatch.undo()
 
@@ -357,7 +357,7 @@ def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
 
 def _from_the_third_chunk_on_behind(stop: threading.Event) -> Callable[[ChunkReader, ReadChunk], Any]:
     """Return a `read` whose third call waits for `stop`: however fast the machine, the run ends within the snapshot."""
-    read, calls = ChunkReader.read_topic, itertools.count(1)
+    read, calls = ChunkReader.read_chunk, itertools.count(1)
 
     def held(self: ChunkReader, request: ReadChunk) -> Any:
         if next(calls) > 2:
@@ -386,7 +386,7 @@ def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> No
         found = 0
         deadline = time.monotonic() + 60
         while found < 40 and time.monotonic() < deadline:
-            found += sum(1 for event in stream.read_topic(1) if event.type in DECODABLE_ROW_EVENTS)
+            found += sum(1 for event in stream.read_events(1) if event.type in DECODABLE_ROW_EVENTS)
         stream.close()
     finally:
         database.execute(f"SET GLOBAL net_write_timeout = {patience}")

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from confluent_kafka.cimpl import NewTopic
 
 from coordinator.control import producer
-from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode
+from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode_message
 from coordinator.control.election import Claimed, ElectionConfig, ElectionPhase, WriteFailed
 from coordinator.control.events import (
+    ControlLogEvent,
     Elected,
     Heard,
-    LogEvent,
     Lost,
     NewLeader,
     RecordsCommitted,
@@ -28,7 +28,7 @@ from coordinator.control.events import (
 from coordinator.control.kafka_log import ControlConfig, ControlLog
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.reader import ControlReader
-from coordinator.control.topic import ControlTopic, ControlTopicError, topic_name
+from coordinator.control.topic import ControlTopic, ControlTopicError, build_control_topic_name
 from coordinator.control.transactions import WriterConfig
 from coordinator.control.writer import ControlWriter
 from coordinator.core.records import CounterRecord, PausedRecord
@@ -47,7 +47,7 @@ class One:
 
     def __init__(self, kafka: KafkaConfig, name: str, config: ControlConfig = QUICK) -> None:
         self.name = name
-        self.events: list[LogEvent] = []
+        self.events: list[ControlLogEvent] = []
         self.log = ControlLog(kafka, Candidate(name, f"{name}:1", f"{name}:2"), self.events.append, config)
 
     def __enter__(self) -> One:
@@ -72,7 +72,7 @@ class One:
         return found
 
     def write(self, token: int, epoch: int) -> None:
-        self.log.append(self.term.rev, token, (("counter", CounterRecord(epoch)),))
+        self.log.append_changes(self.term.rev, token, (("counter", CounterRecord(epoch)),))
         until(lambda: RecordsCommitted(self.term.rev, token) in self.events, what="Persisted")
 
 
@@ -114,11 +114,11 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
     ones = [start("a"), start("b"), start("c")]
     first = leader(*ones)
     first.write(1, 41)
-    first.log.append(first.term.rev, 2, (("paused/u", PausedRecord("u")),))
-    first.log.append(first.term.rev, 3, (("paused/u", None), ("counter", CounterRecord(42))))
+    first.log.append_changes(first.term.rev, 2, (("paused/u", PausedRecord("u")),))
+    first.log.append_changes(first.term.rev, 3, (("paused/u", None), ("counter", CounterRecord(42))))
     until(lambda: RecordsCommitted(first.term.rev, 3) in first.events)
     term = first.term.rev
-    first.log.resign()
+    first.log.resign_term()
     until(lambda: first.said(Lost))
     second = leader(*ones)  # on a busy machine it may be the first one again
     assert second.term.rev > term
@@ -137,10 +137,10 @@ def test_a_leader_confirms_itself_while_it_has_nothing_to_write(start: Callable[
 def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., One]) -> None:
     one = leader(start("a"))
     for token in range(20):
-        one.log.append(one.term.rev, token, (("counter", CounterRecord(token)),))
-    one.log.resign()
+        one.log.append_changes(one.term.rev, token, (("counter", CounterRecord(token)),))
+    one.log.resign_term()
     until(lambda: one.said(Lost))
-    one.log.append(one.said(Elected)[0].rev, 99, (("counter", CounterRecord(99)),))
+    one.log.append_changes(one.said(Elected)[0].rev, 99, (("counter", CounterRecord(99)),))
     again = leader(one)
     assert again.term.records.get("counter") != CounterRecord(99)
     kinds = [type(event) for event in one.events if not isinstance(event, NewLeader)]
@@ -159,7 +159,7 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
     dead = leader(start("dead"))
     rev = dead.term.rev
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dead.log, "resign", lambda _why="": None)  # as if it were killed
+        patch.setattr(dead.log, "resign_term", lambda _why="": None)  # as if it were killed
         dead.log.close()
     late = start("late")
     leader(late)
@@ -170,14 +170,14 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
 
 def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its reader may have its claim before its writer has said that it is committed (on a busy machine: at any time)."""
-    step = ControlLog._step
+    step = ControlLog._step_election
 
     def late(log: ControlLog, event: Any) -> None:
         if isinstance(event, Claimed):
             until(lambda: NewLeader(event.rev, known(one)) in one.events, what="its own claim, read")
         step(log, event)
 
-    monkeypatch.setattr(ControlLog, "_step", late)
+    monkeypatch.setattr(ControlLog, "_step_election", late)
     one = One(config, "a")
     with one:
         leader(one)
@@ -189,7 +189,7 @@ def ensure(config: KafkaConfig) -> None:
 
     def ensured() -> bool:
         try:
-            ControlTopic(config).ensure()
+            ControlTopic(config).ensure_topic()
         except KafkaException:
             return False
         return True
@@ -201,18 +201,18 @@ def test_a_write_of_an_earlier_term_is_refused(config: KafkaConfig, start: Calla
     """The zombie: it led, another has claimed, and only now it wants to write."""
     ensure(config)
     zombie = TermProducer(config, 10.0)
-    rev = zombie.commit([encode(Claim(Candidate("z", "z:1"), "n"))], "claim") or zombie.commit(
-        [encode(Claim(Candidate("z", "z:1"), "n"))], "claim"
-    )
-    zombie.commit([encode(Changes(rev, (("counter", CounterRecord(1)),)))], "write")
+    rev = zombie.commit_payloads(
+        [encode_message(Claim(Candidate("z", "z:1"), "n"))], "claim"
+    ) or zombie.commit_payloads([encode_message(Claim(Candidate("z", "z:1"), "n"))], "claim")
+    zombie.commit_payloads([encode_message(Changes(rev, (("counter", CounterRecord(1)),)))], "write")
     one = leader(start("a"))
     assert dict(one.term.records) == {"counter": CounterRecord(1)}
     with pytest.raises(WriteFailedError, match="another coordinator") as raised:
-        zombie.commit([encode(Changes(rev, (("counter", CounterRecord(99)),)))], "write")
+        zombie.commit_payloads([encode_message(Changes(rev, (("counter", CounterRecord(99)),)))], "write")
     assert raised.value.fenced
     zombie.discard()
     one.write(1, 2)
-    one.log.resign()
+    one.log.resign_term()
     until(lambda: one.said(Lost))
     assert dict(leader(one).term.records) == {"counter": CounterRecord(2)}
 
@@ -224,16 +224,17 @@ def test_what_somebody_else_writes_to_the_topic_is_ignored(
     one = leader(start("a"))
     one.write(1, 5)
     stranger = Producer({"bootstrap.servers": config.bootstrap})
-    stale = encode(Changes(one.term.rev - 1, (("counter", CounterRecord(99)),)))
-    for value in (b"nonsense", stale, encode(Beat(one.term.rev + 1000))):
-        stranger.produce(topic_name(config), value)
+    stale = encode_message(Changes(one.term.rev - 1, (("counter", CounterRecord(99)),)))
+    for value in (b"nonsense", stale, encode_message(Beat(one.term.rev + 1000))):
+        stranger.produce(build_control_topic_name(config), value)
     stranger.flush(10)
     until(
         lambda: (
-            one.log.counters().get("control.foreign") and one.log.counters().get("control.other term") == 2
+            one.log.get_counters().get("control.foreign")
+            and one.log.get_counters().get("control.other term") == 2
         )
     )
-    one.log.resign()
+    one.log.resign_term()
     until(lambda: one.said(Lost))
     assert dict(leader(one).term.records) == {"counter": CounterRecord(5)}
 
@@ -244,13 +245,15 @@ def test_an_open_transaction_of_a_dead_owner_does_not_hold_up_the_next(
     """Kafka itself would end it after a quarter of an hour: the next owner's claim does."""
     ensure(config)
     with monkeypatch.context() as patched:
-        settings = {**producer.producer_settings(config), "transaction.timeout.ms": 900_000}
-        patched.setattr(producer, "producer_settings", lambda _: settings)
+        settings = {**producer.build_term_producer_settings(config), "transaction.timeout.ms": 900_000}
+        patched.setattr(producer, "build_term_producer_settings", lambda _: settings)
         dead = TermProducer(config, 60.0)
-    dead.commit([encode(Claim(Candidate("d", "d:1"), "n"))] * 2, "claim")
+    dead.commit_payloads([encode_message(Claim(Candidate("d", "d:1"), "n"))] * 2, "claim")
     dead._producer.begin_transaction()
     dead._producer.produce(
-        topic_name(config), encode(Changes(2, (("counter", CounterRecord(99)),))), partition=0
+        build_control_topic_name(config),
+        encode_message(Changes(2, (("counter", CounterRecord(99)),))),
+        partition=0,
     )
     dead._producer.flush(10)
     one = leader(start("a"))
@@ -287,7 +290,7 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
         """Whoever leads has this written, unless it loses its term over it."""
         one = leader(*ones)
         term, token = one.term, 100 + len(one.events)
-        one.log.append(term.rev, token, (("paused/u", PausedRecord("u")),))
+        one.log.append_changes(term.rev, token, (("paused/u", PausedRecord("u")),))
         until(
             lambda: RecordsCommitted(term.rev, token) in one.events or one.term is not term or not one.leads
         )
@@ -295,7 +298,7 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
 
     first = until(writes, what="a write after the restart")
     assert first.term.rev <= leader(*ones).term.rev
-    leader(*ones).log.resign()
+    leader(*ones).log.resign_term()
     until(lambda: any(isinstance(event, Lost) for event in first.events))
     assert dict(leader(*ones).term.records) == {"counter": CounterRecord(7), "paused/u": PausedRecord("u")}
 
@@ -306,7 +309,7 @@ class Term:
     def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
         self.number = number
         self.reported: list[Claimed | WriteFailed] = []
-        self.told: list[LogEvent] = []
+        self.told: list[ControlLogEvent] = []
         self.writer = ControlWriter(
             kafka,
             Candidate(f"c{number}", "x:1"),
@@ -319,7 +322,7 @@ class Term:
         self.writer.start()
 
     def claim(self) -> int:
-        self.writer.claim()
+        self.writer.queue_claim()
         claimed = until(lambda: self.reported, what="a claim")[-1]
         assert isinstance(claimed, Claimed), claimed
         return claimed.rev
@@ -338,7 +341,7 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
 
     def length() -> int:
         low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic_name(config), 0), timeout=120, cached=False
+            TopicPartition(build_control_topic_name(config), 0), timeout=120, cached=False
         )
         return int(high - low)
 
@@ -348,9 +351,9 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
         until(lambda rev=rev: reader.fold.rev == rev)
         with lock:
             fold = reader.fold
-            term.writer.lead(rev, fold.records, fold.base, fold.end, fold.size)
+            term.writer.begin_term(rev, fold.records, fold.base, fold.end, fold.size)
         last = number
-        term.writer.append(
+        term.writer.append_changes(
             rev, 1, (("counter", CounterRecord(number)), (f"paused/{number % 7}", PausedRecord("u")))
         )
         until(lambda rev=rev, told=term.told: RecordsCommitted(rev, 1) in told)
@@ -379,7 +382,9 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
 
 def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:
     admin = AdminClient({"bootstrap.servers": config.bootstrap})
-    admin.create_topics([NewTopic(topic_name(config), 2, 1)])[topic_name(config)].result(10)
+    admin.create_topics([NewTopic(build_control_topic_name(config), 2, 1)])[
+        build_control_topic_name(config)
+    ].result(10)
     with pytest.raises(ControlTopicError, match="2 partitions"):
         ensure(config)
 
@@ -387,10 +392,12 @@ def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:
 def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
     """As a broker makes it that creates topics by itself."""
     admin = AdminClient({"bootstrap.servers": config.bootstrap})
-    new = NewTopic(topic_name(config), 1, 1, config={"retention.ms": "60000", "cleanup.policy": "compact"})
-    admin.create_topics([new])[topic_name(config)].result(10)
+    new = NewTopic(
+        build_control_topic_name(config), 1, 1, config={"retention.ms": "60000", "cleanup.policy": "compact"}
+    )
+    admin.create_topics([new])[build_control_topic_name(config)].result(10)
     ensure(config)
-    resource = ConfigResource(ResourceType.TOPIC, topic_name(config))
+    resource = ConfigResource(ResourceType.TOPIC, build_control_topic_name(config))
     have = admin.describe_configs([resource])[resource].result(10)
     assert (have["retention.ms"].value, have["cleanup.policy"].value) == ("-1", "delete")
 

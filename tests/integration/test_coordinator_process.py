@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from coordinator.control.topic import ControlTopicError, topic_name
-from coordinator.core.owner.state import Catalogue
+from coordinator.control.topic import ControlTopicError, build_control_topic_name
+from coordinator.core.owner.state import Inventory
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from deploy.embedded.services import Kafka
@@ -152,11 +152,13 @@ def world_settles(world: Cluster, leader: CoordinatorProcess) -> dict[str, int]:
 def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafka, unique: str) -> None:
     config = KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(topic_name(config), 3, 1)])[topic_name(config)].result(10)
-    until(lambda: _partitions(admin, topic_name(config)) == 3)
+    admin.create_topics([NewTopic(build_control_topic_name(config), 3, 1)])[
+        build_control_topic_name(config)
+    ].result(10)
+    until(lambda: _partitions(admin, build_control_topic_name(config)) == 3)
     before = set(threading.enumerate())
     with pytest.raises(ControlTopicError, match="3 partitions"):
-        Coordinator(ServerConfig("c", "127.0.0.1:0"), config, lambda: Catalogue(()), refuse).start()
+        Coordinator(ServerConfig("c", "127.0.0.1:0"), config, lambda: Inventory(()), refuse).start()
     until(
         lambda: not [t for t in set(threading.enumerate()) - before if not t.daemon], what="no thread is left"
     )
@@ -164,7 +166,7 @@ def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafk
         sock.bind(("127.0.0.1", 0))
         sock.listen()
         one = Coordinator(
-            ServerConfig("c", f"127.0.0.1:{sock.getsockname()[1]}"), config, lambda: Catalogue(()), refuse
+            ServerConfig("c", f"127.0.0.1:{sock.getsockname()[1]}"), config, lambda: Inventory(()), refuse
         )
         with pytest.raises(OSError, match="in use"):
             one.start()

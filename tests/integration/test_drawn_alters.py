@@ -240,7 +240,7 @@ class DrawnUnit(TopicUnit):
     def has(self, column: str) -> bool:
         """Also by a name that is the column's to the target's server."""
         session = self.real.session
-        real, (_, state) = session.read_table(*self.place), session.read_topic(self.unit)
+        real, (_, state) = session.read_table(*self.place), session.read_progress(self.unit)
         assert state is not None
         name = session.column_names.fold_name(decode_stored(state.definition or "").get_target_name(column))
         return real is not None and name in map(session.column_names.fold_name, real.column_names)

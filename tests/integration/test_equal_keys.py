@@ -58,9 +58,9 @@ class Pair(NamedTuple):
 class Letters:
     """What a character set holds. `others`: letter → those that differ from it in an accent."""
 
-    all: list[str]
+    list_streams: list[str]
     cased: list[str] = field(default_factory=list)
-    others: dict[str, list[str]] = field(default_factory=dict)
+    count_other_streams: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, held: Sequence[str]) -> Letters:
@@ -77,7 +77,7 @@ def drawn(letters: Letters, seed: str) -> Iterator[tuple[str, str, str]]:
     for kind, other in (("case", _case), ("accent", _accent), ("spaces", _spaces), ("prefix", _behind)):
         rng, found = random.Random(f"{seed} {kind}"), set[tuple[str, str]]()
         while len(found) < DRAWN:
-            pool = letters.all if rng.random() < 0.5 else letters.all[:52]
+            pool = letters.list_streams if rng.random() < 0.5 else letters.list_streams[:52]
             word = "".join(rng.choices(pool, k=rng.randint(4, 8)))
             old, new = other(letters, word, rng)
             if old != new:
@@ -94,10 +94,10 @@ def _case(letters: Letters, word: str, rng: random.Random) -> tuple[str, str]:
 def _accent(letters: Letters, word: str, rng: random.Random) -> tuple[str, str]:
     """Where a character set has no letter with an accent, a character that a collation may pass over is put in."""
     at = rng.randrange(len(word))
-    if not letters.others:
+    if not letters.count_other_streams:
         return word, word[:at] + rng.choice("-'`") + word[at:]
-    one = rng.choice([*letters.others])
-    return word[:at] + one + word[at:], word[:at] + rng.choice(letters.others[one]) + word[at:]
+    one = rng.choice([*letters.count_other_streams])
+    return word[:at] + one + word[at:], word[:at] + rng.choice(letters.count_other_streams[one]) + word[at:]
 
 
 def _spaces(_: Letters, word: str, rng: random.Random) -> tuple[str, str]:
@@ -108,7 +108,7 @@ def _behind(letters: Letters, word: str, rng: random.Random) -> tuple[str, str]:
     """The first PREFIX characters are the same, but for their case now and then."""
     head = word[:PREFIX]
     other = head.swapcase() if rng.random() < 0.5 and set(head) <= set(letters.cased) else head
-    tail = rng.choices(letters.all, k=rng.randint(0, 4))
+    tail = rng.choices(letters.list_streams, k=rng.randint(0, 4))
     return word, other + "".join(tail)
 
 

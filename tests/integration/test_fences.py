@@ -52,7 +52,7 @@ def test_a_unit_that_ran(config: Config) -> None:
             session.begin_attempt(ApplyUnit("p", TOPIC), mine)
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        _, state = session.read_topic(ApplyUnit("p", TOPIC))
+        _, state = session.read_progress(ApplyUnit("p", TOPIC))
         assert state is not None
         assert state.stopped == "waits for a person"
         later = take(session, LATER)
@@ -65,7 +65,7 @@ def test_a_unit_that_never_ran_is_fenced_as_well(config: Config) -> None:
     with contextlib.closing(open_session(config.targets["hq"], name="test")) as session:
         with pytest.raises(FencedError):
             take(session, EARLIER)
-        lanes, _ = session.read_topic(ApplyUnit("p", TOPIC))
+        lanes, _ = session.read_progress(ApplyUnit("p", TOPIC))
         assert [(row.lane, row.offset, row.topic_id) for row in lanes] == [
             (n, -1, "topic-id") for n in range(3)
         ]

@@ -125,7 +125,7 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
     assert gone == dict.fromkeys(range(10), 1), "each once"
     assert [int(said.after["version"]) for key, said in rows if key == 4 and said.after] == [1, 2]
     assert [said.kind for key, said in rows if key == 7][1:] == (["-"] if form == "plain" else ["d", "-"])
-    (row,), _ = real.session.read_topic(unit.unit)
+    (row,), _ = real.session.read_progress(unit.unit)
     assert row.offset == 12
 
 
@@ -264,7 +264,7 @@ def test_a_record_above_the_limit_stops_its_table(real: Cluster) -> None:
     report = unit.apply()
     assert report.state == "stopped"
     assert "max.message.bytes of 9000" in report.message
-    _, state = real.session.read_topic(unit.unit)
+    _, state = real.session.read_progress(unit.unit)
     assert state is not None
     assert "max.message.bytes of 9000" in str(state.stopped)
 

@@ -73,7 +73,7 @@ def test_a_commit_is_records_and_progress_and_readers_see_each_record_once(
         ({"id": 1}, "bob"),
         ({"id": 1}, None),
     ]
-    rows, state = KafkaTarget(config).read_topic(UNIT)
+    rows, state = KafkaTarget(config).read_progress(UNIT)
     assert (rows, [row.offset for row in rows]) == (owner.rows, [5])
     assert state is not None
     assert KafkaTarget(config).list_unit_topics("out") == [UNIT.topic]
@@ -223,7 +223,7 @@ def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
     lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens)
     with pytest.raises(CommitUnknownError):
         owner.apply(5, (None, account(2)))
-    rows, _ = KafkaTarget(config).read_topic(UNIT)
+    rows, _ = KafkaTarget(config).read_progress(UNIT)
     assert rows == list(wanted if happens else before)
     owner.rows = rows
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
@@ -351,7 +351,7 @@ def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
         other.open_topic(owner.table, create=False, gone=True)
     if again:
         assert messages(kafka, f"{unique}.acct") == []
-    assert KafkaTarget(config).read_topic(UNIT)[0] == owner.rows, "its progress stays"
+    assert KafkaTarget(config).read_progress(UNIT)[0] == owner.rows, "its progress stays"
 
 
 def test_a_topic_that_is_made_again_is_accepted_where_every_row_comes_anew(
@@ -531,12 +531,12 @@ def test_what_stopped_a_unit_stands_there_until_it_is_taken_over(
 ) -> None:
     owner.target.stop_unit(UNIT, owner.epoch - 1, "not ours")
     owner.target.stop_unit(UNIT, owner.epoch, "a person must look")
-    _, state = KafkaTarget(config).read_topic(UNIT)
+    _, state = KafkaTarget(config).read_progress(UNIT)
     assert state is not None
     assert (state.stopped, bool(state.since_ms)) == ("a person must look", True)
     second = Owner(config, owner.table)
     assert second.state == structs.replace(state, since_ms=None)
-    assert second.target.read_topic(UNIT)[1] == structs.replace(state, stopped=None)
+    assert second.target.read_progress(UNIT)[1] == structs.replace(state, stopped=None)
 
 
 def test_a_progress_topic_that_forgets_is_refused(
@@ -549,7 +549,7 @@ def test_a_progress_topic_that_forgets_is_refused(
 
 def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConfig, kafka: Kafka) -> None:
     with closing(open_kafka(config, "")) as looked:
-        assert (looked.list_unit_topics("out"), looked.read_topic(UNIT), looked.read_quarantine(UNIT)) == (
+        assert (looked.list_unit_topics("out"), looked.read_progress(UNIT), looked.read_quarantine(UNIT)) == (
             [],
             ([], None),
             [],

@@ -104,7 +104,7 @@ class RealStory(Story):
 
     def target_rows(self) -> dict[int, Values]:
         session, table = self.unit.real.session, self.table
-        _, state = session.read_topic(self.unit.unit)
+        _, state = session.read_progress(self.unit.unit)
         assert state is not None
         stored = decode_stored(state.definition or "")
         back = {stored.get_target_name(name): name for name in self.source.table.column_names}
@@ -117,7 +117,7 @@ class RealStory(Story):
 
     def ended(self) -> object:
         """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the source's."""
-        lanes, state = self.unit.real.session.read_topic(self.unit.unit)
+        lanes, state = self.unit.real.session.read_progress(self.unit.unit)
         assert state is not None
         assert self.target_rows() == self.rows
         offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
@@ -178,7 +178,7 @@ def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy
             for _ in range(2):
                 tale.unit.take_over()
                 report = tale.unit.apply(len(tale.unit.topic) - 1)
-                _, state = real.session.read_topic(tale.unit.unit)
+                _, state = real.session.read_progress(tale.unit.unit)
                 assert state is not None
                 assert (report.state, state.ddl) == ("stopped", None), (moments.seen[at - 1], report.message)
                 assert "restore it, or rowlock copy bank." in report.message, report.message

@@ -77,7 +77,7 @@ class CopyStory:
 
     def ended(self) -> object:
         """All that must be alike at the end; the rows are the source's."""
-        lanes, state = self.real.session.read_topic(self.unit.unit)
+        lanes, state = self.real.session.read_progress(self.unit.unit)
         assert self.rows() == sorted((tuple(row.values()) for row in self.source.rows.values()), key=str)
         assert state is not None
         offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]

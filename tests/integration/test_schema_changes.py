@@ -150,7 +150,7 @@ class TopicUnit(RealUnit):
         real = session.read_table(*self.place)
         assert real is not None
         rows = session.fetch_rows(build_target_table(real, real), None, 1000)
-        _, state = session.read_topic(self.unit)
+        _, state = session.read_progress(self.unit)
         assert state is not None
         stored = decode_stored(state.definition or "")
         at = [real.column_names.index(stored.get_target_name(column)) for column in columns]

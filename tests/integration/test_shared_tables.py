@@ -106,7 +106,7 @@ class Both:
         found: list[tuple[Any, ...]] = []
         wanted: list[tuple[Any, ...]] = []
         for branch in (self.north, self.south, *more):
-            _, state = session.read_topic(branch.unit.unit)
+            _, state = session.read_progress(branch.unit.unit)
             assert state is not None
             assert state.ddl is None
             stored = decode_stored(state.definition or "")
@@ -331,7 +331,7 @@ def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(
     north, south = both.north, both.south
     session, unit = both.real.session, south.unit.unit
     spec: Any = SimpleNamespace(unit=unit)
-    lanes, _ = session.read_topic(unit)
+    lanes, _ = session.read_progress(unit)
     with session.begin_transaction(unit, lanes) as transaction:
         require_rows_present(spec, transaction)
     drop(both)

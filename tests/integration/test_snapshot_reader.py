@@ -74,7 +74,7 @@ def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
     columns = table.find_ordinals(table.key.columns)
     with closing(server.reader()) as reader:
         for request in range(100):
-            answer = reader.read_topic(ReadChunk(request, table, after, limit, 0.0))
+            answer = reader.read_chunk(ReadChunk(request, table, after, limit, 0.0))
             assert isinstance(answer, ChunkRead), answer
             yield list(answer.rows)
             if len(answer.rows) < limit:
@@ -103,9 +103,9 @@ def test_a_key_of_several_columns(server: Server) -> None:
 def test_low_and_high_enclose_the_select(server: Server) -> None:
     table = server.table("id INT PRIMARY KEY", "(1)")
     with closing(server.reader()) as reader:
-        first = reader.read_topic(ReadChunk(1, table, None, 10, 0.0))
+        first = reader.read_chunk(ReadChunk(1, table, None, 10, 0.0))
         server.execute("INSERT INTO t VALUES (2)")
-        second = reader.read_topic(ReadChunk(2, table, None, 10, 0.0))
+        second = reader.read_chunk(ReadChunk(2, table, None, 10, 0.0))
     assert isinstance(first, ChunkRead)
     assert isinstance(second, ChunkRead)
     assert (list(first.rows), list(second.rows)) == ([(1,)], [(1,), (2,)])

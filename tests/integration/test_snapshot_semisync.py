@@ -123,7 +123,7 @@ def _nothing_stays_held(primary: Primary) -> Iterator[None]:
 
 def read(reader: ChunkReader, request: Any) -> ChunkRead:
     assert isinstance(request, ReadChunk)
-    answer = reader.read_topic(request)
+    answer = reader.read_chunk(request)
     assert isinstance(answer, ChunkRead), answer
     return answer
 

@@ -53,7 +53,9 @@ class Scene:
         return f"apply/p/{self.topic.name}"
 
     def write(self, keys: range, versions: Iterator[int]) -> None:
-        self.topic.write([self.source.put(self.source.row(key, f"{key}@x", next(versions))) for key in keys])
+        self.topic.write_changes(
+            [self.source.put(self.source.row(key, f"{key}@x", next(versions))) for key in keys]
+        )
 
     def is_there(self) -> bool:
         try:
@@ -87,7 +89,7 @@ def scene(
     config = write_config(tmp_path, kafka=kafka, prefix=unique, target=target, routes=routes)
     source = FakeSource()
     topic = Topic(kafka.bootstrap, unique, source)
-    topic.write([source.definition()])
+    topic.write_changes([source.definition()])
     go = tmp_path / "go"
     put_in_place_of_java(tmp_path, monkeypatch, HELD_BACK.format(go=go, java=shutil.which("java")))
     yield Scene(postgres, unique, source, topic, config, go)

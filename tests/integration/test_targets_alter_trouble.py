@@ -293,7 +293,7 @@ def test_a_change_is_part_of_its_transaction(target: Target, made: Altered) -> N
         tx.apply_net_change(NetChange(as_target(apply_alterations(change)), updates=with_value(6)))
         tx.write_progress([structs.replace(lane.row, offset=9)])
     assert made.rows(apply_alterations(change)) == with_value(6)
-    assert made.session.read_topic(lane.unit)[0] == [structs.replace(lane.row, offset=9)]
+    assert made.session.read_progress(lane.unit)[0] == [structs.replace(lane.row, offset=9)]
 
 
 def test_a_session_writes_the_table_in_its_new_form(target: Target, made: Altered) -> None:

@@ -37,7 +37,7 @@ def test_take_over_makes_the_rows_and_raises_the_epoch(target: Target) -> None:
     again, rows, _ = target.open().take_over(UNIT, "id2", "other", 5)
     assert (again, len(rows)) == (2, 3)
     assert {(row.topic_id, row.layout, row.epoch) for row in rows} == {("id1", LAYOUT, 2)}
-    assert session.read_topic(UNIT)[0] == rows
+    assert session.read_progress(UNIT)[0] == rows
     assert session.list_unit_topics("pipe") == ["topic"]
 
 
@@ -62,7 +62,7 @@ def test_an_assignment_is_fenced_by_a_later_one_alone(target: Target) -> None:
     later, _, _ = target.open().take_over(UNIT, "id", LAYOUT, 2, assigned=6)
     with pytest.raises(FencedError, match="assigned to somebody else"):
         session.take_over(UNIT, "id", LAYOUT, 2, assigned=5, above=again)
-    assert {row.epoch for row in session.read_topic(UNIT)[0]} == {later} == {6 << 16}
+    assert {row.epoch for row in session.read_progress(UNIT)[0]} == {later} == {6 << 16}
     assert session.take_over(UNIT, "id", LAYOUT, 2)[0] == later + 1, "without one, the row's next"
 
 
@@ -78,7 +78,7 @@ def test_begin_raises_the_attempt_and_refuses_any_other_epoch(target: Target) ->
     for epoch in (0, 2):
         with pytest.raises(FencedError):
             session.begin_attempt(UNIT, epoch)
-    assert session.read_topic(UNIT)[0] == second
+    assert session.read_progress(UNIT)[0] == second
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_row_that_is_gone_is_fenced_and_never_made(target: Target) -> None:
     target.forget(lane.unit)
     with pytest.raises(FencedError), session.begin_transaction(UNIT, [lane.row]):
         pytest.fail("the guard passed")
-    assert session.read_topic(UNIT)[0] == []
+    assert session.read_progress(UNIT)[0] == []
 
 
 def test_progress_is_written_whole_for_busy_and_idle_lanes(target: Target) -> None:
@@ -117,7 +117,7 @@ def test_progress_is_written_whole_for_busy_and_idle_lanes(target: Target) -> No
     wrote[2] = structs.replace(wrote[2], offset=7, position=(1, 2, 2, 0))
     with session.begin_transaction(UNIT, rows) as tx:
         tx.write_progress(wrote)
-    assert session.read_topic(UNIT)[0] == wrote
+    assert session.read_progress(UNIT)[0] == wrote
 
 
 def test_a_row_is_never_written_for_another_attempt(target: Target) -> None:
@@ -125,7 +125,7 @@ def test_a_row_is_never_written_for_another_attempt(target: Target) -> None:
     lane = Lane.start(session)
     with pytest.raises(FencedError), session.begin_transaction(UNIT, [lane.row]) as tx:
         tx.write_progress([structs.replace(lane.row, attempt=99, offset=10)])
-    assert session.read_topic(UNIT)[0] == [lane.row]
+    assert session.read_progress(UNIT)[0] == [lane.row]
 
 
 def test_an_error_inside_rolls_everything_back(target: Target) -> None:
@@ -138,7 +138,7 @@ def test_an_error_inside_rolls_everything_back(target: Target) -> None:
         tx.write_progress([structs.replace(lane.row, offset=3)])
         raise ZeroDivisionError
     assert rows_of(session, as_target(table)) == []
-    assert session.read_topic(UNIT)[0] == [lane.row]
+    assert session.read_progress(UNIT)[0] == [lane.row]
     lane.apply_net_change(NetChange(as_target(table), replaces=[(1, "a", None, None, None)]))
 
 
@@ -148,16 +148,16 @@ def test_unit_state_and_stop(target: Target) -> None:
     state = UnitState('{"columns":["ü"]}', "RUNNING:[0,1,2,3]", None)
     with session.begin_transaction(UNIT, [lane.row]) as tx:
         tx.write_unit(state)
-    assert session.read_topic(UNIT, lanes=False) == ([], state)
+    assert session.read_progress(UNIT, lanes=False) == ([], state)
     session.stop_unit(UNIT, 99, "not mine")
-    assert session.read_topic(UNIT)[1] == state
+    assert session.read_progress(UNIT)[1] == state
     began = time.time_ns() // 1_000_000
     session.stop_unit(UNIT, 1, "a gap")
     since = stopped_since(session, "a gap")
     assert abs(since - began) < 60_000, "since now, by whatever clock and time zone"
     epoch, _, before = session.take_over(UNIT, "id", LAYOUT, 1)
     assert before == structs.replace(state, stopped="a gap", since_ms=since)
-    assert session.read_topic(UNIT)[1] == state
+    assert session.read_progress(UNIT)[1] == state
     time.sleep(0.01)
     session.stop_unit(UNIT, epoch, "a gap", was=before.stopped)
     assert stopped_since(session, "a gap") == since, "a try that changed nothing does not count"
@@ -167,7 +167,7 @@ def test_unit_state_and_stop(target: Target) -> None:
 
 
 def stopped_since(session: Session, why: str) -> int:
-    state = session.read_topic(UNIT)[1]
+    state = session.read_progress(UNIT)[1]
     assert state is not None
     assert state.stopped == why
     assert state.since_ms is not None
@@ -184,7 +184,7 @@ def test_quarantine_entries_come_back_in_order(target: Target) -> None:
     expected = [held(3, 0), held(3, 1), held(7)]
     assert session.read_quarantine(UNIT) == expected
     assert session.begin_attempt(UNIT, 1)[2] == expected
-    row = session.read_topic(UNIT)[0][0]
+    row = session.read_progress(UNIT)[0][0]
     with session.begin_transaction(UNIT, [row]) as tx:
         tx.close_held([(3, 1), (7, 0)], "why")
         tx.close_held([], "why")
@@ -200,7 +200,7 @@ def test_relayout_replaces_all_lanes(target: Target) -> None:
     new = [structs.replace(rows[0], lane=lane, layout="new", offset=8) for lane in range(5)]
     with session.begin_transaction(UNIT, rows) as tx:
         tx.replace_lanes(new)
-    assert session.read_topic(UNIT)[0] == new
+    assert session.read_progress(UNIT)[0] == new
 
 
 def test_units_do_not_touch_each_other(target: Target) -> None:
@@ -208,7 +208,7 @@ def test_units_do_not_touch_each_other(target: Target) -> None:
     one, other = Lane.start(session, "a"), Lane.start(session, "A")
     with session.begin_transaction(one.unit, [one.row]) as tx:
         tx.write_progress([structs.replace(one.row, offset=5)])
-    assert session.read_topic(other.unit)[0] == [other.row]
+    assert session.read_progress(other.unit)[0] == [other.row]
 
 
 def test_a_commit_of_unknown_outcome_says_so(target: Target) -> None:
@@ -220,7 +220,7 @@ def test_a_commit_of_unknown_outcome_says_so(target: Target) -> None:
             tx.write_progress([structs.replace(rows[0], offset=1)])
             proxy.armed = True  # COMMIT comes next
         proxy.armed = False
-        assert session.read_topic(UNIT)[0][0].offset == 1  # a new connection; the row decides
+        assert session.read_progress(UNIT)[0][0].offset == 1  # a new connection; the row decides
         session.close()
 
 
@@ -257,7 +257,7 @@ def test_two_take_overs_at_once_get_two_epochs(target: Target) -> None:
     for thread in threads:
         thread.join()
     assert len(set(epochs)) == 4
-    assert session.read_topic(UNIT)[0][0].epoch == max(epochs) >= 4
+    assert session.read_progress(UNIT)[0][0].epoch == max(epochs) >= 4
 
 
 def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> None:

@@ -101,7 +101,7 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
         assert words[-1] == FencedError.__name__
         assert "wrote" not in words
     assert rows_of(session, table) == [(1, None, None, None, "heir")]
-    assert session.read_topic(unit)[0] == wrote
+    assert session.read_progress(unit)[0] == wrote
 
 
 def test_a_worker_that_ends_in_time_is_not_ended(target: Target) -> None:

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordinator.core.messages import (
-    VERSION,
+    PROTOCOL_VERSION,
     Dispatch,
     DispatchResponse,
     Header,
@@ -20,13 +20,25 @@ from coordinator.core.messages import (
     Superseded,
     UnitStatus,
 )
-from coordinator.transport.access import metadata
+from coordinator.transport.access import build_call_metadata
 from coordinator.transport.ask import ask_leader
-from coordinator.transport.channel import ASK_LEADER, HEARTBEAT, SERVICE, Threads, open_channel
+from coordinator.transport.channel import (
+    ASK_LEADER,
+    HEARTBEAT_METHOD,
+    SERVICE,
+    DaemonThreadExecutor,
+    open_channel,
+)
 from coordinator.transport.client import ClientTiming
-from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened, TransportEvent
+from coordinator.transport.events import (
+    LeaderInfo,
+    MessagesArrived,
+    StreamClosed,
+    StreamOpened,
+    TransportEvent,
+)
 from coordinator.transport.server import HeartbeatServer
-from coordinator.transport.wire import NotLeader, Opening, Serving, frame, unframe_down
+from coordinator.transport.wire import NotLeader, Opening, Serving, decode_owner_frame, encode_frame
 from schemas.units import UnitOperation, UnitPhase
 from tests.proxy import TcpProxy
 from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
@@ -50,7 +62,7 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
         until(lambda: all(agent.beat() for _ in range(50)))
         until(lambda: len(server.arrived()) >= 50)
         said = [Superseded(Header(5, 1, 0, number)) for number in range(300)]
-        assert all(server.server.push("a", [message]) for message in said)
+        assert all(server.server.push_messages("a", [message]) for message in said)
         until(lambda: len(agent.heard) == 300)
         assert agent.heard == said
         assert agent.client.known_rev == 5
@@ -58,9 +70,9 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
     sent = [message.sent for message in server.arrived()]
     assert sent == sorted(sent)
     kinds = [type(event) for event in server.events]
-    assert kinds == [Opened, *[Arrived] * len(sent), Closed]
-    assert not server.server.push("a", [said[0]])
-    counters = server.server.counters()
+    assert kinds == [StreamOpened, *[MessagesArrived] * len(sent), StreamClosed]
+    assert not server.server.push_messages("a", [said[0]])
+    counters = server.server.get_counters()
     assert counters["no stream"] == 1
     assert counters["up messages"] == len(sent)
     assert counters["down messages"] == 301
@@ -102,8 +114,8 @@ def test_another_system_s_coordinator_is_no_coordinator() -> None:
         assert "'theirs'" in why
         assert "'ours'" in why
         with open_channel(theirs.address, None) as channel:  # one that asked nobody before
-            opening = iter([frame([Opening("a", "x")])])
-            call = channel.stream_stream(HEARTBEAT)(opening, metadata=metadata("ours", ""))
+            opening = iter([encode_frame([Opening("a", "x")])])
+            call = channel.stream_stream(HEARTBEAT_METHOD)(opening, metadata=build_call_metadata("ours", ""))
             with pytest.raises(grpc.RpcError, match=r"kafka\.prefix 'theirs'"):
                 next(call)
         with calling("a", theirs.address, ours.address, system="ours") as agent:
@@ -131,13 +143,13 @@ def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
     """An answer to AskLeader may be older than the stream."""
     server.lead(5)
     with open_channel(server.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening("a", "x")])]))
-        assert unframe_down(next(call)) == [Serving(5)]
+        call = channel.stream_stream(HEARTBEAT_METHOD)(iter([encode_frame([Opening("a", "x")])]))
+        assert decode_owner_frame(next(call)) == [Serving(5)]
         call.cancel()
     server.follow(7, "127.0.0.1:1")
     with open_channel(server.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening("a", "x")])]))
-        assert [unframe_down(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
+        call = channel.stream_stream(HEARTBEAT_METHOD)(iter([encode_frame([Opening("a", "x")])]))
+        assert [decode_owner_frame(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
 
 
 def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Server, other: Server) -> None:
@@ -176,9 +188,9 @@ def test_the_end_of_an_old_stream_leaves_the_new_one(other: Server) -> None:
             until(lambda: len(server.opened()) >= 2)
             until(lambda: len(server.closed()) == len(server.opened()) - 1)
             until(agent.beat)
-            assert server.server.push("a", [Superseded(Header(5, 1))])
+            assert server.server.push_messages("a", [Superseded(Header(5, 1))])
             until(lambda: agent.heard)
-            assert server.server.counters()["streams"] == 1
+            assert server.server.get_counters()["streams"] == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +214,7 @@ def test_a_cut_network_is_noticed_and_healed(up: bool, down: bool) -> None:
             until(agent.beat)
             before = len(server.arrived())
             until(lambda: agent.beat() and len(server.arrived()) > before)
-            assert server.server.push("a", [Superseded(Header(5, 1))])
+            assert server.server.push_messages("a", [Superseded(Header(5, 1))])
             until(lambda: agent.heard)
 
 
@@ -236,15 +248,15 @@ def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: Server) -> None:
             agent.client._on_message = lambda message: (gate.wait(), agent.heard.append(message))
             grants = "x" * 100_000
             taken = 0
-            while server.server.push("a", [_dispatch(taken, grants)]):
+            while server.server.push_messages("a", [_dispatch(taken, grants)]):
                 taken += 1
-            assert server.server.counters()["down dropped"] == 1
-            assert server.server.push("b", [Superseded(Header(5, 1))])
+            assert server.server.get_counters()["down dropped"] == 1
+            assert server.server.push_messages("b", [Superseded(Header(5, 1))])
             until(lambda: quick.heard)
             gate.set()
             until(lambda: len(agent.heard) == taken)
             assert [message.header.op_seq for message in agent.heard] == list(range(taken))
-            assert server.server.push("a", [Superseded(Header(5, 1))])
+            assert server.server.push_messages("a", [Superseded(Header(5, 1))])
             until(lambda: len(agent.heard) == taken + 1)
 
 
@@ -258,27 +270,27 @@ def test_dispatches_and_their_answers_are_counted() -> None:
         with calling("a", server.address) as agent:
             until(agent.beat)
             for op_seq, unit in [(1, "u"), (2, "v"), (3, "v"), (4, "w")]:
-                assert server.server.push("a", [_dispatch(op_seq, unit)])
+                assert server.server.push_messages("a", [_dispatch(op_seq, unit)])
             until(lambda: len(agent.heard) == 4)
             for answers in (1, 1, 0):
                 status = UnitStatus("u", 8, UnitPhase.PREPARING)
                 assert agent.client.send(DispatchResponse(Header(5, 1, 8, 90), "a", answers, status))
-            until(lambda: server.server.counters()["dispatch waiting"] == 0)
-            counters = server.server.counters()
+            until(lambda: server.server.get_counters()["dispatch waiting"] == 0)
+            counters = server.server.get_counters()
             ended = {
                 how: counters[f"dispatch {how}"] for how in ("replied", "late", "superseded", "timed out")
             }
             assert ended == {"replied": 1, "late": 1, "superseded": 1, "timed out": 2}
-            assert server.server.push("a", [_dispatch(5, "x")])
+            assert server.server.push_messages("a", [_dispatch(5, "x")])
         until(server.closed)
-        counters = server.server.counters()
+        counters = server.server.get_counters()
         assert counters["dispatch waiting"] == 0
 
 
 def test_an_error_of_the_user_ends_that_stream_only(server: Server) -> None:
     def fails(event: TransportEvent) -> None:
         server.events.append(event)
-        if isinstance(event, Arrived) and event.message.agent == "a":
+        if isinstance(event, MessagesArrived) and event.message.agent == "a":
             raise ValueError("no")
 
     server.server._on_event = fails
@@ -303,12 +315,13 @@ def test_nobody_speaks_for_another(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", [b"\xff\xff", frame([Heartbeat(Header(1, 1), "a", 1.0)]), frame([Opening("", "x")])]
+    "first",
+    [b"\xff\xff", encode_frame([Heartbeat(Header(1, 1), "a", 1.0)]), encode_frame([Opening("", "x")])],
 )
 def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
     server.lead(5)
     with open_channel(server.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([first]))
+        call = channel.stream_stream(HEARTBEAT_METHOD)(iter([first]))
         with pytest.raises(grpc.RpcError) as refused:
             next(call)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -320,16 +333,16 @@ def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
 )
 def test_a_caller_of_another_version_is_told_both(server: Server, question: bytes, theirs: int) -> None:
     server.lead(5)
-    says = rf"version {theirs} of the protocol,.* this side speaks version {VERSION}"
+    says = rf"version {theirs} of the protocol,.* this side speaks version {PROTOCOL_VERSION}"
     with open_channel(server.address, None) as channel:
         with pytest.raises(grpc.RpcError, match=says) as refused:
             channel.unary_unary(ASK_LEADER)(question, timeout=60)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        call = channel.stream_stream(HEARTBEAT)(iter([question]), timeout=60)
+        call = channel.stream_stream(HEARTBEAT_METHOD)(iter([question]), timeout=60)
         with pytest.raises(grpc.RpcError, match=says) as refused:
             next(call)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert server.server.counters()["unreadable"] == 2
+    assert server.server.get_counters()["unreadable"] == 2
     assert not server.events
 
 
@@ -339,8 +352,8 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
     server.lead(5)
     monkeypatch.setattr("coordinator.transport.ask.put_question", lambda: b"\x91\x03")
     with capture_logs() as logs, calling("a", server.address):
-        until(lambda: server.server.counters()["unreadable"] >= 3)
-    says = f"a question of version 3 of the protocol, and this side speaks version {VERSION}: "
+        until(lambda: server.server.get_counters()["unreadable"] >= 3)
+    says = f"a question of version 3 of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
     theirs = [line for line in logs if line["event"] == "a coordinator refuses this agent"]
     ours = [line for line in logs if line["event"] == "a caller cannot be understood"]
     assert [(line["log_level"], line["peer"]) for line in theirs] == [("error", server.address)], "said once"
@@ -356,14 +369,14 @@ def test_a_coordinator_of_another_version_is_refused(answer: bytes, theirs: int)
         assert ask_leader([peer], timeout=60, refused=lambda *what: refused.append(what)) is None
     ((at, why),) = refused
     assert at == peer
-    assert re.search(rf"version {theirs} of the protocol,.* this side speaks version {VERSION}", why)
+    assert re.search(rf"version {theirs} of the protocol,.* this side speaks version {PROTOCOL_VERSION}", why)
 
 
 @contextlib.contextmanager
 def serving_answers(answer: bytes) -> Iterator[str]:
     """A coordinator that answers the question who leads with these bytes."""
     handler = grpc.unary_unary_rpc_method_handler(lambda _question, _context: answer)
-    server = grpc.server(Threads("answers"))
+    server = grpc.server(DaemonThreadExecutor("answers"))
     method = ASK_LEADER.rpartition("/")[2]
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {method: handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -381,9 +394,9 @@ def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:
         until(lambda: old.beat(agent_epoch=1))
         until(lambda: new.beat(agent_epoch=2))
         until(lambda: len(server.arrived()) >= 2)
-        assert server.server.push("a", [Superseded(Header(5, 1))])
+        assert server.server.push_messages("a", [Superseded(Header(5, 1))])
         until(lambda: old.heard)
-        assert server.server.push("a", [Superseded(Header(5, 2))])
+        assert server.server.push_messages("a", [Superseded(Header(5, 2))])
         until(lambda: new.heard)
         assert len(old.heard) == len(new.heard) == 1
 

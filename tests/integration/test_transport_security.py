@@ -12,11 +12,11 @@ import grpc
 import pytest
 
 from coordinator.core.messages import Header, Superseded
-from coordinator.transport.access import metadata
+from coordinator.transport.access import build_call_metadata
 from coordinator.transport.ask import ask_leader
-from coordinator.transport.channel import HEARTBEAT, open_channel
+from coordinator.transport.channel import HEARTBEAT_METHOD, open_channel
 from coordinator.transport.security import Security
-from coordinator.transport.wire import Opening, Serving, frame, unframe_down
+from coordinator.transport.wire import Opening, Serving, decode_owner_frame, encode_frame
 from tests.transport_kit import Authority, Server, calling, serving, until
 
 
@@ -41,9 +41,11 @@ def server(ours: Authority) -> Iterator[Server]:
 def opened(server: Server, agent: str, security: Security | None) -> object:
     """Return what the server answers to an Opening of `agent`, or the error's code."""
     with open_channel(server.address, security) as channel:
-        call = channel.stream_stream(HEARTBEAT)(iter([frame([Opening(agent, "x")])]), timeout=60)
+        call = channel.stream_stream(HEARTBEAT_METHOD)(
+            iter([encode_frame([Opening(agent, "x")])]), timeout=60
+        )
         try:
-            return unframe_down(next(call))
+            return decode_owner_frame(next(call))
         except grpc.RpcError as error:
             return error.code()
         finally:
@@ -55,7 +57,7 @@ def test_both_sides_know_each_other(server: Server, ours: Authority) -> None:
     with calling("a", server.address, security=security) as agent:
         until(agent.beat)
         until(server.arrived)
-        assert server.server.push("a", [Superseded(Header(5, 1))])
+        assert server.server.push_messages("a", [Superseded(Header(5, 1))])
         until(lambda: agent.heard)
     asked = ask_leader([server.address], 0, ours.security("somebody at the command line"), timeout=60)
     assert asked is not None
@@ -106,7 +108,7 @@ def test_tls_of_the_server_alone(ours: Authority, foreign: Authority) -> None:
 def test_a_missing_file_is_said(ours: Authority, tmp_path: Path) -> None:
     broken = dataclasses.replace(ours.security("a"), key=tmp_path / "nowhere.key")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.key"):
-        broken.server_credentials()
+        broken.load_server_credentials()
     with pytest.raises(FileNotFoundError, match=r"nowhere\.key"):
         ask_leader(["127.0.0.1:1"], 0, broken)
 
@@ -144,13 +146,15 @@ def test_a_stranger_is_refused_and_told_why_before_it_says_anything(guarded: Ser
 
     drawn: list[int] = []
     with open_channel(guarded.address, None) as channel:
-        call = channel.stream_stream(HEARTBEAT)(flood(), metadata=metadata("", token), timeout=60)
+        call = channel.stream_stream(HEARTBEAT_METHOD)(
+            flood(), metadata=build_call_metadata("", token), timeout=60
+        )
         with pytest.raises(grpc.RpcError) as caught:
             next(call)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert len(drawn) < 20, "what a stranger sends is not read"
     assert not guarded.events
-    assert guarded.server.counters()["strangers"] >= 2
+    assert guarded.server.get_counters()["strangers"] >= 2
 
 
 def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarded: Server) -> None:
@@ -162,7 +166,9 @@ def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarde
 
     with open_channel(guarded.address, None) as channel:
         calls = [
-            channel.stream_stream(HEARTBEAT)(silent(), metadata=metadata("", "s3cret"), timeout=120)
+            channel.stream_stream(HEARTBEAT_METHOD)(
+                silent(), metadata=build_call_metadata("", "s3cret"), timeout=120
+            )
             for _ in range(9)
         ]
         codes = []
@@ -184,18 +190,18 @@ def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
         stack.callback(go.set)
 
         def stays(instance: str) -> Iterator[bytes]:
-            yield frame([Opening("a", instance)])
+            yield encode_frame([Opening("a", instance)])
             go.wait(20)
 
         said: list[object] = []
         calls: list[grpc.Call] = []  # one that nobody holds is cancelled
         for number in range(5):
-            call = channel.stream_stream(HEARTBEAT)(
-                stays(str(number)), metadata=metadata("", "s3cret"), timeout=120
+            call = channel.stream_stream(HEARTBEAT_METHOD)(
+                stays(str(number)), metadata=build_call_metadata("", "s3cret"), timeout=120
             )
             calls.append(call)
             try:
-                said.append(unframe_down(next(call)))
+                said.append(decode_owner_frame(next(call)))
             except grpc.RpcError as error:
                 said.append(error.code())
     assert said == [[Serving(5)]] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED]

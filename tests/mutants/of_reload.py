@@ -33,7 +33,9 @@ MUTANTS = [
         ),
         tests=_MODEL,
     ),
-    *_of("coordinator/core/owner/catalogue.py", ("_unchanged(before, event))", "event.sources)")),
+    *_of(
+        "coordinator/core/owner/catalogue.py", ("_list_unchanged_pipelines(before, event))", "event.sources)")
+    ),
     *_of(
         "coordinator/core/agent.py",
         (

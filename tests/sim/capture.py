@@ -114,7 +114,7 @@ class Reader:
         request = self._asked.popleft()
         if self._rng.random() < 0.05:
             return ChunkFailed(request.request, "the connection was lost")
-        return self._reader.read_topic(request)
+        return self._reader.read_chunk(request)
 
     def close(self) -> None: ...
 
@@ -146,7 +146,7 @@ class Kept:
     def __iter__(self) -> Iterator[BinlogEvent]:
         yield from self._events
 
-    def stop_applying(self) -> None:
+    def close(self) -> None:
         self._events.clear()
 
 

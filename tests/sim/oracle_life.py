@@ -46,7 +46,7 @@ class Reader:
 
     def _maybe_read(self) -> None:
         if self._asked and self._rng.random() < 0.5:
-            self._answers.append(self._chunks.read_topic(self._asked.pop(0)))
+            self._answers.append(self._chunks.read_chunk(self._asked.pop(0)))
 
 
 class Source(OracleSource):

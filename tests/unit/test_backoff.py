@@ -145,7 +145,7 @@ def test_an_agent_that_no_coordinator_serves_says_so_again_and_again(monkeypatch
     asked = client.HeartbeatClient("a", ("127.0.0.1:1",), lambda _: None)
 
     class Closing(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait_for_turn(self, timeout: float | None = None) -> bool:
             now[0] += 1.0
             if now[0] >= 100 + 2 * client.UNLED_S + 2:
                 self.set()
@@ -154,8 +154,8 @@ def test_an_agent_that_no_coordinator_serves_says_so_again_and_again(monkeypatch
     asked._closing = cast("Any", Closing())
     monkeypatch.setattr(client, "ask_leader", lambda *_, **__: None)
     with capture_logs() as logs:
-        asked._run()
+        asked._run_thread()
     assert [line["log_level"] for line in logs] == ["warning", "warning"]
-    assert asked._unled(now[0] - 1, served=True) == now[0]
-    assert asked._unled(now[0] - 1, served=False) == now[0] - 1
+    assert asked._log_missing_leader(now[0] - 1, served=True) == now[0]
+    assert asked._log_missing_leader(now[0] - 1, served=False) == now[0] - 1
     assert logs[0]["peers"] == ("127.0.0.1:1",)

@@ -16,13 +16,13 @@ from coordinator.batch import (
     BatchSystem,
     FsmState,
     HandleResult,
-    Keep,
+    KeepMachine,
     Mailbox,
     MailboxClosedError,
     MailboxFullError,
     NoMailboxError,
+    ReleaseMachine,
     Router,
-    StopAt,
 )
 from coordinator.batch.poller import Poller
 
@@ -53,11 +53,11 @@ class Handler:
         self.log, self.most, self.result = log, most, result
         self.ends: list[int] = []
 
-    def begin(self, batch_size: int) -> None:
+    def begin_round(self, batch_size: int) -> None:
         self.log.append(f"begin {batch_size}")
 
     def handle_control(self, fsm: Counting, mailbox: Mailbox[Any, Any]) -> int | None:
-        for message in mailbox.drain(self.most):
+        for message in mailbox.drain_messages(self.most):
             fsm.handled.append(message)
             self.log.append(f"control {message}")
         return len(mailbox)
@@ -66,23 +66,23 @@ class Handler:
         assert not fsm.inside, "two pollers in one machine"
         fsm.inside = True
         self.log.append(f"normal {mailbox.address}")
-        taken = mailbox.drain(self.most)
+        taken = mailbox.drain_messages(self.most)
         fsm.total += sum(1 for message in taken if message >= 0)
         fsm.handled += taken
         fsm.stopped = fsm.stopped or any(message < 0 for message in taken)
         fsm.inside = False
         if self.result is not None:
             return self.result(mailbox)
-        return StopAt(0) if len(taken) < self.most else Keep()
+        return ReleaseMachine(0) if len(taken) < self.most else KeepMachine()
 
-    def light_end(self, batch: list[Counting]) -> None:
+    def finish_handling(self, batch: list[Counting]) -> None:
         self.log.append(f"light_end {len(batch)}")
 
-    def end_connection(self, batch: list[Counting]) -> None:
+    def end_round(self, batch: list[Counting]) -> None:
         self.ends.append(len(batch))
         self.log.append(f"end {len(batch)}")
 
-    def pause(self) -> None:
+    def prepare_pause(self) -> None:
         self.log.append("pause")
 
 
@@ -94,19 +94,19 @@ def by_hand(
     system: System = BatchSystem(
         control, lambda _: Handler(log, result=result), BatchConfig(**config), now=now
     )
-    return system, system.poller(0), log, control
+    return system, system.make_poller(0), log, control
 
 
 def test_message_to_an_idle_machine_schedules_it_once() -> None:
     system, poller, log, _ = by_hand()
     machine = Counting()
-    box = system.router.register("a", machine)
+    box = system.router.register_machine("a", machine)
     assert box.state is FsmState.IDLE
     for _ in range(3):
         system.router.send("a", 1)
     assert box.state is FsmState.NOTIFIED
     assert len(system.scheduler) == 1
-    poller.round()
+    poller.run_round()
     assert machine.total == 3
     assert box.state is FsmState.IDLE
     assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
@@ -118,8 +118,8 @@ def test_a_message_is_in_the_box_before_the_machine_is_woken(send: str) -> None:
     found: list[int] = []
 
     def at_once(mailbox: Box, fsm: Counting) -> None:
-        found.extend(mailbox.drain(10))
-        assert mailbox.release(fsm, 0) is None
+        found.extend(mailbox.drain_messages(10))
+        assert mailbox.release_machine(fsm, 0) is None
 
     box: Box = Mailbox("a", Counting(), 10, at_once)
     getattr(box, send)(7)
@@ -130,14 +130,14 @@ def test_missing_full_forced_and_closed() -> None:
     system, _, _, _ = by_hand(capacity=2)
     with pytest.raises(NoMailboxError):
         system.router.send("a", 1)
-    box = system.router.register("a", Counting())
+    box = system.router.register_machine("a", Counting())
     system.router.send("a", 1)
     system.router.send("a", 2)
     with pytest.raises(MailboxFullError):
         system.router.send("a", 3)
     assert box.full_count == 1
     system.router.force_send("a", 4)
-    assert system.router.close("a") == [1, 2, 4]
+    assert system.router.close_mailbox("a") == [1, 2, 4]
     with pytest.raises(MailboxClosedError):
         box.try_send(5)
     with pytest.raises(NoMailboxError):
@@ -147,12 +147,12 @@ def test_missing_full_forced_and_closed() -> None:
 def test_register_again_closes_the_old_mailbox() -> None:
     system, poller, _, _ = by_hand()
     old, new = Counting(), Counting()
-    first = system.router.register("a", old)
+    first = system.router.register_machine("a", old)
     first.try_send(1)
-    system.router.register("a", new)
+    system.router.register_machine("a", new)
     assert first.closed
     system.router.send("a", 2)
-    poller.round()
+    poller.run_round()
     assert (old.handled, new.handled) == ([], [2])
 
 
@@ -160,7 +160,7 @@ def test_message_between_last_look_and_release_is_not_lost() -> None:
     """Release without a second look at the queue length would leave the machine idle with a message."""
     system, poller, _, _ = by_hand()
     machine = Counting()
-    box = system.router.register("a", machine)
+    box = system.router.register_machine("a", machine)
     handler = Handler([])
     late = iter([7])
     original = handler.handle_normal
@@ -174,10 +174,10 @@ def test_message_between_last_look_and_release_is_not_lost() -> None:
     handler.handle_normal = and_then_a_message  # type: ignore[method-assign]
     poller._handler = handler
     system.router.send("a", 1)
-    poller.round()
+    poller.run_round()
     assert len(box) == 1
     assert box.state is FsmState.NOTIFIED
-    poller.round()
+    poller.run_round()
     assert machine.handled == [1, 7]
     assert box.state is FsmState.IDLE
 
@@ -186,19 +186,19 @@ def test_a_machine_released_with_messages_it_has_seen_sleeps_until_another_one_c
     """`seen` is what it left on purpose: only what came meanwhile keeps it in the batch."""
     system, poller, _, _ = by_hand()
     machine = Counting()
-    box = system.router.register("a", machine)
-    poller._handler = Handler([], most=1, result=lambda mailbox: StopAt(seen=1))
+    box = system.router.register_machine("a", machine)
+    poller._handler = Handler([], most=1, result=lambda mailbox: ReleaseMachine(seen=1))
     for message in (1, 2):
         system.router.send("a", message)
-    poller.round()
+    poller.run_round()
     assert (machine.handled, len(box), box.state) == ([1], 1, FsmState.IDLE)
-    poller.round()
+    poller.run_round()
     assert machine.handled == [1], "nobody has woken it"
     for message in (3, 4):
         system.router.send("a", message)
-    poller.round()
+    poller.run_round()
     assert (machine.handled, box.state) == ([1, 2], FsmState.NOTIFIED), "two wait and one was seen"
-    poller.round()
+    poller.run_round()
     assert (machine.handled, box.state) == ([1, 2, 3], FsmState.IDLE)
 
 
@@ -207,7 +207,7 @@ def test_release_of_a_closed_mailbox_ends_the_machine() -> None:
     box: Box = Mailbox("a", Counting(), 10, lambda mailbox, fsm: None)
     box.try_send(1)
     assert box.close() == [1]
-    assert box.release(Counting(), 1) is None
+    assert box.release_machine(Counting(), 1) is None
     assert (box.state, box._fsm) == (FsmState.DROP, None)
 
 
@@ -215,39 +215,39 @@ def test_a_machine_in_two_hands_or_in_none_is_an_error() -> None:
     machine = Counting()
     box: Box = Mailbox("a", machine, 10, lambda mailbox, fsm: None)
     with pytest.raises(AssertionError, match="released twice"):
-        box.release(machine, 0)  # nobody has taken it
-    assert box.take() is machine
-    assert box.take() is None
-    assert box.release(machine, 0) is None
+        box.release_machine(machine, 0)  # nobody has taken it
+    assert box.take_machine() is machine
+    assert box.take_machine() is None
+    assert box.release_machine(machine, 0) is None
     with pytest.raises(AssertionError, match="released twice"):
-        box.release(machine, 0)
+        box.release_machine(machine, 0)
     box._fsm = None
     with pytest.raises(AssertionError, match="idle without its machine"):
-        box.take()
+        box.take_machine()
 
 
 def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
     system, poller, log, control = by_hand()
     for name in "abc":
-        system.router.register(name, Counting())
+        system.router.register_machine(name, Counting())
         system.router.send(name, 1)
     system.router.send_control("hello")
-    poller.round()
+    poller.run_round()
     assert log[:3] == ["begin 0", "control hello", "normal a"]
     assert control.handled == ["hello"]
 
     def interrupting(mailbox: Box) -> HandleResult:
         system.router.send_control("now")
-        return StopAt(0)
+        return ReleaseMachine(0)
 
     handler = Handler(log, result=interrupting)
     poller._handler = handler
     log.clear()
     for name in "abc":
         system.router.send(name, 1)
-    poller.round()
+    poller.run_round()
     assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
-    poller.round()
+    poller.run_round()
     assert log[4:6] == ["begin 0", "control now"]
 
 
@@ -257,7 +257,7 @@ class OneByOne(Handler):
     left: tuple[Any, ...] = ()
 
     def handle_control(self, fsm: Counting, mailbox: Mailbox[Any, Any]) -> int | None:
-        now, *left = (*self.left, *mailbox.drain(64))
+        now, *left = (*self.left, *mailbox.drain_messages(64))
         self.left = tuple(left)
         fsm.handled.append(now)
         self.log.append(f"control {now}")
@@ -269,10 +269,10 @@ def test_a_control_machine_with_more_to_do_stays_with_its_poller() -> None:
     poller._handler = OneByOne(log, most=1)
     for message in (1, 2):
         system.router.send_control(message)
-    poller.round()
+    poller.run_round()
     assert control.handled == [1]
     assert (len(system.scheduler), system.router.control.state) == (0, FsmState.NOTIFIED)
-    poller.round()
+    poller.run_round()
     assert control.handled == [1, 2]
     assert (len(system.scheduler), system.router.control.state) == (0, FsmState.IDLE)
 
@@ -286,8 +286,8 @@ def test_a_poller_pauses_before_it_blocks_and_only_then(monkeypatch: pytest.Monk
         log.append("wait")
         return False
 
-    monkeypatch.setattr(system.scheduler, "wait", wait)
-    system.router.register("a", Counting())
+    monkeypatch.setattr(system.scheduler, "wait_for_work", wait)
+    system.router.register_machine("a", Counting())
     system.router.send("a", 1)
     for message in (1, 2, 3):
         system.router.send_control(message)
@@ -305,12 +305,12 @@ def test_a_stopped_control_machine_is_removed_only_when_its_mailbox_is_empty() -
     for message in (1, 2):
         system.router.send_control(message)
     box = system.router.control
-    poller.round()
+    poller.run_round()
     assert (control.handled, box.closed) == ([1], False)
-    poller.round()
+    poller.run_round()
     assert (control.handled, box.closed) == ([1, 2], True)
     log.clear()
-    poller.round()
+    poller.run_round()
     assert log == ["begin 0", "light_end 0", "end 0"], "it is gone"
 
 
@@ -319,51 +319,51 @@ def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
     machine = Counting()
 
     class Last(OneByOne):
-        def end_connection(self, batch: list[Counting]) -> None:
+        def end_round(self, batch: list[Counting]) -> None:
             system.scheduler.shut_down()
 
-    poller._handler = Last(log, most=1, result=lambda mailbox: Keep())
-    box = system.router.register("a", machine)
+    poller._handler = Last(log, most=1, result=lambda mailbox: KeepMachine())
+    box = system.router.register_machine("a", machine)
     system.router.send("a", 1)
     for message in (1, 2):
         system.router.send_control(message)
     poller.run()
-    assert system.scheduler.take() == (box, machine)
+    assert system.scheduler.take_task() == (box, machine)
     assert system.scheduler.take_control() == (system.router.control, control)
     assert len(system.scheduler) == 0
 
 
 def test_skip_end_releases_before_end() -> None:
-    system, poller, log, _ = by_hand(result=lambda _: StopAt(0, skip_end=True))
-    system.router.register("a", Counting())
+    system, poller, log, _ = by_hand(result=lambda _: ReleaseMachine(0, skip_end=True))
+    system.router.register_machine("a", Counting())
     system.router.send("a", 1)
-    poller.round()
+    poller.run_round()
     assert log[-2:] == ["light_end 1", "end 0"]
 
 
 def test_kept_machine_stays_and_batch_may_exceed_a_smaller_limit() -> None:
-    system, poller, log, _ = by_hand(result=lambda _: Keep(), max_batch_size=4)
+    system, poller, log, _ = by_hand(result=lambda _: KeepMachine(), max_batch_size=4)
     for name in "abcdef":
-        system.router.register(name, Counting())
+        system.router.register_machine(name, Counting())
         system.router.send(name, 1)
-    poller.round()
+    poller.run_round()
     assert log.count("end 4") == 1
     system.config.max_batch_size = 1  # changed while it runs
-    poller.round()
+    poller.run_round()
     assert log[-1] == "end 4"
 
 
 def test_stopped_machine_is_removed_only_when_its_mailbox_is_empty() -> None:
     system, poller, _, _ = by_hand()
     machine = Counting()
-    box = system.router.register("a", machine)
+    box = system.router.register_machine("a", machine)
     poller._handler = Handler([], most=1)
     system.router.send("a", -1)
     system.router.send("a", 5)
-    poller.round()
+    poller.run_round()
     assert machine.stopped
     assert not box.closed
-    poller.round()
+    poller.run_round()
     assert machine.handled == [-1, 5]
     assert box.closed
     assert len(system.router) == 0
@@ -371,14 +371,14 @@ def test_stopped_machine_is_removed_only_when_its_mailbox_is_empty() -> None:
 
 def test_hot_machines_go_back_every_second_time() -> None:
     clock = [0.0]
-    system, poller, _, _ = by_hand(result=lambda _: Keep(), now=lambda: clock[0], reschedule_after=5.0)
+    system, poller, _, _ = by_hand(result=lambda _: KeepMachine(), now=lambda: clock[0], reschedule_after=5.0)
     for name in "abcd":
-        system.router.register(name, Counting())
+        system.router.register_machine(name, Counting())
         system.router.send(name, 1)
-    poller.round()
+    poller.run_round()
     assert len(system.scheduler) == 0
     clock[0] = 6.0
-    poller.round()
+    poller.run_round()
     assert len(system.scheduler) == 2
 
 
@@ -386,16 +386,16 @@ def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
     system, poller, log, _ = by_hand()
     machines = {name: Counting() for name in "abc"}
     for name, machine in machines.items():
-        system.router.register(name, machine)
+        system.router.register_machine(name, machine)
     assert system.router.broadcast(lambda: 1) == 4
-    poller.round()
+    poller.run_round()
     assert [machine.total for machine in machines.values()] == [1, 1, 1]
     assert "control 1" in log
-    boxes = [system.router.mailbox(name) for name in machines]
+    boxes = [system.router.get_mailbox(name) for name in machines]
     system.router.send("a", 2)
     system.router.shut_down()
     with pytest.raises(MailboxClosedError):
-        system.router.register("d", Counting())
+        system.router.register_machine("d", Counting())
     system.router.force_send("a", 1)  # a no-op, like everything on the way down
     system.router.send_control("a no-op as well")
     assert len(system.router) == 0
@@ -404,7 +404,7 @@ def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
         assert (box.closed, box.state, len(box)) == (True, FsmState.DROP, 0)
         with pytest.raises(MailboxClosedError):
             box.force_send(1)
-    poller.round()
+    poller.run_round()
     assert machines["a"].total == 1, "a scheduled machine of a closed mailbox is not handled"
 
 
@@ -412,13 +412,13 @@ def test_close_while_a_poller_holds_the_machine() -> None:
     system, poller, _, _ = by_hand()
 
     def closing(mailbox: Box) -> HandleResult:
-        system.router.close("a")
-        return StopAt(0)
+        system.router.close_mailbox("a")
+        return ReleaseMachine(0)
 
     poller._handler = Handler([], result=closing)
-    system.router.register("a", Counting())
+    system.router.register_machine("a", Counting())
     system.router.send("a", 1)
-    poller.round()
+    poller.run_round()
     assert len(system.router) == 0
     assert len(system.scheduler) == 0
 
@@ -430,7 +430,7 @@ def test_error_of_a_handler_ends_the_system_and_is_raised() -> None:
 
     system: System = BatchSystem(Counting(), lambda _: Failing([]))
     system.start()
-    system.router.register("a", Counting())
+    system.router.register_machine("a", Counting())
     system.router.send("a", 1)
     for thread in system._threads:
         thread.join(10)
@@ -447,7 +447,7 @@ def test_stress_every_message_handled_once_by_one_poller_at_a_time(machines: int
     config = BatchConfig(pollers=4, max_batch_size=8, capacity=10**6, reschedule_after=0.0)
     with BatchSystem[Counting, int](Counting(), lambda _: Handler(log, most=3), config) as system:  # type: ignore[arg-type]
         for number, fsm in enumerate(fsms):
-            system.router.register(number, fsm)
+            system.router.register_machine(number, fsm)
 
         def send(first: int) -> None:
             for message in range(per_machine):
@@ -482,10 +482,10 @@ def test_mailbox_model(steps: list[str]) -> None:
         elif step == "take" and scheduled and held is None:
             held = scheduled.pop()[1]
         elif step == "release" and held is not None and not box.closed:
-            box.drain(100)
+            box.drain_messages(100)
             if counts["release"] % 2:
                 box.try_send(1)  # between the last look and the release
-            held = box.release(held, 0)
+            held = box.release_machine(held, 0)
         elif step == "close":
             box.close()
         if not box.closed:
@@ -497,5 +497,5 @@ def test_mailbox_model(steps: list[str]) -> None:
 def test_router_is_what_it_says() -> None:
     system, _, _, _ = by_hand()
     assert isinstance(system.router, Router)
-    system.router.register(1, Counting)
+    system.router.register_machine(1, Counting)
     assert list(system.router) == [1]

@@ -130,7 +130,7 @@ class Driven:
         return sorted(commits.rows(commits.last()).values(), key=str)
 
     def offset(self, topic: str) -> int:
-        return self.folder.read_topic(ApplyUnit("p", topic))[0][0].offset
+        return self.folder.read_progress(ApplyUnit("p", topic))[0][0].offset
 
 
 def rows_of(source: FakeSource) -> list[Row]:
@@ -299,7 +299,7 @@ def test_another_definition_stops_its_unit_in_front_of_it_and_no_other(driven: D
     said = driven.batch(driven.whole(topic), driven.whole(second))
     assert (said[topic].state, said[topic].offset, said[second].state) == ("stopped", at - 1, "ok")
     assert (driven.rows(topic), driven.rows(second)) == (before, rows_of(other))
-    state = driven.folder.read_topic(ApplyUnit("p", topic))[1]
+    state = driven.folder.read_progress(ApplyUnit("p", topic))[1]
     assert state is not None
     assert "ALTER TABLE changed" in str(state.stopped)
 

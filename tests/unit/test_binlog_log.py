@@ -24,7 +24,7 @@ class Stream:
         self._log = log
         self.point = (log.file, log.pos)
 
-    def read_topic(self, _timeout: float) -> Any:
+    def read_events(self, _timeout: float) -> Any:
         return self._log.events
 
     def close(self) -> None: ...
@@ -50,7 +50,7 @@ def test_rows_of_nobody_let_a_reader_stop() -> None:
         written.rows(OTHER, [value])
     written.rows(CAPTURED, [1])
     written.xid()
-    found = list(opened(written).read_topic(0))
+    found = list(opened(written).read_changes(0))
     assert [None if each is None else type(each) for each in found] == [None] * 5 + [CapturedRows, Boundary]
 
 
@@ -59,7 +59,7 @@ def test_a_statement_is_followed_by_the_end_of_its_transaction() -> None:
     written.mariadb_gtid(log.MARIADB_STANDALONE)
     written.query("TRUNCATE TABLE acct")
     reading = opened(written)
-    found = [(type(each), reading.begun) for each in reading.read_topic(0)]
+    found = [(type(each), reading.begun) for each in reading.read_changes(0)]
     assert found == [(Barrier, True), (Boundary, False)]
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_followed_stops_its_table_there_and_nothing_else() -> Non
     written.rows(CAPTURED, [2])
     written.xid()
     reading = opened(written)
-    seen = [(type(each), reading.moment) for each in reading.read_topic(0) if each is not None]
+    seen = [(type(each), reading.moment) for each in reading.read_changes(0) if each is not None]
     assert [kind for kind, _ in seen] == [TableStoppedError, CapturedRows, Boundary]
     assert seen[0][1] == (at.file, at.start, at.timestamp * 1000)
 
@@ -84,4 +84,4 @@ def test_an_event_that_cannot_be_read_ends_the_stream() -> None:
     written.rows(CAPTURED, [1])
     written.xid()
     with pytest.raises(StreamStoppedError, match="cannot be followed further"):
-        list(opened(written).read_topic(0))
+        list(opened(written).read_changes(0))

@@ -43,7 +43,7 @@ class Kept:
     def __iter__(self) -> Iterator[BinlogEvent]:
         return iter(self.events)
 
-    def stop_applying(self) -> None:
+    def close(self) -> None:
         self.events.clear()
 
 
@@ -52,10 +52,10 @@ class Server:
 
     def __init__(self, events: list[BinlogEvent], size: int = 7) -> None:
         self.events, self.size = events, size
-        self.opened: list[int] = []
+        self.on_stream_opened: list[int] = []
 
     def connect(self, file: str, pos: int) -> Reading:
-        self.opened.append(pos)
+        self.on_stream_opened.append(pos)
         return Reading(self, next(i for i, e in enumerate(self.events) if (e.file, e.start) == (file, pos)))
 
 
@@ -66,7 +66,7 @@ class Reading:
     closed: bool = False
     recent: Sequence[BinlogEvent] = ()
 
-    def read_topic(self, timeout: float) -> list[BinlogEvent]:
+    def read_events(self, timeout: float) -> list[BinlogEvent]:
         assert not self.closed
         found = self.server.events[self.at : self.at + self.server.size]
         self.at += len(found)
@@ -151,7 +151,7 @@ def test_a_compressed_transaction_is_assembled_like_any_other(limit: int, spille
     assert published(found) == rows(1, *range(10, 300)) * 2
     second = written.events[2].start
     assert [(end.header.pos, end.pos) for end in folded(found)] == [(4, second), (second, written.pos)]
-    assert server.opened == ([4, 4, second] if limit == LARGE and not spilled else [4])
+    assert server.on_stream_opened == ([4, 4, second] if limit == LARGE and not spilled else [4])
 
 
 STYLES = ["mysql", "mariadb", "anonymous", "none"]
@@ -229,7 +229,7 @@ def test_a_large_transaction_is_read_a_second_time_and_nothing_of_it_kept() -> N
     found = read_all(server, assembly)
     assert [value for _, value in published(found)] == [*range(3), *range(1000, 1500), *range(2000, 2003)]
     starts = [event.start for event in written.events if event.type == log.GTID]
-    assert server.opened == [starts[0], starts[1]]
+    assert server.on_stream_opened == [starts[0], starts[1]]
 
 
 @pytest.mark.parametrize("write", [
@@ -244,7 +244,7 @@ def test_what_has_nothing_to_publish_is_not_read_again(write: object) -> None:
         written.xid()
     server = Server(written.events, size=1)
     found = read_all(server, TransactionBuffer(captured, limit=LARGE))
-    assert server.opened == [4]
+    assert server.on_stream_opened == [4]
     assert published(found) == []
     assert {event.type for event in found if event.flags & UNDONE} == {30}, (
         "one row event says of which table"
@@ -413,7 +413,7 @@ def test_a_spill_file_gives_back_what_it_got_and_has_no_name(tmp_path: Path) -> 
     server = Server(written.events)
     found = read_all(server, TransactionBuffer(captured, limit=LARGE, spill=make))
     assert found == written.events
-    assert server.opened == [4], "it is not read again"
+    assert server.on_stream_opened == [4], "it is not read again"
     assert len(made) == 1
     assert list(folder.iterdir()) == []
 
@@ -421,7 +421,7 @@ def test_a_spill_file_gives_back_what_it_got_and_has_no_name(tmp_path: Path) -> 
 def test_a_spill_file_is_of_nobody_else(tmp_path: Path) -> None:
     spill = SpillFile(tmp_path)
     assert stat.S_IMODE(os.fstat(spill._file.fileno()).st_mode) == 0o600
-    spill.stop_applying()
+    spill.close()
 
 
 class Full(Kept):
@@ -439,7 +439,7 @@ def test_without_room_for_a_spill_the_log_is_read_again() -> None:
     for spill in (Full, none):
         server = Server(written.events)
         assert read_all(server, TransactionBuffer(captured, limit=LARGE, spill=spill)) == written.events
-        assert server.opened == [4, 4]
+        assert server.on_stream_opened == [4, 4]
 
 
 def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_first_connection() -> None:
@@ -459,5 +459,5 @@ def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_fir
     server = Server(written.events, size=1000)
     stream = TransactionStream(server.connect, written.file, 4, TransactionBuffer(captured, limit=LARGE))
     assert list(stream.read_events(0))[-1] == before
-    assert server.opened == [4, before.end], "the large one is to be read again"
+    assert server.on_stream_opened == [4, before.end], "the large one is to be read again"
     assert stream.find_evidence(before.file, before.end) == (before,)

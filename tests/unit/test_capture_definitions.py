@@ -91,7 +91,7 @@ class World:
 
     begun = inside
 
-    def read_topic(self, _timeout: float) -> list[Any]:
+    def read_changes(self, _timeout: float) -> list[Any]:
         self.now += STEP_S
         if self.now >= self.ends:
             self.stop.set()

@@ -232,7 +232,7 @@ class Recording:
     def __init__(self, *packets: bytes) -> None:
         self._packets = [list(packets)]
 
-    def read_topic(self, timeout: float) -> list[bytes]:
+    def read_packets(self, timeout: float) -> list[bytes]:
         del timeout
         return self._packets.pop() if self._packets else []
 
@@ -251,7 +251,7 @@ def test_offsets_go_on_where_the_server_leaves_them_out() -> None:
         100,
         lambda: 0,
     )
-    events = stream.read_topic(0)
+    events = stream.read_events(0)
     assert [(event.start, event.end) for event in events] == [(100, 129), (129, 153), (153, 184)]
     assert stream.point == ("b.1", 184)
 
@@ -267,7 +267,7 @@ def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:
         begin,
         lambda: 0,
     )
-    assert [(event.start - begin, event.end - begin) for event in stream.read_topic(0)] == [
+    assert [(event.start - begin, event.end - begin) for event in stream.read_events(0)] == [
         (0, 29),
         (29, 60),
         (60, 103),
@@ -285,16 +285,16 @@ def test_a_damaged_event_stops_the_stream() -> None:
     packet = bytearray(_event(16, b"z" * 8, end=100))
     packet[22] ^= 1
     with pytest.raises(StreamStoppedError, match="checksum"):
-        LogStream(Recording(bytes(packet)), "b.1", 4, lambda: 0).read_topic(0)
+        LogStream(Recording(bytes(packet)), "b.1", 4, lambda: 0).read_events(0)
 
 
 def test_silence_is_noticed() -> None:
     now = iter([0.0, SILENCE - 1, SILENCE + 1])
     stream = LogStream(Recording(), "b.1", 4, lambda: next(now))
     stream._packets._packets.clear()  # type: ignore[attr-defined]
-    assert stream.read_topic(0) == []
+    assert stream.read_events(0) == []
     with pytest.raises(TransientSourceError, match="silent"):
-        stream.read_topic(0)
+        stream.read_events(0)
 
 
 def rotate(name: bytes, pos: int = 4, *, checksum: bool = True, flags: int = 0x20) -> bytes:
@@ -317,7 +317,7 @@ def test_a_rotation_to_no_file_is_damage(name: bytes, checksum: bool) -> None:
     with pytest.raises(DecodeError, match="is damaged"):
         log.parse_rotate(rotate(name, checksum=checksum))
     with pytest.raises(StreamStoppedError, match=r"b\.1:4: a ROTATE names .* is damaged"):
-        LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read_topic(0)
+        LogStream(Recording(b"\0" + rotate(name, checksum=checksum)), "b.1", 4, lambda: 0).read_events(0)
 
 
 def test_a_log_never_goes_on_in_a_file_before_it() -> None:
@@ -325,11 +325,11 @@ def test_a_log_never_goes_on_in_a_file_before_it() -> None:
     for name, goes_on in ((b"b.000007", True), (b"b.000008", True), (b"b.000006", False), (b"b.7", True)):
         stream = LogStream(Recording(b"\0" + rotate(name)), "b.000007", 4, lambda: 0)
         if goes_on:
-            assert stream.read_topic(0) == []
+            assert stream.read_events(0) == []
             assert stream.point == (name.decode(), 4)
         else:
             with pytest.raises(StreamStoppedError, match=r"goes on in b\.000006, which comes before it"):
-                stream.read_topic(0)
+                stream.read_events(0)
 
 
 def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
@@ -341,7 +341,7 @@ def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
             alike += 1
             assert log.parse_rotate(event) == ("binlog.000005", pos)
             stream = LogStream(Recording(b"\0" + event), "binlog.000004", 4, lambda: 0)
-            stream.read_topic(0)
+            stream.read_events(0)
             assert stream.point == ("binlog.000005", pos)
     assert alike > 50
 

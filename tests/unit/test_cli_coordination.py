@@ -20,12 +20,12 @@ from rich.console import Console
 
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Claim, Resigned
-from coordinator.control.fold import Fold
+from coordinator.control.fold import ControlFold
 from coordinator.core.owner.state import (
     CancelMove,
-    Command,
     Drain,
     Move,
+    OwnerCommand,
     Pause,
     Rebalance,
     Reload,
@@ -38,7 +38,7 @@ from coordinator.rest.models import Agent
 from coordinator.rest.server import Certificate
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView
-from coordinator.server.operators.copies import CopyAsked, CopyTaken
+from coordinator.server.operators.copies import CopyRequested, CopyRequestStored
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
 from rowlock.commands.cluster_tables import build_agents_table, build_cluster_units_table
@@ -149,12 +149,12 @@ def test_who_leads_by_the_control_topic(
 ) -> None:
     closed = []
 
-    def read(self: object) -> Fold:
+    def read(self: object) -> ControlFold:
         if isinstance(said, KafkaException):
             raise said
-        fold = Fold()
+        fold = ControlFold()
         for offset, message in enumerate(said):
-            folds.apply(fold, offset, message)
+            folds.fold_message(fold, offset, message)
         return fold
 
     monkeypatch.setattr(control_view.ControlView, "read_topic", read)
@@ -265,7 +265,9 @@ def test_a_leader_that_does_not_know_versions_has_its_agents_listed() -> None:
         ("resign", Resign()),
     ],
 )
-def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: str, command: Command) -> None:
+def test_commands(
+    rowlock: Callable[..., Result], control: FakeControl, words: str, command: OwnerCommand
+) -> None:
     result = rowlock(words)
     assert (result.exit_code, result.stderr) == (0, "")
     assert control.commands == [command]
@@ -274,23 +276,23 @@ def test_commands(rowlock: Callable[..., Result], control: FakeControl, words: s
 @pytest.mark.parametrize(
     ("words", "asked", "said"),
     [
-        ("--where id>3 --max-rows-per-second 5", CopyAsked("b.t", where="id>3", max_rows_per_second=5), "shows how far it is"),
-        ("--source b1 --cancel", CopyAsked("b.t", source="b1", cancel=True), "taken back"),
-        ("--rate-only --max-rows-per-second 5000", CopyAsked("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
-        ("--rate-only", CopyAsked("b.t", rate_only=True), "as fast as the source gives rows"),
+        ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows how far it is"),
+        ("--source b1 --cancel", CopyRequested("b.t", source="b1", cancel=True), "taken back"),
+        ("--rate-only --max-rows-per-second 5000", CopyRequested("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
+        ("--rate-only", CopyRequested("b.t", rate_only=True), "as fast as the source gives rows"),
         ("--rate-only --cancel", None, ""),
         ("--rate-only --where id>3", None, ""),
         ("--cancel --where id>3", None, ""),
     ],
 )  # fmt: skip
 def test_copies(
-    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyAsked | None, said: str
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyRequested | None, said: str
 ) -> None:  # fmt: skip
-    given: list[CopyAsked] = []
+    given: list[CopyRequested] = []
     monkeypatch.setattr(
         FakeDesk,
         "request_copy",
-        lambda _, asked, by: given.append(asked) or CopyTaken("7f3c", "b1", asked.table),
+        lambda _, asked, by: given.append(asked) or CopyRequestStored("7f3c", "b1", asked.table),
     )
     result = rowlock(f"copy b.t {words}")
     assert (given, result.exit_code) == ([asked] if asked else [], 0 if asked else 2)

@@ -18,21 +18,21 @@ from coordinator.control.codec import (
     Resigned,
     Snapshot,
     UndecodableError,
-    batches,
-    decode,
-    encode,
-    snapshot,
+    decode_message,
+    encode_batches,
+    encode_control_snapshot,
+    encode_message,
 )
-from coordinator.control.fold import Fold, apply, due, foreign
+from coordinator.control.fold import ControlFold, fold_message, is_snapshot_due, record_foreign_message
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.records import (
     AgentRecord,
     CounterRecord,
+    DurableRecord,
     PausedRecord,
     PipelineRecord,
-    Record,
     UnitRecord,
-    key_of,
+    build_record_key,
 )
 
 names = st.text(min_size=1, max_size=12)
@@ -45,14 +45,14 @@ progress = st.builds(
     st.lists(names, max_size=3).map(tuple),
 )
 holders = st.lists(st.tuples(names, numbers, numbers), max_size=3).map(tuple)
-records: st.SearchStrategy[Record] = st.one_of(
+records: st.SearchStrategy[DurableRecord] = st.one_of(
     st.builds(CounterRecord, numbers),
     st.builds(AgentRecord, names, names, numbers, st.booleans()),
     st.builds(UnitRecord, names, names, holders),
     st.builds(PausedRecord, names),
     st.builds(PipelineRecord, names, progress),
 )
-changes = records.flatmap(lambda r: st.sampled_from([(key_of(r), r), (key_of(r), None)]))
+changes = records.flatmap(lambda r: st.sampled_from([(build_record_key(r), r), (build_record_key(r), None)]))
 candidates = st.builds(Candidate, names, names, names)
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Claim, candidates, names),
@@ -66,17 +66,17 @@ ME = Candidate("me", "127.0.0.1:1", "127.0.0.1:2")
 
 @given(messages)
 def test_every_message_comes_back(message: Message) -> None:
-    assert decode(encode(message)) == message
+    assert decode_message(encode_message(message)) == message
 
 
 def test_the_bytes_are_pinned() -> None:
     """An older coordinator reads these: a change here needs a new version."""
     unit = UnitRecord("apply/p/t", "7", (("a", 3, 9),))
-    assert encode(Changes(5, ((key_of(unit), unit), ("paused/x", None)))) == (
+    assert encode_message(Changes(5, ((build_record_key(unit), unit), ("paused/x", None)))) == (
         b'{"v":"1.1","kind":"records","rev":5,"records":'
         b'[["unit/apply/p/t",{"unit":"apply/p/t","uid":"7","holders":[["a",3,9]]}],["paused/x",null]]}'
     )
-    assert encode(Claim(ME, "n")) == (
+    assert encode_message(Claim(ME, "n")) == (
         b'{"v":"1.1","kind":"claim","nonce":"n","candidate":'
         b'{"name":"me","address":"127.0.0.1:1","rest":"127.0.0.1:2"}}'
     )
@@ -85,13 +85,13 @@ def test_the_bytes_are_pinned() -> None:
 def test_a_later_minor_version_is_read_as_far_as_it_is_known() -> None:
     known = [["counter", {"epoch": 4, "colour": "blue"}], ["colour/x", {"colour": "red"}]]
     data = json.dumps({"v": "1.9", "kind": "records", "rev": 2, "mood": "good", "records": known})
-    assert decode(data.encode()) == Changes(2, (("counter", CounterRecord(4)),))
+    assert decode_message(data.encode()) == Changes(2, (("counter", CounterRecord(4)),))
 
 
 @pytest.mark.parametrize("version", ["2.0", "17.3"])
 def test_a_later_major_version_is_refused(version: str) -> None:
     with pytest.raises(NewerVersionError, match=version.replace(".", r"\.")):
-        decode(json.dumps({"v": version, "kind": "beat", "rev": 1}).encode())
+        decode_message(json.dumps({"v": version, "kind": "beat", "rev": 1}).encode())
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_a_later_major_version_is_refused(version: str) -> None:
 )  # fmt: skip
 def test_foreign_bytes_are_told_apart(data: bytes | None) -> None:
     with pytest.raises(UndecodableError):
-        decode(data)
+        decode_message(data)
 
 
 @given(st.lists(changes, max_size=30), st.integers(50, 400))
 def test_batches_carry_all_changes_in_order_and_stay_small(
-    given_changes: list[tuple[str, Record | None]], limit: int
+    given_changes: list[tuple[str, DurableRecord | None]], limit: int
 ) -> None:
-    found: list[tuple[str, Record | None]] = []
-    for payload in batches(3, given_changes, limit):
-        message = decode(payload)
+    found: list[tuple[str, DurableRecord | None]] = []
+    for payload in encode_batches(3, given_changes, limit):
+        message = decode_message(payload)
         assert isinstance(message, Changes)
         assert message.rev == 3
         assert message.changes
@@ -124,10 +124,10 @@ def test_batches_carry_all_changes_in_order_and_stay_small(
 # the fold
 
 
-def folded(*said: Message, fold: Fold | None = None) -> Fold:
-    fold = fold or Fold()
+def folded(*said: Message, fold: ControlFold | None = None) -> ControlFold:
+    fold = fold or ControlFold()
     for message in said:
-        apply(fold, fold.end, message)
+        fold_message(fold, fold.end, message)
     return fold
 
 
@@ -163,15 +163,15 @@ def test_a_deleted_record_is_gone() -> None:
     st.lists(st.lists(changes, max_size=4), max_size=6), st.lists(st.lists(changes, max_size=4), max_size=3)
 )
 def test_reading_from_a_snapshot_gives_what_reading_from_the_beginning_gives(
-    before: list[list[tuple[str, Record | None]]], after: list[list[tuple[str, Record | None]]]
+    before: list[list[tuple[str, DurableRecord | None]]], after: list[list[tuple[str, DurableRecord | None]]]
 ) -> None:
     """The owner may delete everything before its snapshot, its own claim too."""
     whole = folded(Beat(0), Claim(ME, "a"), *(Changes(1, tuple(some)) for some in before))
-    written = [decode(payload) for payload in snapshot(1, ME, "a", whole.records)]
+    written = [decode_message(payload) for payload in encode_control_snapshot(1, ME, "a", whole.records)]
     written += [Changes(1, tuple(some)) for some in after]
     start = whole.end
     folded(*written, fold=whole)
-    late = folded(*written, fold=Fold(end=start))
+    late = folded(*written, fold=ControlFold(end=start))
     assert (late.rev, late.candidate, late.records, late.base) == (1, ME, whole.records, start)
     assert late.records == whole.records
     assert whole.base == start
@@ -193,9 +193,9 @@ def test_a_snapshot_of_an_earlier_term_is_ignored() -> None:
 
 def test_a_newer_version_makes_the_topic_unreadable_until_a_snapshot_that_is_not() -> None:
     fold = folded(Beat(0), Claim(ME, "a"))
-    foreign(fold, 2, newer=False)
+    record_foreign_message(fold, 2, newer=False)
     assert not fold.unreadable
-    foreign(fold, 3, newer=True)
+    record_foreign_message(fold, 3, newer=True)
     assert fold.unreadable
     assert fold.end == 4
     assert not folded(Claim(ME, "b"), Snapshot(4, ME, "b"), fold=fold).unreadable
@@ -213,4 +213,4 @@ def test_a_newer_version_makes_the_topic_unreadable_until_a_snapshot_that_is_not
     ],
 )
 def test_a_snapshot_is_due_by_number_or_by_size(length: int, size: int, last: int, expected: bool) -> None:
-    assert due(length, size, last, most=10, most_bytes=100) is expected
+    assert is_snapshot_due(length, size, last, most=10, most_bytes=100) is expected

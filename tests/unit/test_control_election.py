@@ -26,8 +26,8 @@ from coordinator.control.election import (
     StartClaim,
     Unreachable,
     WriteFailed,
-    begin,
-    step,
+    begin_election,
+    step_election,
 )
 
 CONFIG = ElectionConfig(patience=2.0, pause=1.0, read_back=3.0)
@@ -38,11 +38,11 @@ class One:
 
     def __init__(self, jitter: float = 0.5) -> None:
         self.now = 100.0
-        self.state = begin(self.now, jitter)
+        self.state = begin_election(self.now, jitter)
 
     def __call__(self, event: ElectionEvent, after: float = 0.1) -> tuple[ElectionEffect, ...]:
         self.now += after
-        self.state, effects = step(self.state, event, self.now, CONFIG)
+        self.state, effects = step_election(self.state, event, self.now, CONFIG)
         return effects
 
     def ask(self, seconds: float) -> tuple[ElectionEffect, ...]:
@@ -223,11 +223,11 @@ class Cluster:
     def __init__(self, count: int) -> None:
         self.now = 0.0
         self.broker = Broker()
-        self.nodes = [Node(begin(0.0, 0.1 * number)) for number in range(count)]
+        self.nodes = [Node(begin_election(0.0, 0.1 * number)) for number in range(count)]
         self.revs: list[int] = []
 
     def step(self, node: Node, event: ElectionEvent) -> None:
-        node.state, effects = step(node.state, event, self.now, CONFIG)
+        node.state, effects = step_election(node.state, event, self.now, CONFIG)
         for effect in effects:
             match effect:
                 case StartClaim():

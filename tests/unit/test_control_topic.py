@@ -40,7 +40,7 @@ class Broker:
 
 def ensure(monkeypatch: pytest.MonkeyPatch, created: Future[Any]) -> None:
     monkeypatch.setattr(topic, "open_admin", lambda *_, **__: Broker(created))
-    ControlTopic(_CONFIG).ensure()
+    ControlTopic(_CONFIG).ensure_topic()
 
 
 def test_a_created_topic_is_not_asked_of_a_broker_that_does_not_know_it_yet(

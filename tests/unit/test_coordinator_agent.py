@@ -12,12 +12,12 @@ from coordinator.core.agent import (
     AgentState,
     AgentTick,
     DrainSelf,
-    Ends,
+    ExitAgent,
     InstructionReceived,
     SendUp,
     Shutdown,
-    WorkerHappening,
-    next_wakeup,
+    WorkerEventReceived,
+    compute_next_wakeup,
 )
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import (
@@ -46,7 +46,7 @@ class Driver:
         self.now = 100.0
 
     def do(self, event: Any) -> list[AgentEffect]:
-        self.state, out = agent.step(self.state, event, self.now)
+        self.state, out = agent.step_agent(self.state, event, self.now)
         return out
 
     def get(self, message: Any) -> list[AgentEffect]:
@@ -75,7 +75,7 @@ class Driver:
     def replicate(self) -> None:
         self.announce()
         self.dispatch(UnitOperation.PREPARE)
-        self.do(WorkerHappening("u", Prepared(5)))
+        self.do(WorkerEventReceived("u", Prepared(5)))
         self.dispatch(UnitOperation.START)
         assert self.held() is UnitPhase.REPLICATING
 
@@ -104,13 +104,13 @@ def test_the_owner_says_how_often_heartbeats_come(driver: Driver) -> None:
     """In the handshake first, then with every answer."""
     driver.get(Announce(Header(REV, EPOCH), "o", "inc-1", 0.25, LEASE))
     driver.do(AgentTick())
-    assert next_wakeup(driver.state) == driver.now + 0.25
+    assert compute_next_wakeup(driver.state) == driver.now + 0.25
     driver.now += 0.25
     assert isinstance(driver.sent(driver.do(AgentTick()))[0], Heartbeat)
     driver.get(HeartbeatResponse(Header(REV, EPOCH), driver.now, LEASE, 4.0))
     driver.now += 0.25
     driver.do(AgentTick())
-    assert next_wakeup(driver.state) == driver.now + 4.0
+    assert compute_next_wakeup(driver.state) == driver.now + 4.0
 
 
 def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
@@ -154,7 +154,7 @@ def test_a_sync_sorts_everything_held(driver: Driver) -> None:
     driver.replicate()
     driver.get(Dispatch(Header(REV, EPOCH, 6), "v", UnitOperation.PREPARE))
     driver.get(Dispatch(Header(REV, EPOCH, 7), "w", UnitOperation.PREPARE))
-    driver.do(WorkerHappening("w", WorkerEnded(7, error="boom")))
+    driver.do(WorkerEventReceived("w", WorkerEnded(7, error="boom")))
     sync = driver.announce()[0]
     assert isinstance(sync, Sync)
     assert [[s.unit for s in part] for part in (sync.running, sync.adding, sync.removing)] == [
@@ -177,7 +177,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     assert driver.dispatch(UnitOperation.PREPARE)[0] == PrepareWorker("u", 5, None)
     assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE))
     assert not any(isinstance(e, StartWorker) for e in driver.dispatch(UnitOperation.START))
-    changed = driver.sent(driver.do(WorkerHappening("u", Prepared(5))))[0]
+    changed = driver.sent(driver.do(WorkerEventReceived("u", Prepared(5))))[0]
     assert isinstance(changed, DispatchResponse)
     assert (changed.answers, changed.status.state) == (0, UnitPhase.PREPARED)
     assert driver.dispatch(UnitOperation.START)[0] == StartWorker("u", 5, None)
@@ -186,7 +186,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     assert driver.sent(stop)[0].status.state is UnitPhase.STOPPING  # type: ignore[union-attr]
     driver.dispatch(UnitOperation.REMOVE)
     assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerHappening("u", WorkerEnded(5, UnitProgress(9, 9))))
+    driver.do(WorkerEventReceived("u", WorkerEnded(5, UnitProgress(9, 9))))
     assert driver.state.units["u"].status.mark == UnitProgress(9, 9)
     driver.now += 5
     beat = driver.sent(driver.do(AgentTick()))[0]
@@ -195,7 +195,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.dispatch(UnitOperation.REMOVE)  # a stop that was sent twice does not lose the final report
     assert driver.held() is UnitPhase.STOPPED
     driver.dispatch(UnitOperation.FORGET)
-    assert agent.statuses(driver.state) == ()
+    assert agent.list_statuses(driver.state) == ()
 
 
 def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
@@ -214,7 +214,7 @@ def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> N
     assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == RemoveWorker("u", 5)
     driver.dispatch(UnitOperation.PREPARE, assignment=9)
     assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerHappening("u", WorkerEnded(5)))
+    driver.do(WorkerEventReceived("u", WorkerEnded(5)))
     assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == PrepareWorker("u", 9, None)
 
 
@@ -223,7 +223,7 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> No
     sent = driver.now
     driver.now += 8
     driver.grant(("u", 5), echo=sent + 1)  # the answer took seven seconds
-    assert next_wakeup(driver.state) <= sent + 1 + LEASE
+    assert compute_next_wakeup(driver.state) <= sent + 1 + LEASE
     driver.now = sent + 1 + LEASE - 0.01
     driver.do(AgentTick())
     assert driver.held() is UnitPhase.REPLICATING
@@ -239,7 +239,7 @@ def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: D
     late = Driver()
     late.announce()
     late.dispatch(UnitOperation.PREPARE)
-    late.do(WorkerHappening("u", Prepared(5)))
+    late.do(WorkerEventReceived("u", Prepared(5)))
     assert not any(
         isinstance(e, StartWorker) for e in late.dispatch(UnitOperation.START, echo=late.now - LEASE)
     )
@@ -257,14 +257,14 @@ def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
     driver.replicate()
     before = driver.state.units["u"]
     for event in (Prepared(4), WorkerEnded(4), UnitProgressed(4, UnitProgress(1, 1))):
-        driver.do(WorkerHappening("u", event))
+        driver.do(WorkerEventReceived("u", event))
     assert driver.state.units["u"] == before
 
 
 def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
     driver.replicate()
     driver.do(AgentTick())
-    driver.do(WorkerHappening("u", UnitProgressed(5, UnitProgress(4, 6), 100)))
+    driver.do(WorkerEventReceived("u", UnitProgressed(5, UnitProgress(4, 6), 100)))
     marks = driver.sent(driver.do(AgentTick()))
     assert isinstance(marks[0], Checkpoint)
     assert marks[0].marks == (("u", 5, UnitProgress(4, 6)),)
@@ -285,7 +285,7 @@ def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
     driver.replicate()
     assert driver.do(Shutdown()) == [RemoveWorker("u", 5)]
     assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE, assignment=9))
-    assert Ends("shut down") in driver.do(WorkerHappening("u", WorkerEnded(5)))
+    assert ExitAgent("shut down") in driver.do(WorkerEventReceived("u", WorkerEnded(5)))
 
 
 @pytest.mark.parametrize("rev", [REV, REV + 1])
@@ -294,7 +294,7 @@ def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev:
     driver.replicate()
     out = driver.get(Superseded(Header(rev, EPOCH)))
     assert out == [RemoveWorker("u", 5)]
-    assert any(isinstance(e, Ends) for e in driver.do(WorkerHappening("u", WorkerEnded(5))))
+    assert any(isinstance(e, ExitAgent) for e in driver.do(WorkerEventReceived("u", WorkerEnded(5))))
 
 
 @pytest.mark.parametrize(
@@ -304,4 +304,4 @@ def test_what_was_said_to_another_incarnation_or_by_an_older_owner_ends_nothing(
     driver: Driver, header: Header
 ) -> None:
     driver.replicate()
-    assert not any(isinstance(e, RemoveWorker | Ends) for e in driver.get(Superseded(header)))
+    assert not any(isinstance(e, RemoveWorker | ExitAgent) for e in driver.get(Superseded(header)))

@@ -7,8 +7,12 @@ import pytest
 from coordinator.core.handlers.bounds import LONGEST_NAME, MOST_ROWS
 from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Sync, UnitStatus
 from coordinator.core.owner import owner
-from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Persist, Tick
-from coordinator.transport.access import metadata, other_than, stranger
+from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Persist, Tick
+from coordinator.transport.access import (
+    build_call_metadata,
+    explain_other_caller_system,
+    explain_unknown_caller,
+)
 from schemas.units import UnitPhase, UnitProgress
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
@@ -21,7 +25,7 @@ def cluster() -> Cluster:
     made = Cluster()
     made.state.floor, made.state.began = NOW_MS, made.now
     made.join("a")
-    made.do(Catalogue((spec("u"), spec("v"))))
+    made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
         made.beat("a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.items()])
@@ -77,7 +81,7 @@ def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluste
     assert cluster.state.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
-    later = owner.begin("p", 99, cluster.records, OwnerConfig(), 0.0)[0]
+    later = owner.begin_owner_term("p", 99, cluster.records, OwnerConfig(), 0.0)[0]
     assert later.counter == before
 
 
@@ -134,6 +138,6 @@ def test_a_name_has_an_end_and_one_registration_at_a_time(cluster: Cluster) -> N
     ],
 )
 def test_who_bears_the_token_is_no_stranger(token: str, shown: str, fine: bool) -> None:
-    assert (stranger(token, metadata("p", shown)) is None) is fine
-    assert other_than("p", metadata("q", shown)) is not None
-    assert other_than("p", metadata("", shown)) is None
+    assert (explain_unknown_caller(token, build_call_metadata("p", shown)) is None) is fine
+    assert explain_other_caller_system("p", build_call_metadata("q", shown)) is not None
+    assert explain_other_caller_system("p", build_call_metadata("", shown)) is None

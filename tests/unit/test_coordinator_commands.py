@@ -8,24 +8,24 @@ import pytest
 
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, UnitStatus
 from coordinator.core.owner import owner
-from coordinator.core.owner.doubt import doubted, pipeline_of
+from coordinator.core.owner.doubt import find_suspicious_shrink, parse_pipeline_name
 from coordinator.core.owner.state import (
     Alarm,
     CancelMove,
-    Catalogue,
-    Command,
     Drain,
+    Inventory,
     Move,
+    OwnerCommand,
     Pause,
     Refused,
     Resume,
-    Send,
+    SendMessage,
     Tick,
     Undrain,
 )
 from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest, UnitKind
+from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest, UnitKind
 from schemas.units import UnitPhase
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
 
@@ -37,7 +37,7 @@ def cluster() -> Cluster:
     """u and v replicate on a; b is there; one move at a time."""
     made = Cluster(config=TIGHT)
     made.join("a")
-    made.do(Catalogue((spec("u"), spec("v"))))
+    made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
         made.beat("a", *[UnitStatus(u, made.state.sets[u].replicas[0].assignment, step) for u in ("u", "v")])
@@ -45,13 +45,13 @@ def cluster() -> Cluster:
     return made
 
 
-def refused(cluster: Cluster, command: Command) -> str:
+def refused(cluster: Cluster, command: OwnerCommand) -> str:
     return "".join(e.why for e in cluster.do(command) if isinstance(e, Refused))
 
 
 def later(cluster: Cluster) -> list[MoveRequest]:
     """What a later owner knows of moves."""
-    return list(owner.begin("later", 99, cluster.records, TIGHT, 0.0)[0].moves)
+    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].moves)
 
 
 def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
@@ -66,7 +66,7 @@ def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
 def test_a_later_owner_waits_for_the_agents_before_it_gives_a_move_up(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     new = Cluster(99, cluster.records, TIGHT)
-    new.do(Catalogue((spec("u"), spec("v"))))
+    new.do(Inventory((spec("u"), spec("v"))))
     new.do(Tick())
     assert new.state.moves == (MoveRequest("u", "b"),)
     new.now += TIGHT.owner_lease + TIGHT.silence if TIGHT.owner_lease < 1e6 else 0
@@ -82,7 +82,7 @@ def test_a_move_of_a_paused_or_unknown_unit_is_refused(cluster: Cluster) -> None
     assert "paused" in refused(cluster, Move("u", "b"))
     cluster.do(Resume("u"))
     assert not refused(cluster, Move("u", "b"))
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     assert "removed" in refused(cluster, Move("v", "b"))
 
 
@@ -135,7 +135,7 @@ def test_a_drain_is_undone_and_the_agent_has_not_been_told_for_good(cluster: Clu
     assert not cluster.state.members["a"].accepts
     assert not refused(cluster, Undrain("a"))
     assert cluster.state.members["a"].accepts
-    assert not owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
     assert "no agent" in refused(cluster, Undrain("x"))
 
 
@@ -153,7 +153,9 @@ def test_no_lease_for_a_primary_that_has_been_told_to_stop(cluster: Cluster) -> 
     ]
     out = cluster.up(Heartbeat, "a", sent=cluster.now, statuses=tuple(held))
     granted = [
-        e.message.granted for e in out if isinstance(e, Send) and isinstance(e.message, HeartbeatResponse)
+        e.message.granted
+        for e in out
+        if isinstance(e, SendMessage) and isinstance(e.message, HeartbeatResponse)
     ]
     assert [unit for unit, _ in granted[0]] == ["v"]
 
@@ -175,21 +177,21 @@ KNOWN = {"apply/p/1": "p", "apply/p/2": "p", "apply/p/3": "p", "apply/q/1": "q"}
 def test_most_units_of_a_configured_pipeline_gone_at_once_is_doubtful(
     found: list[str], missing: dict[str, int]
 ) -> None:
-    assert doubted(KNOWN, found, ["p", "q"]) == missing
+    assert find_suspicious_shrink(KNOWN, found, ["p", "q"]) == missing
 
 
 def test_what_is_no_longer_configured_is_not_doubted() -> None:
-    assert doubted(KNOWN, [], ["q"]) == {"q": 1}
-    assert doubted(KNOWN, [], []) == {}
+    assert find_suspicious_shrink(KNOWN, [], ["q"]) == {"q": 1}
+    assert find_suspicious_shrink(KNOWN, [], []) == {}
 
 
 def test_pipelines_by_name() -> None:
-    assert [pipeline_of(u) for u in ("apply/p/t.b", "capture/b", "u")] == ["p", None, None]
+    assert [parse_pipeline_name(u) for u in ("apply/p/t.b", "capture/b", "u")] == ["p", None, None]
 
 
-def applies(*units: str) -> Catalogue:
-    specs = tuple(CatalogueUnit(f"apply/p/{u}", UnitKind.APPLY, "s", "p", "1") for u in units)
-    return Catalogue((CatalogueUnit("capture/s", UnitKind.CAPTURE, "s"), *specs), {"p": ("s",)})
+def applies(*units: str) -> Inventory:
+    specs = tuple(InventoryUnit(f"apply/p/{u}", UnitKind.APPLY, "s", "p", "1") for u in units)
+    return Inventory((InventoryUnit("capture/s", UnitKind.CAPTURE, "s"), *specs), {"p": ("s",)})
 
 
 def test_an_empty_list_of_topics_stops_nothing_until_it_has_been_so_for_long() -> None:
@@ -260,6 +262,6 @@ def test_a_new_owner_doubts_it_as_well() -> None:
 
 
 def test_records_of_moves_have_keys() -> None:
-    assert owner.begin("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].moves == (
+    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].moves == (
         MoveRequest("u", "a"),
     )

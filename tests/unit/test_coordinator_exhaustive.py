@@ -19,18 +19,18 @@ from coordinator.core.agent_unit import AgentUnit, Instruction, StartWorker
 from coordinator.core.replication import (
     AgentGone,
     Assign,
-    Impossible,
-    Input,
+    ImpossibleReport,
     Instruct,
-    Output,
     PersistReplicas,
     Remove,
     Replica,
     ReplicaPersisted,
     ReplicaReport,
     ReplicationSet,
+    SetInput,
+    SetOutput,
 )
-from coordinator.core.replication_table import CELLS, Act, Cell, Seen, SetState
+from coordinator.core.replication_table import CELLS, Cell, ReplicaAction, ReplicaPhase, SetState
 from schemas.units import Prepared, UnitOperation, UnitPhase, WorkerEnded
 
 T = TypeVar("T")
@@ -102,18 +102,18 @@ class Explorer:
     def __init__(self, start: World, in_flight: int) -> None:
         self.start, self.in_flight = start, in_flight
         self.cells: set[Cell] = set()
-        self.steps: dict[tuple[int, Input], tuple[int, tuple[Output, ...]]] = {}
+        self.steps: dict[tuple[int, SetInput], tuple[int, tuple[SetOutput, ...]]] = {}
 
     # owner
 
-    def step(self, before: ReplicationSet, event: Input) -> tuple[int, tuple[Output, ...]]:
-        self.cells.update(replication.cells(before, event))
-        current, out = replication.step(before, event)
-        replication.check(current)
-        assert not any(isinstance(one, Impossible) for one in out), f"alarm {out}"
+    def step(self, before: ReplicationSet, event: SetInput) -> tuple[int, tuple[SetOutput, ...]]:
+        self.cells.update(replication.list_cells(before, event))
+        current, out = replication.step_set(before, event)
+        replication.check_set_invariants(current)
+        assert not any(isinstance(one, ImpossibleReport) for one in out), f"alarm {out}"
         return SETS.number(current), out
 
-    def feed(self, world: World, event: Input) -> World:
+    def feed(self, world: World, event: SetInput) -> World:
         known = self.steps.get((world.current, event))
         if known is None:
             known = self.steps[world.current, event] = self.step(SETS.values[world.current], event)
@@ -158,7 +158,7 @@ class Explorer:
         if world.removes_left and state not in {SetState.ABSENT, SetState.REMOVING, SetState.RECOVERING}:
             yield self.feed(world._replace(removes_left=world.removes_left - 1), Remove())
         if world.owners_left:
-            restored = SETS.number(replication.restore("u", world.record))
+            restored = SETS.number(replication.restore_set("u", world.record))
             yield world._replace(
                 rev=2,
                 current=restored,
@@ -221,7 +221,7 @@ class Explorer:
 
     def act(self, world: World, index: int, event: agent_unit.UnitEvent) -> World:
         agent = world.agents[index]
-        held, effects = agent_unit.step(HELD.values[agent.held], event, 0.0)
+        held, effects = agent_unit.step_agent_unit(HELD.values[agent.held], event, 0.0)
         writes = agent.writes or any(isinstance(e, StartWorker) for e in effects)
         if isinstance(event, WorkerEnded):
             writes = False
@@ -371,7 +371,7 @@ def test_the_search_finds_two_writers_when_stopping_counts_as_stopped(
 ) -> None:
     """tiflow#6538 put back: the search can fail."""
     for state, role, seen in list(CELLS):
-        if seen is Seen.STOPPING:
-            monkeypatch.setitem(CELLS, (state, role, seen), (Act.DROP,))
+        if seen is ReplicaPhase.STOPPING:
+            monkeypatch.setitem(CELLS, (state, role, seen), (ReplicaAction.DROP,))
     with pytest.raises(AssertionError, match="write"):
         Explorer(World(owners_left=0, doubles_left=0), 2).explore(1_000_000)

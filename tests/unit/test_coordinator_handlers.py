@@ -9,8 +9,8 @@ from msgspec.structs import replace as changed
 
 from coordinator.core import handlers
 from coordinator.core.handlers import CHAIN, Context
-from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, Register
-from coordinator.core.handlers.leases import GrantLeases, KeepLease
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, RegisterAgent
+from coordinator.core.handlers.leases import GrantLeases, RenewAgentLease
 from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import (
@@ -29,10 +29,18 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner.state import Alarm, Effect, OwnerConfig, OwnerState, Persist, Send, UnitMemo
+from coordinator.core.owner.state import (
+    Alarm,
+    OwnerConfig,
+    OwnerDecision,
+    OwnerState,
+    Persist,
+    SendMessage,
+    UnitMemo,
+)
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
-from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
 REV, NOW, EPOCH = 10, 100.0, 7
@@ -43,7 +51,7 @@ MARK = UnitProgress(50, 60)
 
 def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
     state = SetState.REPLICATING if role is Role.PRIMARY else SetState.PREPARE
-    seen = Seen.REPLICATING if role is Role.PRIMARY else Seen.PREPARING
+    seen = ReplicaPhase.REPLICATING if role is Role.PRIMARY else ReplicaPhase.PREPARING
     return ReplicationSet(unit, state, (Replica("a", EPOCH, 3, role, seen=seen),))
 
 
@@ -66,28 +74,28 @@ def heartbeat(*statuses: UnitStatus, head: Header = HEAD) -> Heartbeat:
     return Heartbeat(head, "a", 40.0, statuses)
 
 
-def sent(out: list[Effect]) -> list[type]:
-    return [type(effect.message) for effect in out if isinstance(effect, Send)]
+def sent(out: list[OwnerDecision]) -> list[type]:
+    return [type(effect.message) for effect in out if isinstance(effect, SendMessage)]
 
 
 def test_the_order_of_the_chain() -> None:
     assert [type(handler) for handler in CHAIN] == [
-        CheckLeader, Register, CheckMember, CheckTerm, KeepWithinBounds, KeepLease, CollectStatistics, ReportUnits, AnswerUnit,
+        CheckLeader, RegisterAgent, CheckMember, CheckTerm, KeepWithinBounds, RenewAgentLease, CollectStatistics, ReportUnits, AnswerUnit,
         GrantLeases,
     ]  # fmt: skip
 
 
 def test_a_handler_that_says_no_ends_the_chain() -> None:
     state = state_of(SYNCED, running())
-    out: list[Effect] = []
-    handlers.receive(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
+    out: list[OwnerDecision] = []
+    handlers.receive_agent_message(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
     assert [type(effect) for effect in out] == [Alarm]
     assert (state.members["a"], state.dropped) == (SYNCED, {"later term claimed": 1})
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
     with pytest.raises(RuntimeError, match="before CheckMember"):
-        KeepLease().handle(context(heartbeat(), known=False))
+        RenewAgentLease().handle(context(heartbeat(), known=False))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +118,7 @@ def test_check_leader(message: Up, passes: bool) -> None:
 
 def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
     this = context(Hello(Header(0, 0), "a", "a-2"))
-    assert Register().handle(this) is False
+    assert RegisterAgent().handle(this) is False
     (persist,) = this.out
     assert isinstance(persist, Persist)
     assert dict(persist.records) == {"counter": CounterRecord(21), "agent/a": AgentRecord("a", "a-2", 21)}
@@ -119,12 +127,12 @@ def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
 
 def test_register_announces_itself_to_who_is_known() -> None:
     this = context(Hello(Header(0, 0), "a", "a-1"))
-    assert Register().handle(this) is False
+    assert RegisterAgent().handle(this) is False
     assert sent(this.out) == [Announce]
     under_way = context(Hello(Header(0, 0), "a", "a-1"), state_of(replace(SYNCED, durable=False)))
-    assert Register().handle(under_way) is False
+    assert RegisterAgent().handle(under_way) is False
     assert under_way.out == []
-    assert Register().handle(context(heartbeat())) is True
+    assert RegisterAgent().handle(context(heartbeat())) is True
 
 
 @pytest.mark.parametrize(
@@ -164,7 +172,7 @@ def test_check_term(head: Header, passes: bool, told: list[type]) -> None:
 )
 def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: str, told: list[type]) -> None:
     this = context(heartbeat(head=head))
-    assert KeepLease().handle(this) is False
+    assert RenewAgentLease().handle(this) is False
     assert (this.state.members["a"], dict(this.state.dropped)) == (SYNCED, {reason: 1})
     assert sent(this.out) == told
 
@@ -172,7 +180,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: st
 def test_keep_lease_hears_the_agent() -> None:
     this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
     this.state.work = False
-    assert KeepLease().handle(this) is True
+    assert RenewAgentLease().handle(this) is True
     heard = this.state.members["a"]
     assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
     assert this.member is heard
@@ -182,10 +190,10 @@ def test_keep_lease_hears_the_agent() -> None:
 def test_before_its_sync_an_agent_is_only_alive() -> None:
     registered = replace(SYNCED, state=MemberState.REGISTERED)
     this = context(heartbeat(), state_of(registered))
-    assert KeepLease().handle(this) is False
+    assert RenewAgentLease().handle(this) is False
     assert this.state.members["a"].heard_at == NOW
     assert sent(this.out) == [Announce]
-    assert KeepLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
+    assert RenewAgentLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
 
 
 def status(
@@ -247,7 +255,7 @@ def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
         this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
         this.news = [orphan]
         assert AnswerUnit().handle(this) is True
-        said = [effect.message for effect in this.out if isinstance(effect, Send)]
+        said = [effect.message for effect in this.out if isinstance(effect, SendMessage)]
         assert [message.op for message in said if isinstance(message, Dispatch)] == told
     unasked = context(heartbeat(orphan))
     unasked.news = [orphan]
@@ -261,7 +269,7 @@ def test_grant_leases_of_primaries_only() -> None:
     )
     assert GrantLeases().handle(this) is True
     (effect,) = this.out
-    assert isinstance(effect, Send)
+    assert isinstance(effect, SendMessage)
     assert isinstance(effect.message, HeartbeatResponse)
     assert (effect.message.granted, effect.message.echo) == ((("p", 3),), 40.0)
     checkpoint = context(Checkpoint(HEAD, "a", ()))
@@ -275,6 +283,6 @@ def test_what_recovers_and_writes_may_go_on() -> None:
     this = context(heartbeat(), state_of(SYNCED, replace(recovering, replicas=undetermined)))
     GrantLeases().handle(this)
     (effect,) = this.out
-    assert isinstance(effect, Send)
+    assert isinstance(effect, SendMessage)
     assert isinstance(effect.message, HeartbeatResponse)
     assert effect.message.granted == (("u", 3),)

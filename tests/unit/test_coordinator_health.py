@@ -9,9 +9,17 @@ import pytest
 from coordinator.core import health
 from coordinator.core.health import WELL, AgentHealth, HealthConfig
 from coordinator.core.messages import Hello, UnitStatus
-from coordinator.core.owner.state import Catalogue, Move, OwnerConfig, Tick
+from coordinator.core.owner.state import Inventory, Move, OwnerConfig, Tick
 from coordinator.core.replication_table import Role, SetState
-from coordinator.core.schedulers import AddTask, AgentView, MoveLimits, MoveRequest, MoveTask, Wishes, plan
+from coordinator.core.schedulers import (
+    AddTask,
+    AgentView,
+    MoveLimits,
+    MoveRequest,
+    MoveTask,
+    RequestedMoves,
+    plan_tasks,
+)
 from coordinator.server.operators import view as views
 from schemas.units import UnitPhase
 from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
@@ -23,7 +31,7 @@ QUICK = HealthConfig(failures=2, retry_first=10.0, retry_most=40.0, trust_after=
 def after(*units: str, at: float = 100.0) -> AgentHealth:
     known = WELL
     for name in units:
-        known = health.failed(known, name, at, QUICK)
+        known = health.record_agent_failure(known, name, at, QUICK)
     return known
 
 
@@ -37,7 +45,7 @@ def test_several_units_do_and_each_round_is_longer_up_to_a_limit() -> None:
     for _ in range(4):
         assert not known.trusted
         waits.append(known.due_at - known.failed_at)
-        known = health.failed(known, "v", known.due_at, QUICK)
+        known = health.record_agent_failure(known, "v", known.due_at, QUICK)
     assert waits == [10.0, 20.0, 40.0, 40.0]
 
 
@@ -48,11 +56,11 @@ def test_what_had_begun_before_it_backed_off_says_nothing_new() -> None:
 
 def test_while_it_backs_off_there_is_no_room_then_for_one_on_trial() -> None:
     known = after("u", "v")
-    assert known.room(109.9, 0) == 0
-    assert known.room(110.0, 0) == 1
-    assert known.room(110.0, 1) == 0
+    assert known.compute_room(109.9, 0) == 0
+    assert known.compute_room(110.0, 0) == 1
+    assert known.compute_room(110.0, 1) == 0
     assert known.backs_off(105.0) == 5.0
-    assert WELL.room(0.0, 7) is None
+    assert WELL.compute_room(0.0, 7) is None
     assert WELL.backs_off(0.0) is None
 
 
@@ -63,45 +71,47 @@ ILL = [AgentView("A"), AgentView("B"), AgentView("C", room=0)]
 
 def test_nothing_is_placed_on_or_moved_to_an_agent_that_backs_off() -> None:
     new = view(ILL, *[unit(f"u{i}") for i in range(6)])
-    assert {task.agent for task in plan(new, Wishes(), MANY).tasks if isinstance(task, AddTask)} == {"A", "B"}
+    assert {
+        task.agent for task in plan_tasks(new, RequestedMoves(), MANY).tasks if isinstance(task, AddTask)
+    } == {"A", "B"}
     loaded = view(ILL, *[unit(f"u{i}", "AB"[i % 2]) for i in range(12)])
-    assert not plan(loaded, BALANCE, MANY).tasks
+    assert not plan_tasks(loaded, BALANCE, MANY).tasks
     drained = view([replace(ILL[0], accepts=False, draining=True), *ILL[1:]], unit("u", "A"))
-    assert plan(drained, Wishes(), MANY).tasks == (MoveTask("u", "B", "drain"),)
+    assert plan_tasks(drained, RequestedMoves(), MANY).tasks == (MoveTask("u", "B", "drain"),)
 
 
 def test_an_agent_on_trial_gets_one() -> None:
     trial = [*ILL[:2], AgentView("C", room=1)]
     loaded = view(trial, *[unit(f"u{i}", "AB"[i % 2]) for i in range(12)])
-    assert [task.agent for task in plan(loaded, BALANCE, MANY).tasks] == ["C"]
+    assert [task.agent for task in plan_tasks(loaded, BALANCE, MANY).tasks] == ["C"]
     new = view(trial, *[unit(f"u{i}") for i in range(9)])
-    assert [task.agent for task in plan(new, Wishes(), MANY).tasks].count("C") == 1
+    assert [task.agent for task in plan_tasks(new, RequestedMoves(), MANY).tasks].count("C") == 1
 
 
 def test_where_all_back_off_units_are_placed_all_the_same_and_nothing_moves() -> None:
     alone = [AgentView("A", room=0), AgentView("B", accepts=False)]
-    assert plan(view(alone, unit("u")), Wishes(), MANY).tasks == (AddTask("u", "A"),)
+    assert plan_tasks(view(alone, unit("u")), RequestedMoves(), MANY).tasks == (AddTask("u", "A"),)
     both = [AgentView("A", room=0), AgentView("B", room=0)]
-    assert not plan(view(both, *[unit(f"u{i}", "A") for i in range(8)]), BALANCE, MANY).tasks
+    assert not plan_tasks(view(both, *[unit(f"u{i}", "A") for i in range(8)]), BALANCE, MANY).tasks
 
 
 def test_whoever_names_the_agent_is_obeyed() -> None:
-    asked = Wishes((MoveRequest("u", "C"),))
-    assert plan(view(ILL, unit("u", "A")), asked, MANY).tasks == (MoveTask("u", "C", "move"),)
+    asked = RequestedMoves((MoveRequest("u", "C"),))
+    assert plan_tasks(view(ILL, unit("u", "A")), asked, MANY).tasks == (MoveTask("u", "C", "move"),)
 
 
 def test_balance_leaves_a_unit_that_waits_and_does_not_send_one_where_it_failed() -> None:
     waits = [unit(f"u{i}", "A", due=False) for i in range(6)]
-    assert not plan(view("AB", *waits), BALANCE, MANY).tasks
+    assert not plan_tasks(view("AB", *waits), BALANCE, MANY).tasks
     failed = [unit(f"u{i}", "A", avoid="B") for i in range(6)]
-    assert not plan(view("AB", *failed), BALANCE, MANY).tasks
+    assert not plan_tasks(view("AB", *failed), BALANCE, MANY).tasks
     apart = [unit("u0", "A", apart="x", avoid="B"), unit("u1", "A", apart="x", avoid="B")]
-    assert not plan(view("AB", *apart), BALANCE, MoveLimits()).tasks
+    assert not plan_tasks(view("AB", *apart), BALANCE, MoveLimits()).tasks
 
 
 def test_drain_leaves_a_unit_that_waits() -> None:
     draining = [AgentView("A", accepts=False, draining=True), AgentView("B")]
-    assert not plan(view(draining, unit("u", "A", due=False)), Wishes(), MANY).tasks
+    assert not plan_tasks(view(draining, unit("u", "A", due=False)), RequestedMoves(), MANY).tasks
 
 
 # the owner
@@ -152,7 +162,7 @@ def run(cluster: Cluster, seconds: float, *holes: str) -> int:
 def cluster() -> Cluster:
     made = Cluster(config=HOLES)
     made.join("a", "b", "x")
-    made.do(Catalogue(tuple(spec(f"u{i:02}") for i in range(12))))
+    made.do(Inventory(tuple(spec(f"u{i:02}") for i in range(12))))
     return made
 
 
@@ -160,7 +170,9 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
     assert run(cluster, 60.0, "x") < 12
     row = next(
         r
-        for r in views.build(cluster.state, None, cluster.now, errors={}, streams={}, counters={}).agents
+        for r in views.build_owner_view(
+            cluster.state, None, cluster.now, errors={}, streams={}, counters={}
+        ).agents
         if r.name == "x"
     )
     assert row.failures >= 2
@@ -190,7 +202,7 @@ def test_a_restart_of_the_agent_clears_it(cluster: Cluster) -> None:
 def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
     made = Cluster(config=HOLES)
     made.join("a", "b", "c")
-    made.do(Catalogue((spec("bad"), spec("worse"), *(spec(f"u{i}") for i in range(4)))))
+    made.do(Inventory((spec("bad"), spec("worse"), *(spec(f"u{i}") for i in range(4)))))
     for _ in range(40):
         made.now += 1.0
         for name in ("bad", "worse"):

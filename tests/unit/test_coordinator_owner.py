@@ -26,15 +26,15 @@ from coordinator.core.messages import (
 from coordinator.core.owner import owner
 from coordinator.core.owner.state import (
     Alarm,
-    Catalogue,
     Confirmed,
     Drain,
-    Effect,
-    Event,
     Fence,
     Fenced,
+    Inventory,
     Move,
     OwnerConfig,
+    OwnerDecision,
+    OwnerEvent,
     OwnerState,
     Pause,
     Persist,
@@ -44,49 +44,49 @@ from coordinator.core.owner.state import (
     Refused,
     Resign,
     Resume,
-    Send,
+    SendMessage,
     StepDown,
     Tick,
 )
-from coordinator.core.records import AgentRecord, CounterRecord, Record, UnitRecord, key_of
+from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
-from coordinator.server.operators.view import pipelines
+from coordinator.core.schedulers import InventoryUnit, UnitKind
+from coordinator.server.operators.view import list_pipeline_rows
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 
 
-def spec(unit: str, uid: str = "1") -> CatalogueUnit:
-    return CatalogueUnit(unit, UnitKind.APPLY, "s", "p", uid)
+def spec(unit: str, uid: str = "1") -> InventoryUnit:
+    return InventoryUnit(unit, UnitKind.APPLY, "s", "p", uid)
 
 
 class Cluster:
     """An owner, its durable records, and agents that answer as they are told to."""
 
     def __init__(
-        self, rev: int = 10, records: dict[str, Record] | None = None, config: OwnerConfig = CONFIG
+        self, rev: int = 10, records: dict[str, DurableRecord] | None = None, config: OwnerConfig = CONFIG
     ) -> None:
         self.now = 100.0
         self.records = dict(records or {})
         self.sent: list[tuple[str, Down]] = []
-        self.effects: list[Effect] = []
+        self.effects: list[OwnerDecision] = []
         self.seqs: dict[str, int] = {}
         self.storing = True
         self.state: OwnerState
-        self.state, out = owner.begin("o", rev, self.records, config, self.now)
+        self.state, out = owner.begin_owner_term("o", rev, self.records, config, self.now)
         self._carry_out(out)
 
-    def do(self, event: Event) -> list[Effect]:
-        self.state, out = owner.step(self.state, event, self.now)
-        owner.check(self.state)
+    def do(self, event: OwnerEvent) -> list[OwnerDecision]:
+        self.state, out = owner.step_owner(self.state, event, self.now)
+        owner.check_owner_invariants(self.state)
         self._carry_out(out)
         return out
 
-    def _carry_out(self, out: list[Effect]) -> None:
+    def _carry_out(self, out: list[OwnerDecision]) -> None:
         self.effects.extend(out)
         for effect in out:
-            if isinstance(effect, Send):
+            if isinstance(effect, SendMessage):
                 self.sent.append((effect.agent, effect.message))
             elif isinstance(effect, Persist) and self.storing:
                 for key, record in effect.records:
@@ -97,7 +97,7 @@ class Cluster:
 
     def up(
         self, make: Any, agent: str, assignment: int | None = None, rev: int | None = None, **more: Any
-    ) -> list[Effect]:
+    ) -> list[OwnerDecision]:
         self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
         known = self.state.members[agent].agent_epoch if assignment is None else assignment
         header = Header(self.state.rev if rev is None else rev, known, 0, seq)
@@ -109,12 +109,12 @@ class Cluster:
             self.up(Hello, name, assignment=0, rev=0, incarnation=f"{name}-1")
             self.up(Sync, name, sent=1.0)
 
-    def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[Effect]:
+    def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[OwnerDecision]:
         return self.up(Heartbeat, agent, sent=self.now, statuses=statuses, **more)
 
     def holds(
         self, agent: str, unit: str, state: UnitPhase, mark: UnitProgress | None = None
-    ) -> list[Effect]:
+    ) -> list[OwnerDecision]:
         assignment = next(r.assignment for r in self.state.sets[unit].replicas if r.agent == agent)
         return self.beat(agent, UnitStatus(unit, assignment, state, mark))
 
@@ -180,7 +180,7 @@ def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
 def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "prepare")]
     assert cluster.records["unit/u"] == UnitRecord("u", "1", (("a", 1, 2),))
@@ -195,7 +195,7 @@ def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
 
 def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     """The record names a and b; b answers, a does not: what only b can hold goes on, and new units are placed."""
-    records: dict[str, Record] = {
+    records: dict[str, DurableRecord] = {
         "agent/a": AgentRecord("a", "a-1", 1),
         "agent/b": AgentRecord("b", "b-1", 2),
         "unit/ua": UnitRecord("ua", "1", (("a", 1, 3),)),
@@ -203,7 +203,7 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     }
     config = OwnerConfig(owner_lease=5.0, balance_every=1e9)
     cluster = Cluster(records=records, config=config)
-    cluster.do(Catalogue((spec("ua"), spec("ub"), spec("new"))))
+    cluster.do(Inventory((spec("ua"), spec("ub"), spec("new"))))
     cluster.up(Sync, "b", assignment=2, sent=1.0)
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "new", "prepare"), ("b", "ub", "prepare")]
@@ -220,7 +220,7 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.join("b")
@@ -277,7 +277,7 @@ def test_an_incarnation_that_was_replaced_is_told_to_end() -> None:
 def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
@@ -312,18 +312,18 @@ def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> 
     cluster = Cluster(config=OwnerConfig(owner_lease=5.0))
     cluster.join("a")
     cluster.now += 100
-    assert not any(isinstance(e, Send) for e in cluster.beat("a"))
+    assert not any(isinstance(e, SendMessage) for e in cluster.beat("a"))
     cluster.do(Confirmed(cluster.now))
-    assert any(isinstance(e, Send) for e in cluster.beat("a"))
+    assert any(isinstance(e, SendMessage) for e in cluster.beat("a"))
 
 
 def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
-    cluster.do(Catalogue(()))
+    cluster.do(Inventory(()))
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "u", "remove")]
@@ -338,19 +338,19 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     cluster.do(Fenced("u", fence.assignment))
     assert "unit/u" not in cluster.records
     assert "u" not in cluster.state.sets
-    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
+    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].checkpoint_ts == 5
-    cluster.do(Catalogue((spec("u", "2"),), {"p": ("s",)}))
+    cluster.do(Inventory((spec("u", "2"),), {"p": ("s",)}))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines["p"].waits_for == ("u",)
@@ -366,7 +366,7 @@ def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() 
     cluster = Cluster()
     cluster.join("a")
     both = {"p": ("s",), "q": ("s",)}
-    cluster.do(Catalogue((spec("u"),), both))
+    cluster.do(Inventory((spec("u"),), both))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.now += CONFIG.interval
@@ -374,35 +374,35 @@ def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() 
     assert "pipeline/p" in cluster.records
     later = Cluster(11, cluster.records)
     assert "pipeline/p" in later.records, "nothing is deleted before the configuration is known"
-    later.do(Catalogue((), {"q": ("s",)}))
+    later.do(Inventory((), {"q": ("s",)}))
     assert "pipeline/p" not in later.records
-    later.do(Catalogue((spec("v", "2"),), both))
+    later.do(Inventory((spec("v", "2"),), both))
     later.do(Tick())
-    (p,) = [row for row in pipelines(later.state) if row.pipeline == "p"]
+    (p,) = [row for row in list_pipeline_rows(later.state) if row.pipeline == "p"]
     assert (p.checkpoint_ts, p.waits_for) == (None, ("v",)), "of the same name, and begins anew"
 
 
 def test_what_was_under_way_of_a_pipeline_that_is_dropped_does_not_come_back() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.now += CONFIG.interval
-    cluster.state, out = owner.step(cluster.state, Tick(), cluster.now)
+    cluster.state, out = owner.step_owner(cluster.state, Tick(), cluster.now)
     (asked,) = [e for e in out if isinstance(e, Persist)]
     assert "pipeline/p" in dict(asked.records)
-    cluster.do(Catalogue((), {}))
-    cluster.do(Catalogue((spec("v", "2"),), {"p": ("s",)}))
+    cluster.do(Inventory((), {}))
+    cluster.do(Inventory((spec("v", "2"),), {"p": ("s",)}))
     cluster.do(Persisted(asked.token))
     cluster.do(Tick())
-    assert [row.checkpoint_ts for row in pipelines(cluster.state)] == [None]
+    assert [row.checkpoint_ts for row in list_pipeline_rows(cluster.state)] == [None]
 
 
 def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),), {"p": ("s",)}))
+    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.up(Checkpoint, "a", marks=(("u", 1, UnitProgress(99, 99)), ("u", 2, UnitProgress(7, 9))))
@@ -414,7 +414,7 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
 def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.do(Pause("u"))
@@ -435,7 +435,7 @@ def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
     """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse them all."""
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.do(Pause("u"))
@@ -453,7 +453,7 @@ def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
 def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
     cluster = Cluster()
     cluster.join("a", "b")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.holds("a", "u", UnitPhase.PREPARING)
     cluster.now += CONFIG.prepare_timeout + 1
@@ -472,7 +472,7 @@ def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
     """Found by the simulation: while an older replica stops, prepare and its answer went back and forth in a storm."""
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     cluster.dispatched()
     older = UnitStatus("u", 1, UnitPhase.STOPPING)
@@ -485,7 +485,7 @@ def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
 def test_a_failing_unit_waits_longer_each_time() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     waits = []
     for _ in range(4):
         cluster.do(Tick())
@@ -500,7 +500,7 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
 def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"), spec("v"))))
+    cluster.do(Inventory((spec("u"), spec("v"))))
     cluster.do(Tick())
     cluster.beat("a", UnitStatus("u", 2, UnitPhase.PREPARED), UnitStatus("v", 3, UnitPhase.PREPARED))
     cluster.beat("a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING))
@@ -509,12 +509,13 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
-    assert owner.begin("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
     out = cluster.beat(
         "a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING)
     )
     assert any(
-        isinstance(e, Send) and isinstance(e.message, HeartbeatResponse) and e.message.draining for e in out
+        isinstance(e, SendMessage) and isinstance(e.message, HeartbeatResponse) and e.message.draining
+        for e in out
     )
 
 
@@ -522,7 +523,7 @@ def test_an_agent_that_stops_is_given_nothing() -> None:
     cluster = Cluster()
     cluster.join("a", "b")
     cluster.beat("a", liveness=Liveness.STOPPING)
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare")]
 
@@ -533,7 +534,7 @@ def test_an_agent_that_stops_is_given_nothing() -> None:
 def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> None:
     cluster = Cluster()
     cluster.join("a")
-    cluster.do(Catalogue((spec("u"),)))
+    cluster.do(Inventory((spec("u"),)))
     refused = [e for e in cluster.do(command) if isinstance(e, Refused)]
     assert refused
     assert refused[0].why
@@ -558,4 +559,4 @@ def test_agents_long_gone_are_forgotten() -> None:
 
 
 def test_records_have_distinct_keys() -> None:
-    assert key_of(AgentRecord("x", "", 1)) != key_of(UnitRecord("x", "", ()))
+    assert build_record_key(AgentRecord("x", "", 1)) != build_record_key(UnitRecord("x", "", ()))

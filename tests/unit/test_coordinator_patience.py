@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.agent import WorkerHappening
+from coordinator.core.agent import WorkerEventReceived
 from coordinator.core.messages import Header, Heartbeat, UnitStatus
-from coordinator.core.owner.state import Alarm, Catalogue, OwnerConfig, Tick
+from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
 from rowlock.agent.pulse import PreparationMonitor
@@ -29,7 +29,7 @@ CONFIG = OwnerConfig(
 def cluster() -> Cluster:
     made = Cluster(config=CONFIG)
     made.join("a")
-    made.do(Catalogue((spec("u"),)))
+    made.do(Inventory((spec("u"),)))
     made.do(Tick())
     return made
 
@@ -92,11 +92,11 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
     driver.announce()
     driver.dispatch(UnitOperation.PREPARE)
     for _ in range(3):
-        driver.do(WorkerHappening("u", PrepareProgress(5)))
-    driver.do(WorkerHappening("u", PrepareProgress(4)))
+        driver.do(WorkerEventReceived("u", PrepareProgress(5)))
+    driver.do(WorkerEventReceived("u", PrepareProgress(4)))
     assert driver.state.units["u"].status.steps == 3
-    driver.do(WorkerHappening("u", Prepared(5)))
-    driver.do(WorkerHappening("u", PrepareProgress(5)))
+    driver.do(WorkerEventReceived("u", Prepared(5)))
+    driver.do(WorkerEventReceived("u", PrepareProgress(5)))
     assert (driver.held(), driver.state.units["u"].steps) == (UnitPhase.PREPARED, 3)
 
 
@@ -104,7 +104,7 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
 def test_the_wire_carries_it(steps: tuple[int, int]) -> None:
     said = tuple(UnitStatus(f"u{n}", 1, UnitPhase.PREPARING, steps=n) for n in steps)
     beat = Heartbeat(Header(1, 2, 3, 4), "a", 5.0, said)
-    assert wire.unframe_up(wire.frame([beat])) == [beat]
+    assert wire.decode_agent_frame(wire.encode_frame([beat])) == [beat]
 
 
 class Efforts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.progress import PipelineProgress, PipelineUnits, advance, forward
+from coordinator.core.progress import PipelineProgress, PipelineUnits, advance_mark, advance_pipeline
 from schemas.units import UnitProgress
 
 UNITS = PipelineUnits("to-hq", {"b1": ("a", "b"), "b2": ("c",)})
@@ -16,9 +16,9 @@ MARKS = st.builds(
 
 def test_a_unit_never_goes_back() -> None:
     known = UnitProgress(5, 9, (0, 1, 1, 0))
-    assert forward(known, UnitProgress(4, 8, (0, 1, 0, 9))) == known
-    assert forward(known, UnitProgress(12, 8)) == UnitProgress(12, 12, (0, 1, 1, 0))
-    assert forward(None, known) == known == forward(known, None)
+    assert advance_mark(known, UnitProgress(4, 8, (0, 1, 0, 9))) == known
+    assert advance_mark(known, UnitProgress(12, 8)) == UnitProgress(12, 12, (0, 1, 1, 0))
+    assert advance_mark(None, known) == known == advance_mark(known, None)
 
 
 @settings(max_examples=100, deadline=None)
@@ -30,7 +30,7 @@ def test_reports_in_any_order_and_number_give_the_same_mark(
         mark: UnitProgress | None = None
         for one in many:
             before = mark
-            mark = forward(mark, one)
+            mark = advance_mark(mark, one)
             assert before is None or (mark is not None and mark.checkpoint_ts >= before.checkpoint_ts)
         return mark
 
@@ -43,7 +43,7 @@ def test_reports_in_any_order_and_number_give_the_same_mark(
 
 
 def test_a_pipeline_is_where_its_slowest_unit_is() -> None:
-    progress = advance(
+    progress = advance_pipeline(
         PipelineProgress(),
         UNITS,
         {"a": UnitProgress(5, 9), "b": UnitProgress(7, 8), "c": UnitProgress(6, 20)},
@@ -54,28 +54,28 @@ def test_a_pipeline_is_where_its_slowest_unit_is() -> None:
 
 def test_a_missing_unit_or_source_stops_the_pipeline_and_is_named() -> None:
     before = PipelineProgress(3, 4, {"b1": 3, "b2": 3})
-    after = advance(before, UNITS, {"a": UnitProgress(9, 9), "c": UnitProgress(9, 9)})
+    after = advance_pipeline(before, UNITS, {"a": UnitProgress(9, 9), "c": UnitProgress(9, 9)})
     assert (after.checkpoint_ts, after.resolved_ts, after.waits_for) == (3, 4, ("b",))
     assert after.by_source == {"b1": 3, "b2": 9}
-    bare = advance(before, PipelineUnits("p", {"b1": ("a",), "b2": ()}), {"a": UnitProgress(9, 9)})
+    bare = advance_pipeline(before, PipelineUnits("p", {"b1": ("a",), "b2": ()}), {"a": UnitProgress(9, 9)})
     assert (bare.checkpoint_ts, bare.waits_for) == (3, ("b2",))
 
 
 def test_a_pipeline_without_sources_has_no_checkpoint() -> None:
-    assert advance(PipelineProgress(), PipelineUnits("p", {}), {}).checkpoint_ts is None
+    assert advance_pipeline(PipelineProgress(), PipelineUnits("p", {}), {}).checkpoint_ts is None
 
 
 def test_a_unit_added_behind_does_not_take_the_pipeline_back() -> None:
     before = PipelineProgress(10, 10, {"b1": 10, "b2": 10})
     behind = {"a": UnitProgress(2, 20), "b": UnitProgress(30, 30), "c": UnitProgress(30, 30)}
-    assert advance(before, UNITS, behind).checkpoint_ts == 10
-    assert advance(before, UNITS, {**behind, "a": UnitProgress(25, 25)}).checkpoint_ts == 25
+    assert advance_pipeline(before, UNITS, behind).checkpoint_ts == 10
+    assert advance_pipeline(before, UNITS, {**behind, "a": UnitProgress(25, 25)}).checkpoint_ts == 25
 
 
 def test_a_source_that_is_held_where_it_was_does_not_let_the_pipeline_pass_its_new_unit() -> None:
     """Found by the simulation: source b2 stays at 12 for its readers, but its unit c was created again and is at 0."""
     before = PipelineProgress(5, 5, {"b1": 5, "b2": 12})
-    after = advance(
+    after = advance_pipeline(
         before, UNITS, {"a": UnitProgress(10, 10), "b": UnitProgress(10, 10), "c": UnitProgress(0, 0)}
     )
     assert (after.checkpoint_ts, after.by_source) == (5, {"b1": 10, "b2": 12})
@@ -87,8 +87,8 @@ def test_a_pipeline_never_goes_back_and_never_passes_a_unit(reports: list[dict[s
     marks: dict[str, UnitProgress | None] = {}
     progress = PipelineProgress()
     for report in reports:
-        marks.update({unit: forward(marks.get(unit), mark) for unit, mark in report.items()})
-        before, progress = progress, advance(progress, UNITS, marks)
+        marks.update({unit: advance_mark(marks.get(unit), mark) for unit, mark in report.items()})
+        before, progress = progress, advance_pipeline(progress, UNITS, marks)
         if before.checkpoint_ts is not None:
             assert progress.checkpoint_ts is not None
             assert progress.checkpoint_ts >= before.checkpoint_ts

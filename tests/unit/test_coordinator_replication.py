@@ -14,31 +14,31 @@ from coordinator.core.replication import (
     AgentGone,
     Assign,
     Cancel,
-    Impossible,
-    Input,
+    ImpossibleReport,
     Instruct,
-    Output,
     PersistReplicas,
     Remove,
     Replica,
     ReplicaPersisted,
     ReplicaReport,
     ReplicationSet,
+    SetInput,
+    SetOutput,
     SetRefusedError,
-    cells,
-    check,
-    composition,
-    restore,
-    step,
+    check_set_invariants,
+    list_cells,
+    restore_set,
+    step_set,
+    summarize_composition,
 )
 from coordinator.core.replication_table import (
     CELLS,
     RULES,
     SETTLE,
-    Act,
+    ReplicaAction,
+    ReplicaPhase,
     Role,
     Rule,
-    Seen,
     SetState,
 )
 from schemas.units import UnitOperation, UnitPhase
@@ -53,7 +53,7 @@ def build(state: str, text: str) -> ReplicationSet:
     for word in text.split():
         who, _, seen = word.partition(":")
         replicas.append(
-            Replica(who[0], 1, int(who[1]), ROLES[who[2]], True, None if seen == "-" else Seen(seen))
+            Replica(who[0], 1, int(who[1]), ROLES[who[2]], True, None if seen == "-" else ReplicaPhase(seen))
         )
     return ReplicationSet("u", SetState(state), tuple(replicas))
 
@@ -65,20 +65,20 @@ def shape(current: ReplicationSet) -> str:
     )
 
 
-def said(out: tuple[Output, ...]) -> str:
+def said(out: tuple[SetOutput, ...]) -> str:
     words = []
     for one in out:
         match one:
             case Instruct(op, agent, _, assignment):
                 words.append(f"{op.value}>{agent}{assignment}")
-            case Impossible():
+            case ImpossibleReport():
                 words.append("alarm")
             case PersistReplicas(assignment):
                 words.append(f"persist{assignment}")
     return " ".join(words)
 
 
-def event_of(agent: str, assignment: int, seen: str) -> Input:
+def event_of(agent: str, assignment: int, seen: str) -> SetInput:
     if seen == "gone":
         return AgentGone(agent, 1)
     return ReplicaReport(agent, 1, 0 if seen == "absent" else assignment, UnitPhase(seen))
@@ -241,9 +241,9 @@ def test_each_cell_does_what_the_table_by_hand_says(
     state: str, text: str, reporter: str, seen: str, wanted: str
 ) -> None:
     before = build(state, text)
-    check(before)
-    after, out = step(before, event_of(reporter[0], int(reporter[1]), seen))
-    check(after)
+    check_set_invariants(before)
+    after, out = step_set(before, event_of(reporter[0], int(reporter[1]), seen))
+    check_set_invariants(after)
     assert f"{shape(after)}|{said(out)}" == wanted
 
 
@@ -251,14 +251,14 @@ def test_the_table_by_hand_goes_through_every_cell() -> None:
     covered = {
         cell
         for state, text, reporter, seen, _ in CASES
-        for cell in cells(build(state, text), event_of(reporter[0], int(reporter[1]), seen))
+        for cell in list_cells(build(state, text), event_of(reporter[0], int(reporter[1]), seen))
     }
     assert covered == set(CELLS)
 
 
 def test_every_role_that_a_state_can_hold_has_every_report() -> None:
     held = {(state, role) for state, role, _ in CELLS}
-    assert {(s, r, seen) for (s, r), seen in product(held, Seen)} == set(CELLS)
+    assert {(s, r, seen) for (s, r), seen in product(held, ReplicaPhase)} == set(CELLS)
 
 
 def test_every_composition_has_one_rule_and_every_rule_is_used() -> None:
@@ -267,17 +267,19 @@ def test_every_composition_has_one_rule_and_every_rule_is_used() -> None:
 
 def test_every_rule_is_reached_by_the_table_or_by_recovery() -> None:
     def rules_of(current: ReplicationSet) -> set[Rule]:
-        return {SETTLE[composition(current)]}
+        return {SETTLE[summarize_composition(current)]}
 
     seen: set[Rule] = set()
     for state, text, reporter, what, _ in CASES:
         before = build(state, text)
-        after, _ = step(before, event_of(reporter[0], int(reporter[1]), what))
+        after, _ = step_set(before, event_of(reporter[0], int(reporter[1]), what))
         seen |= rules_of(before) | rules_of(after)
     passing = [rule for rule in RULES if rule not in seen]
     # passed through within a step: they lead on to another state, or promote
     assert all(
-        rule.next is not rule.state or rule.act is Act.PROMOTE for rule in passing if rule.leaving is not None
+        rule.next is not rule.state or rule.act is ReplicaAction.PROMOTE
+        for rule in passing
+        if rule.leaving is not None
     )
 
 
@@ -285,8 +287,8 @@ def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
     current = build("recovering", record)
     everything: list[str] = []
     for agent, assignment, seen in reports:
-        current, out = step(current, event_of(agent, assignment, seen))
-        check(current)
+        current, out = step_set(current, event_of(agent, assignment, seen))
+        check_set_invariants(current)
         everything.append(said(out))
     return shape(current), " ".join(word for word in everything if word)
 
@@ -313,35 +315,35 @@ def test_a_new_owner_rebuilds_the_set_from_reports(
 
 def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> None:
     record = build("commit", "A1P:replicating B2S:prepared").replicas
-    current = restore("u", record)
+    current = restore_set("u", record)
     assert shape(current) == "recovering A1U B2U"
     assert all(r.seen is None and r.durable for r in current.replicas)
-    assert restore("u", ()).state is SetState.ABSENT
+    assert restore_set("u", ()).state is SetState.ABSENT
 
 
 def test_nobody_is_told_before_the_epoch_is_durable() -> None:
-    current, out = step(ReplicationSet("u"), Assign("A", 1, 7))
+    current, out = step_set(ReplicationSet("u"), Assign("A", 1, 7))
     assert said(out) == "persist7"
-    current, out = step(current, ReplicaReport("A", 1, 0, UnitPhase.ABSENT))
+    current, out = step_set(current, ReplicaReport("A", 1, 0, UnitPhase.ABSENT))
     assert (shape(current), said(out)) == ("prepare A7S", "")
-    current, out = step(current, ReplicaPersisted(6))
+    current, out = step_set(current, ReplicaPersisted(6))
     assert said(out) == ""
-    current, out = step(current, ReplicaPersisted(7))
+    current, out = step_set(current, ReplicaPersisted(7))
     assert said(out) == "prepare>A7"
 
 
 def test_an_assignment_removed_before_it_was_durable_is_never_dispatched() -> None:
-    current, _ = step(ReplicationSet("u"), Assign("A", 1, 7))
-    current, out = step(current, Remove())
+    current, _ = step_set(ReplicationSet("u"), Assign("A", 1, 7))
+    current, out = step_set(current, Remove())
     assert (shape(current), said(out)) == ("absent", "")
-    assert step(current, ReplicaPersisted(7)) == (current, ())
+    assert step_set(current, ReplicaPersisted(7)) == (current, ())
 
 
 def test_a_cancelled_move_leaves_the_primary_alone() -> None:
-    current, out = step(build("prepare", "A1P:replicating B2S:preparing"), Cancel())
+    current, out = step_set(build("prepare", "A1P:replicating B2S:preparing"), Cancel())
     assert (shape(current), said(out)) == ("replicating A1P B2U", "remove>B2")
     with pytest.raises(SetRefusedError):
-        step(build("commit", "A1P:replicating B2S:prepared"), Cancel())
+        step_set(build("commit", "A1P:replicating B2S:prepared"), Cancel())
 
 
 @pytest.mark.parametrize(
@@ -350,16 +352,16 @@ def test_a_cancelled_move_leaves_the_primary_alone() -> None:
 )
 def test_assignments_are_refused_while_another_is_under_way(state: str, text: str) -> None:
     with pytest.raises(SetRefusedError):
-        step(build(state, text), Assign("C", 1, 9))
+        step_set(build(state, text), Assign("C", 1, 9))
 
 
 def test_a_move_to_the_agent_that_has_it_is_refused() -> None:
     with pytest.raises(SetRefusedError):
-        step(build("replicating", "A1P:replicating"), Assign("A", 1, 9))
+        step_set(build("replicating", "A1P:replicating"), Assign("A", 1, 9))
 
 
 def test_remove_tells_every_replica_and_waits_for_each() -> None:
-    current, out = step(build("commit", "A1P:replicating B2S:prepared"), Remove())
+    current, out = step_set(build("commit", "A1P:replicating B2S:prepared"), Remove())
     assert (shape(current), said(out)) == ("removing A1U B2U", "remove>A1 remove>B2")
 
 
@@ -367,22 +369,24 @@ def test_remove_tells_every_replica_and_waits_for_each() -> None:
 def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: UnitPhase) -> None:
     for kind, text in [("absent", ""), *EXPECTED]:
         before = build(kind, text)
-        after, out = step(before, ReplicaReport("Z", 1, 1, state))
+        after, out = step_set(before, ReplicaReport("Z", 1, 1, state))
         assert (after, said(out)) == (before, "forget>Z1" if state is UnitPhase.STOPPED else "remove>Z1")
 
 
 def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:
-    current, out = step(
+    current, out = step_set(
         build("replicating", "A3P:replicating"), ReplicaReport("A", 1, 2, UnitPhase.REPLICATING)
     )
     assert (shape(current), said(out)) == ("absent", "remove>A2")
 
 
 def test_a_later_incarnation_ends_the_earlier_ones_replicas() -> None:
-    current, out = step(build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, UnitPhase.ABSENT))
+    current, out = step_set(
+        build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, UnitPhase.ABSENT)
+    )
     assert (shape(current), said(out)) == ("absent", "")
     before = build("replicating", "A1P:replicating")
-    assert step(before, ReplicaReport("A", 0, 0, UnitPhase.ABSENT))[0] == before
+    assert step_set(before, ReplicaReport("A", 0, 0, UnitPhase.ABSENT))[0] == before
 
 
 AGENTS = st.sampled_from(["A", "B", "C"])
@@ -399,9 +403,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.pending: set[int] = set()
         self.started: dict[int, set[str]] = {}
 
-    def feed(self, event: Input) -> None:
+    def feed(self, event: SetInput) -> None:
         before = self.current
-        self.current, out = step(before, event)
+        self.current, out = step_set(before, event)
         for one in out:
             match one:
                 case PersistReplicas(assignment, replicas):
@@ -464,12 +468,12 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def owner_changes(self) -> None:
         known = tuple(r for r in self.current.replicas if r.durable)
-        self.current = restore("u", known)
+        self.current = restore_set("u", known)
         self.pending.clear()
 
     @invariant()
     def holds(self) -> None:
-        check(self.current)
+        check_set_invariants(self.current)
 
 
 TestAnyOrder = AnyOrder.TestCase

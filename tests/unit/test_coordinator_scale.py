@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Liveness
-from coordinator.core.owner.periodic import view
-from coordinator.core.owner.sets import interval
+from coordinator.core.owner.periodic import build_scheduler_view
+from coordinator.core.owner.sets import compute_heartbeat_interval
 from coordinator.core.owner.state import OwnerConfig, OwnerState, UnitMemo
-from coordinator.core.progress import forward
+from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicationSet
-from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from coordinator.core.schedulers import (
+    AgentLoads,
     AgentView,
-    CatalogueUnit,
-    Loads,
+    InventoryUnit,
     MoveLimits,
+    RequestedMoves,
     SchedulerView,
     UnitKind,
     UnitView,
-    Wishes,
-    plan,
+    plan_tasks,
 )
 from schemas.units import UnitProgress
 
@@ -70,7 +70,7 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
     shape, roles = draw(st.sampled_from(SHAPES))
     agents = draw(st.permutations(AGENTS))
     replicas = tuple(
-        Replica(agent, 1, assignment, role, seen=Seen.REPLICATING)
+        Replica(agent, 1, assignment, role, seen=ReplicaPhase.REPLICATING)
         for assignment, (agent, role) in enumerate(zip(agents, roles, strict=False), start=1)
     )
     state.sets[unit] = ReplicationSet(unit, shape, replicas)
@@ -81,7 +81,7 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
     apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(UnitKind))
     if draw(st.integers(0, 5)):
         assert state.catalogue is not None
-        state.catalogue[unit] = CatalogueUnit(unit, kind, "s", "p", "1", apart)
+        state.catalogue[unit] = InventoryUnit(unit, kind, "s", "p", "1", apart)
     if not draw(st.integers(0, 6)):
         state.paused[unit] = None
 
@@ -89,16 +89,16 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
 @given(owners())
 @settings(max_examples=150)
 def test_a_plan_without_movers_is_the_same_from_sums(state: OwnerState) -> None:
-    whole, sums = (view(state, 100.0, whole=whole) for whole in (True, False))
+    whole, sums = (build_scheduler_view(state, 100.0, whole=whole) for whole in (True, False))
     # a plan with no wishes still drains: the owner then looks at all units
     whole = replace(whole, agents=tuple(replace(agent, draining=False) for agent in whole.agents))
     sums = replace(sums, agents=whole.agents)
     limits = state.config.limits
-    assert plan(sums, Wishes(), limits) == plan(whole, Wishes(), limits)
-    loads = [Loads(seen, limits) for seen in (whole, sums)]
+    assert plan_tasks(sums, RequestedMoves(), limits) == plan_tasks(whole, RequestedMoves(), limits)
+    loads = [AgentLoads(seen, limits) for seen in (whole, sums)]
     for agent in AGENTS:
         for kind in UnitKind:
-            assert loads[0].load(agent, kind) == loads[1].load(agent, kind)
+            assert loads[0].get_load(agent, kind) == loads[1].get_load(agent, kind)
 
 
 _units = st.lists(
@@ -113,21 +113,21 @@ def test_the_least_loaded_agent_is_found_without_looking_at_all(
 ) -> None:
     agents = tuple(AgentView(name, one) for name, one in zip(AGENTS, accepts, strict=True))
     placed = [
-        UnitView(CatalogueUnit(f"p{i}", kind, "s"), SetState.REPLICATING, at, (at,), rows)
+        UnitView(InventoryUnit(f"p{i}", kind, "s"), SetState.REPLICATING, at, (at,), rows)
         for i, (kind, rows, at) in enumerate(units)
         if at
     ]
-    loads = Loads(SchedulerView(agents, tuple(placed)), MoveLimits(agent_burst=5))
+    loads = AgentLoads(SchedulerView(agents, tuple(placed)), MoveLimits(agent_burst=5))
     for number, (kind, rows, _) in enumerate(units):
-        new = UnitView(CatalogueUnit(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
+        new = UnitView(InventoryUnit(f"n{number}", kind, "s"), SetState.ABSENT, rows_per_s=rows)
         able = [name for name in loads.agents if loads.can_take(new, name)]
-        best = loads.best(new)
-        assert best == min(able, key=lambda name: loads._preference(new, name), default=None)
+        best = loads.find_best_agent(new)
+        assert best == min(able, key=lambda name: loads._rank_agent(new, name), default=None)
         if best is not None:
-            loads.add(new, best)
+            loads.place_new_unit(new, best)
         if placed and number % 3 == 0:
-            loads.place(placed[0], placed[0].primary or "", -1)  # as a move does: a load goes down
-            loads.place(placed[0], "C")
+            loads.place_unit(placed[0], placed[0].primary or "", -1)  # as a move does: a load goes down
+            loads.place_unit(placed[0], "C")
 
 
 _marks = st.builds(
@@ -141,7 +141,7 @@ def test_forward_is_the_greater_of_each_part(known: UnitProgress, reported: Unit
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [mark.position for mark in (known, reported) if mark.position is not None]
     resolved = max(known.resolved_ts, reported.resolved_ts, checkpoint)
-    assert forward(known, reported) == UnitProgress(checkpoint, resolved, max(positions, default=None))
+    assert advance_mark(known, reported) == UnitProgress(checkpoint, resolved, max(positions, default=None))
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_heartbeats_come_more_seldom_with_many_units_and_well_within_the_lease(
 ) -> None:
     state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), 0.0)
     state.sets = {str(number): ReplicationSet(str(number)) for number in range(units)}
-    assert interval(state) == seconds
+    assert compute_heartbeat_interval(state) == seconds

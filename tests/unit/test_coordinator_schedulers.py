@@ -14,27 +14,27 @@ from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import (
     AddTask,
     AgentView,
-    CatalogueUnit,
+    InventoryUnit,
     MoveLimits,
     MoveRequest,
     MoveTask,
-    Plan,
     RemoveTask,
+    RequestedMoves,
+    SchedulePlan,
     SchedulerView,
     UnitKind,
     UnitView,
-    Wishes,
-    plan,
+    plan_tasks,
 )
 
 MANY = MoveLimits(burst=10_000, agent_burst=10_000, concurrent=10_000, per_agent=10_000)
-BALANCE = Wishes(balance=True)
+BALANCE = RequestedMoves(balance=True)
 
 
 def unit(name: str, agent: str | None = None, **more: object) -> UnitView:
     """Replicating on `agent`, or absent."""
     spec_fields = {"kind": UnitKind.APPLY, "source": "s", "apart": None}
-    spec = CatalogueUnit(name, **{key: more.pop(key, value) for key, value in spec_fields.items()})  # type: ignore[arg-type]
+    spec = InventoryUnit(name, **{key: more.pop(key, value) for key, value in spec_fields.items()})  # type: ignore[arg-type]
     state = SetState.ABSENT if agent is None else SetState.REPLICATING
     holders = () if agent is None else (agent,)
     return replace(UnitView(spec, state, agent, holders), **more)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def view(agents: str | list[AgentView], *units: UnitView) -> SchedulerView:
     return SchedulerView(tuple(made), tuple(sorted(units, key=lambda u: u.spec.unit)))
 
 
-def after(before: SchedulerView, done: Plan) -> SchedulerView:
+def after(before: SchedulerView, done: SchedulePlan) -> SchedulerView:
     """The view once every task is carried out."""
     units = {u.spec.unit: u for u in before.units}
     for task in done.tasks:
@@ -65,49 +65,57 @@ def counts(now: SchedulerView) -> dict[str, int]:
 
 def test_basic_spreads_new_units_evenly_and_within_the_burst() -> None:
     start = view("ABC", *[unit(f"u{i:02}") for i in range(20)])
-    done = plan(start, Wishes(), MoveLimits(burst=12))
+    done = plan_tasks(start, RequestedMoves(), MoveLimits(burst=12))
     assert len(done.tasks) == 12
     assert counts(after(start, done)) == {"A": 4, "B": 4, "C": 4}
 
 
 def test_the_first_agent_of_many_does_not_get_everything() -> None:
     start = view("A", *[unit(f"u{i:02}") for i in range(20)])
-    first = after(start, plan(start, Wishes(), MoveLimits(agent_burst=5)))
+    first = after(start, plan_tasks(start, RequestedMoves(), MoveLimits(agent_burst=5)))
     assert counts(first) == {"A": 5}
     now = replace(first, agents=view("AB").agents)
     for _ in range(4):
-        now = after(now, plan(now, Wishes(), MoveLimits(agent_burst=5)))
+        now = after(now, plan_tasks(now, RequestedMoves(), MoveLimits(agent_burst=5)))
     assert counts(now) == {"A": 10, "B": 10}
 
 
 def test_basic_removes_what_is_not_wanted_and_leaves_what_is_going() -> None:
     going = unit("x", "A", wanted=False, state=SetState.REMOVING)
-    done = plan(
-        view("A", unit("u", "A", wanted=False), going, unit("v", wanted=False)), Wishes(), MoveLimits()
+    done = plan_tasks(
+        view("A", unit("u", "A", wanted=False), going, unit("v", wanted=False)),
+        RequestedMoves(),
+        MoveLimits(),
     )
     assert done.tasks == (RemoveTask("u"),)
 
 
 def test_basic_waits_for_a_unit_that_failed_and_then_avoids_its_agent() -> None:
-    assert plan(view("AB", unit("u", due=False)), Wishes(), MoveLimits()).tasks == ()
-    assert plan(view("AB", unit("u", avoid="A")), Wishes(), MoveLimits()).tasks == (AddTask("u", "B"),)
-    assert plan(view("A", unit("u", avoid="A")), Wishes(), MoveLimits()).tasks == (AddTask("u", "A"),)
+    assert plan_tasks(view("AB", unit("u", due=False)), RequestedMoves(), MoveLimits()).tasks == ()
+    assert plan_tasks(view("AB", unit("u", avoid="A")), RequestedMoves(), MoveLimits()).tasks == (
+        AddTask("u", "B"),
+    )
+    assert plan_tasks(view("A", unit("u", avoid="A")), RequestedMoves(), MoveLimits()).tasks == (
+        AddTask("u", "A"),
+    )
 
 
 def test_an_agent_that_does_not_accept_gets_nothing_and_keeps_nobody_waiting() -> None:
     away = [AgentView("A"), AgentView("B", accepts=False), AgentView("C")]
     stuck = unit("s", "B", state=SetState.RECOVERING, primary=None)
     start = view(away, stuck, *[unit(f"u{i}") for i in range(4)], *[unit(f"v{i}", "A") for i in range(6)])
-    done = plan(start, BALANCE, MANY)
+    done = plan_tasks(start, BALANCE, MANY)
     assert {task.agent for task in done.tasks if isinstance(task, AddTask)} == {"C"}
-    moved = plan(after(start, done), BALANCE, MANY)
+    moved = plan_tasks(after(start, done), BALANCE, MANY)
     assert all(isinstance(task, MoveTask) and task.agent != "B" for task in moved.tasks)
 
 
 def test_units_go_only_to_agents_of_their_kind() -> None:
     agents = [AgentView("A", kinds=frozenset({UnitKind.APPLY})), AgentView("B")]
-    done = plan(
-        view(agents, unit("c1", kind=UnitKind.CAPTURE), unit("c2", kind=UnitKind.CAPTURE)), Wishes(), MANY
+    done = plan_tasks(
+        view(agents, unit("c1", kind=UnitKind.CAPTURE), unit("c2", kind=UnitKind.CAPTURE)),
+        RequestedMoves(),
+        MANY,
     )
     assert {task.agent for task in done.tasks if isinstance(task, AddTask)} == {"B"}
 
@@ -118,7 +126,7 @@ def test_capture_and_apply_units_are_spread_apart_from_each_other() -> None:
         *[unit(f"a{i}", "A") for i in range(4)],
         *[unit(f"c{i}", kind=UnitKind.CAPTURE) for i in range(4)],
     )
-    now = after(start, plan(start, Wishes(), MANY))
+    now = after(start, plan_tasks(start, RequestedMoves(), MANY))
     assert Counter(u.primary for u in now.units if u.spec.kind is UnitKind.CAPTURE) == {"A": 2, "B": 2}
 
 
@@ -126,19 +134,19 @@ def test_units_of_one_label_are_kept_apart_and_taken_apart() -> None:
     start = view(
         "ABC", *[unit(f"u{i}", apart="s") for i in range(3)], *[unit(f"v{i}", "C") for i in range(9)]
     )
-    assert counts(after(start, plan(start, Wishes(), MANY)))["C"] == 10
+    assert counts(after(start, plan_tasks(start, RequestedMoves(), MANY)))["C"] == 10
     together = view("ABC", *[unit(f"u{i}", "A", apart="s") for i in range(3)])
-    now = after(together, plan(together, BALANCE, MANY))
+    now = after(together, plan_tasks(together, BALANCE, MANY))
     assert sorted(counts(now).values()) == [1, 1, 1]
 
 
 def test_priority_is_drain_move_rebalance_balance() -> None:
     agents = [AgentView("A", accepts=False, draining=True), AgentView("B"), AgentView("C")]
     units = [unit("a", "A"), *[unit(f"b{i}", "B") for i in range(6)]]
-    wishes = Wishes((MoveRequest("b0", "C"),), rebalance=True, balance=True)
+    wishes = RequestedMoves((MoveRequest("b0", "C"),), rebalance=True, balance=True)
     now, order = view(agents, *units), []
     for _ in range(5):
-        done = plan(now, wishes, MANY)
+        done = plan_tasks(now, wishes, MANY)
         order.append(done.by)
         now = after(now, done)
         if done.by == "move":
@@ -146,43 +154,43 @@ def test_priority_is_drain_move_rebalance_balance() -> None:
         if done.by == "rebalance":
             wishes = replace(wishes, rebalance=False)
     assert order[:3] == ["drain", "move", "rebalance"]
-    assert plan(view("AB", *units), BALANCE, MANY).by == "balance"
+    assert plan_tasks(view("AB", *units), BALANCE, MANY).by == "balance"
 
 
 def test_basic_never_keeps_a_drain_from_going_on() -> None:
     agents = [AgentView("A", accepts=False, draining=True), AgentView("B")]
-    done = plan(view(agents, unit("a", "A"), unit("new")), Wishes(), MoveLimits())
+    done = plan_tasks(view(agents, unit("a", "A"), unit("new")), RequestedMoves(), MoveLimits())
     assert set(done.tasks) == {AddTask("new", "B"), MoveTask("a", "B", "drain")}
 
 
 def test_moves_under_way_count_against_the_limits() -> None:
     under_way = [unit(f"m{i}", "A", state=SetState.PREPARE, holders=("A", "C")) for i in range(3)]
     units = [*under_way, *[unit(f"u{i}", "A") for i in range(20)]]
-    assert len(plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=5, per_agent=9)).tasks) == 2
-    assert plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=3)).tasks == ()
-    to_c = plan(view("ABC", *units), BALANCE, MoveLimits(concurrent=50, per_agent=3))
+    assert len(plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=5, per_agent=9)).tasks) == 2
+    assert plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=3)).tasks == ()
+    to_c = plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=50, per_agent=3))
     assert Counter(t.agent for t in to_c.tasks if isinstance(t, MoveTask)) == {"B": 3}
 
 
 def test_what_may_be_a_move_counts_until_a_new_owner_has_heard_all_of_it() -> None:
     unheard = unit("u1", "a", state=SetState.RECOVERING, primary=None, holders=("a", "b"))
     waiting = [unit(f"u{n}", "a") for n in range(2, 5)]
-    wishes = Wishes(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
-    assert len(plan(view("abc", unheard, *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 1
-    assert len(plan(view("abc", *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 2
+    wishes = RequestedMoves(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
+    assert len(plan_tasks(view("abc", unheard, *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 1
+    assert len(plan_tasks(view("abc", *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 2
 
 
 @pytest.mark.parametrize("wrong", [MoveRequest("u", "A"), MoveRequest("u", "X"), MoveRequest("none", "B")])
 def test_a_move_to_where_it_is_or_that_cannot_be_is_not_started(wrong: MoveRequest) -> None:
-    assert plan(view("AB", unit("u", "A")), Wishes((wrong,)), MoveLimits()).tasks == ()
+    assert plan_tasks(view("AB", unit("u", "A")), RequestedMoves((wrong,)), MoveLimits()).tasks == ()
 
 
 def test_measured_rows_count_as_well_as_the_number_of_units() -> None:
     hot = [unit(f"h{i}", "A", rows_per_s=1000) for i in range(4)]
     cold = [unit(f"k{i}", "B") for i in range(4)]
     now = view("AB", *hot, *cold)
-    assert plan(now, BALANCE, replace(MANY, rate_weight=0)).tasks == ()
-    moved = plan(now, BALANCE, replace(MANY, rate_weight=4))
+    assert plan_tasks(now, BALANCE, replace(MANY, rate_weight=0)).tasks == ()
+    moved = plan_tasks(now, BALANCE, replace(MANY, rate_weight=4))
     rates = Counter[str | None]()
     for one in after(now, moved).units:
         rates[one.primary] += one.rows_per_s
@@ -215,7 +223,7 @@ def test_plans_repeated_come_to_rest_balanced(
     )
     limits = replace(MANY, rate_weight=weight)
     for _ in range(60):
-        done = plan(now, Wishes(rebalance=rebalance, balance=True), limits)
+        done = plan_tasks(now, RequestedMoves(rebalance=rebalance, balance=True), limits)
         assert len({task.unit for task in done.tasks}) == len(done.tasks), "two tasks for one unit"
         if not done.tasks:
             break
@@ -233,7 +241,7 @@ def test_the_loss_of_ten_agents_of_a_hundred_is_planned_at_once() -> None:
     agents = [AgentView(f"a{i:03}", accepts=i >= 10) for i in range(100)]
     units = [unit(f"u{i:05}", None if i % 100 < 10 else f"a{i % 100:03}") for i in range(10_000)]
     began = time.perf_counter()
-    done = plan(view(agents, *units), Wishes(), MANY)
+    done = plan_tasks(view(agents, *units), RequestedMoves(), MANY)
     print(f"planned in {time.perf_counter() - began:.3f} s")
     assert len(done.tasks) == 1000
     spread = counts(after(view(agents, *units), done))

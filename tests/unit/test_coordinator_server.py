@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.batch import BatchConfig, BatchSystem
-from coordinator.control.codec import Candidate, Change
+from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
@@ -30,34 +30,34 @@ from coordinator.core.messages import (
 )
 from coordinator.core.owner import owner
 from coordinator.core.owner.state import (
-    Catalogue,
-    Command,
     Drain,
+    Inventory,
     Move,
+    OwnerCommand,
     OwnerConfig,
     Pause,
     Rebalance,
     Resign,
 )
-from coordinator.core.records import Record, UnitRecord
-from coordinator.server.agent_inbox import Outbox
-from coordinator.server.background import CataloguePoller, FencePool, Ticker
-from coordinator.server.batch_handler import AgentMachine, BatchHandler, Mail
+from coordinator.core.records import DurableRecord, UnitRecord
+from coordinator.server.agent_inbox import AgentInbox
+from coordinator.server.background import FencePool, InventoryPoller, Ticker
+from coordinator.server.batch_handler import AgentMachine, BatchHandler, MailWaiting
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError, View
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import (
-    CatalogueRead,
-    CommandAsked,
+    CommandRequested,
     FenceDone,
-    Joined,
-    Left,
+    InventoryRead,
     PendingAnswer,
+    StreamJoined,
+    StreamLeft,
     TickDue,
-    ViewAsked,
+    ViewRequested,
 )
-from coordinator.transport.events import Arrived, Closed, LeaderInfo, Opened
+from coordinator.transport.events import LeaderInfo, MessagesArrived, StreamClosed, StreamOpened
 from schemas.config.model import KafkaConfig
 from schemas.units import Prepared, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 from tests.coordination_kit import catalogue, until
@@ -78,49 +78,49 @@ def answer(number: int, error: str | None = None) -> DispatchResponse:
 
 
 def test_only_the_last_whole_state_waits() -> None:
-    box = Outbox(10)
+    box = AgentInbox(10)
     messages: list[Up] = [beat(1), answer(2), Checkpoint(Header(1, 5, 0, 3), "a", ()), beat(4), answer(5)]
     for message in messages:
-        box.put(message)
-    assert box.take() == ([answer(2), beat(4), answer(5)], {})
+        box.put_message(message)
+    assert box.take_messages() == ([answer(2), beat(4), answer(5)], {})
     assert box.counts["coalesced"] == 2
-    assert box.take() == ([], {})
+    assert box.take_messages() == ([], {})
 
 
 def test_a_sync_is_never_dropped_for_a_heartbeat() -> None:
-    box = Outbox(10)
+    box = AgentInbox(10)
     sync = Sync(Header(1, 5, 0, 2), "a", 2.0)
     for message in (beat(1), sync, beat(3)):
-        box.put(message)
-    assert box.take()[0] == [sync, beat(3)]
+        box.put_message(message)
+    assert box.take_messages()[0] == [sync, beat(3)]
 
 
 def test_another_incarnation_s_state_is_kept() -> None:
-    box = Outbox(10)
+    box = AgentInbox(10)
     other = Heartbeat(Header(1, 6, 0, 1), "a", 1.0)
     for message in (beat(1), other):
-        box.put(message)
-    assert box.take()[0] == [beat(1), other]
+        box.put_message(message)
+    assert box.take_messages()[0] == [beat(1), other]
 
 
 def test_a_full_outbox_counts_what_it_drops_and_takes_a_whole_state_all_the_same() -> None:
-    box = Outbox(2)
+    box = AgentInbox(2)
     for number in range(5):
-        box.put(answer(number))
-    box.put(beat(9))
-    assert box.take()[0] == [answer(0), answer(1), beat(9)]
+        box.put_message(answer(number))
+    box.put_message(beat(9))
+    assert box.take_messages()[0] == [answer(0), answer(1), beat(9)]
     assert box.counts["dropped: full"] == 3
 
 
 @given(st.lists(st.integers(0, 2), max_size=30))
 def test_order_is_kept_and_the_last_heartbeat_is_there(kinds: list[int]) -> None:
-    box = Outbox(1000)
+    box = AgentInbox(1000)
     made = [
         (beat(n), answer(n), Checkpoint(Header(1, 5, 0, n), "a", ()))[kind] for n, kind in enumerate(kinds)
     ]
     for message in made:
-        box.put(message)
-    taken = [message.header.op_seq for message in box.take()[0]]
+        box.put_message(message)
+    taken = [message.header.op_seq for message in box.take_messages()[0]]
     assert taken == sorted(taken)
     beats = [n for n, kind in enumerate(kinds) if kind == 0]
     assert not beats or beats[-1] in taken
@@ -128,11 +128,11 @@ def test_order_is_kept_and_the_last_heartbeat_is_there(kinds: list[int]) -> None
 
 
 def test_errors_are_noted_whatever_becomes_of_the_message() -> None:
-    box = Outbox(10)
-    box.put(answer(1, error="disk full"))
-    box.put(beat(2, UnitStatus("u2", 9, UnitPhase.STOPPED, error="gone")))
-    box.put(beat(3))
-    assert box.take()[1] == {"u1": "disk full", "u2": "gone"}
+    box = AgentInbox(10)
+    box.put_message(answer(1, error="disk full"))
+    box.put_message(beat(2, UnitStatus("u2", 9, UnitPhase.STOPPED, error="gone")))
+    box.put_message(beat(3))
+    assert box.take_messages()[1] == {"u1": "disk full", "u2": "gone"}
 
 
 # machines
@@ -146,15 +146,15 @@ class Notices:
     def is_stopped(self) -> bool:
         return False
 
-    def handle(self, message: object) -> None:
-        assert isinstance(message, Mail)
+    def handle_message(self, message: object) -> None:
+        assert isinstance(message, MailWaiting)
         self.notices += 1
-        self.taken += message.machine.take()[0]
+        self.taken += message.machine.take_messages()[0]
 
     def has_decided(self) -> bool:
         return False
 
-    def end(self) -> None:
+    def end_round(self) -> None:
         raise AssertionError("it has decided nothing")
 
 
@@ -165,7 +165,7 @@ def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
     )
     with system:
         for stream in range(5):
-            system.router.register(stream, AgentMachine(f"a{stream}", stream, 10_000))
+            system.router.register_machine(stream, AgentMachine(f"a{stream}", stream, 10_000))
         for number in range(200):
             for stream in range(5):
                 system.router.send(stream, answer(number))
@@ -184,20 +184,20 @@ def test_what_an_agent_says_to_a_full_mailbox_or_to_none_is_counted() -> None:
     kafka = KafkaConfig(bootstrap="127.0.0.1:1")
     coordinator = Coordinator(config, kafka, lambda: catalogue(0), refuse)
     try:
-        coordinator._agents.heard(Opened("a", 1))
+        coordinator._agents.on_transport_event(StreamOpened("a", 1))
         for number in range(3):
-            coordinator._agents.heard(Arrived("a", 1, answer(number)))
-        coordinator._agents.heard(Arrived("b", 2, answer(9)))
-        counters = coordinator._parts.counters()
+            coordinator._agents.on_transport_event(MessagesArrived("a", 1, answer(number)))
+        coordinator._agents.on_transport_event(MessagesArrived("b", 2, answer(9)))
+        counters = coordinator._parts.get_counters()
         assert (counters["agents.mailbox full"], counters["agents.no mailbox"]) == (1, 1)
         machine = coordinator._agents._machines[1]
         coordinator._system.start()
-        until(lambda: machine.counters().get("DispatchResponse") == 2, what="the two that were taken")
-        coordinator._agents.heard(Arrived("a", 1, beat(4)))
-        until(lambda: machine.counters().get("Heartbeat") == 1, what="the next heartbeat")
-        assert machine.counters()["mailbox full"] == 1
-        coordinator._agents.heard(Closed("a", 1, "the agent ended it"))
-        assert coordinator._parts.counters()["agents.mailbox full"] == 1
+        until(lambda: machine.get_counters().get("DispatchResponse") == 2, what="the two that were taken")
+        coordinator._agents.on_transport_event(MessagesArrived("a", 1, beat(4)))
+        until(lambda: machine.get_counters().get("Heartbeat") == 1, what="the next heartbeat")
+        assert machine.get_counters()["mailbox full"] == 1
+        coordinator._agents.on_transport_event(StreamClosed("a", 1, "the agent ended it"))
+        assert coordinator._parts.get_counters()["agents.mailbox full"] == 1
     finally:
         coordinator.close()
 
@@ -216,7 +216,7 @@ class World:
     terms: list[int] = field(default_factory=list)
     resigned: list[str] = field(default_factory=list)
     fences: list[tuple[int, str, str, int]] = field(default_factory=list)
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, DurableRecord] = field(default_factory=dict)
     waiting: list[tuple[int, int]] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)  # keys of pipelines, as often as they were stored
     agents: dict[str, tuple[AgentMachine, agent.AgentState]] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class World:
             self._agent(agent, _received(message))
         return len(messages)
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         self.stored += [key for key, _ in changes if key.startswith("pipeline/")]
         for key, record in changes:
             if record is None:
@@ -282,8 +282,8 @@ class World:
         for _ in range(10_000):
             if not self.inbox:
                 return
-            self.machine.handle(self.inbox.pop(0))
-            self.machine.end()
+            self.machine.handle_message(self.inbox.pop(0))
+            self.machine.end_round()
         raise AssertionError("it never settles")
 
     def report_event(self, *messages: object) -> None:
@@ -291,42 +291,42 @@ class World:
         self.settle()
 
     def elect(self, rev: int = 10) -> World:
-        self.report_event(Elected(rev, dict(self.records)), CatalogueRead(rev, catalogue(3)))
+        self.report_event(Elected(rev, dict(self.records)), InventoryRead(rev, catalogue(3)))
         return self
 
     def join(self, name: str) -> None:
         machine = AgentMachine(name, len(self.agents) + 1, 100)
         self.agents[name] = (machine, agent.AgentState(name, f"{name}-1"))
-        self.report_event(Joined(machine))
+        self.report_event(StreamJoined(machine))
         self._agent(name, agent.AgentTick())
         self.settle()
 
     def _agent(self, name: str, event: agent.AgentEvent) -> None:
         machine, state = self.agents[name]
-        state, effects = agent.step(state, event, self.now)
+        state, effects = agent.step_agent(state, event, self.now)
         self.agents[name] = (machine, state)
         for effect in effects:
             match effect:
                 case agent.SendUp(message):
-                    if machine.put([message]):
-                        self.inbox.append(Mail(machine))
+                    if machine.put_messages([message]):
+                        self.inbox.append(MailWaiting(machine))
                 case PrepareWorker(unit, assignment):
-                    self._agent(name, agent.WorkerHappening(unit, Prepared(assignment)))
+                    self._agent(name, agent.WorkerEventReceived(unit, Prepared(assignment)))
                 case StartWorker(unit, assignment):
                     self._agent(
                         name,
-                        agent.WorkerHappening(
+                        agent.WorkerEventReceived(
                             unit, UnitProgressed(assignment, UnitProgress(7, 8, (0, 1, 2, 3)), 10)
                         ),
                     )
                 case RemoveWorker(unit, assignment):
                     self._agent(
-                        name, agent.WorkerHappening(unit, WorkerEnded(assignment, UnitProgress(7, 8)))
+                        name, agent.WorkerEventReceived(unit, WorkerEnded(assignment, UnitProgress(7, 8)))
                     )
 
     def fail(self, name: str, unit: str, why: str) -> None:
         assignment = self.agents[name][1].units[unit].assignment
-        self._agent(name, agent.WorkerHappening(unit, WorkerEnded(assignment, None, why)))
+        self._agent(name, agent.WorkerEventReceived(unit, WorkerEnded(assignment, None, why)))
         self.settle()
 
     def run(self, seconds: float) -> None:
@@ -339,15 +339,15 @@ class World:
                 self._agent(name, agent.AgentTick())
             self.settle()
 
-    def command(self, command: Command) -> PendingAnswer[None]:
+    def command(self, command: OwnerCommand) -> PendingAnswer[None]:
         asked: PendingAnswer[None] = PendingAnswer()
-        self.report_event(CommandAsked(command, asked))
+        self.report_event(CommandRequested(command, asked))
         return asked
 
     def view(self) -> View:
         asked: PendingAnswer[View] = PendingAnswer()
-        self.report_event(ViewAsked(asked))
-        return asked.wait(0)
+        self.report_event(ViewRequested(asked))
+        return asked.wait_for_value(0)
 
     def states(self) -> dict[str, tuple[str, str | None]]:
         return {row.unit: (row.state, row.agent) for row in self.view().units}
@@ -400,38 +400,38 @@ def test_who_does_not_lead_says_who_does() -> None:
     assert (view.leader.name, view.leader.rest, view.leader.am_i) == ("other", "h:2", False)
     assert view.units == ()
     with pytest.raises(NotLeaderError, match="ask h:2"):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait_for_value(0)
     world.report_event(NewLeader(4, None))
     assert world.leaders[-1] == LeaderInfo(4)
     with pytest.raises(NotLeaderError, match="nobody"):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait_for_value(0)
 
 
 def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
     """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a lease."""
     world = World()
     world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    assert world.machine.leadership.named(world.now) is None
+    assert world.machine.leadership.find_leader(world.now) is None
     with pytest.raises(NotLeaderError, match="nobody"):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait_for_value(0)
     world.machine.leadership.heard = Heard(3, world.now)
-    assert world.machine.leadership.named(world.now) is None, "an earlier owner's last message"
+    assert world.machine.leadership.find_leader(world.now) is None, "an earlier owner's last message"
     world.machine.leadership.heard = Heard(4, world.now)
-    named = world.machine.leadership.named(world.now + 4.9)
+    named = world.machine.leadership.find_leader(world.now + 4.9)
     assert named is not None
     assert named.name == "other"
-    assert world.machine.leadership.named(world.now + 5.0) is None
+    assert world.machine.leadership.find_leader(world.now + 5.0) is None
 
 
 def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     """Cut off from Kafka, it cannot know that another leads by now."""
     world = replicating(World().elect(), "a1")
-    said = world.machine.leadership.named(world.now)
+    said = world.machine.leadership.find_leader(world.now)
     assert said is not None
     assert said.am_i
-    assert world.machine.leadership.named(world.now + 5.0) is None
+    assert world.machine.leadership.find_leader(world.now + 5.0) is None
     world.machine.leadership.confirmed = WriteConfirmed(10, world.now + 3.0)
-    assert world.machine.leadership.named(world.now + 5.0) is not None
+    assert world.machine.leadership.find_leader(world.now + 5.0) is not None
 
 
 def test_a_lost_term_leaves_nothing_behind() -> None:
@@ -441,7 +441,7 @@ def test_a_lost_term_leaves_nothing_behind() -> None:
     assert world.terms == [10, 0]
     assert world.view().units == ()
     world.report_event(
-        Mail(world.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
+        MailWaiting(world.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
     )  # too late
     assert world.view().leader is None
     world.elect(20)
@@ -469,7 +469,7 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     )
     world.report_event(*[RecordsCommitted(10, token) for token in old])
     assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
-    world.report_event(CatalogueRead(10, catalogue(3)))
+    world.report_event(InventoryRead(10, catalogue(3)))
     assert world.states() == {}
 
 
@@ -488,10 +488,10 @@ def test_a_command_is_answered_when_it_is_durable() -> None:
     asked = world.command(Pause(UNIT))
     assert not asked.filled
     with pytest.raises(NoAnswerError):
-        asked.wait(0)
+        asked.wait_for_value(0)
     world.commit()
     world.settle()
-    asked.wait(0)
+    asked.wait_for_value(0)
     assert world.view().units[0].paused
     world.commits = True
     world.commit()
@@ -506,14 +506,14 @@ def test_a_command_that_waits_when_the_term_ends_fails() -> None:
     asked = world.command(Pause(UNIT))
     world.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
-        asked.wait(0)
+        asked.wait_for_value(0)
 
 
 def test_a_move_is_accepted_at_once_and_carried_out() -> None:
     world = replicating(World().elect(), "a1", "a2")
     at = world.states()[UNIT][1]
     to = "a2" if at == "a1" else "a1"
-    world.command(Move(UNIT, to)).wait(0)
+    world.command(Move(UNIT, to)).wait_for_value(0)
     world.run(2.0)
     assert world.states()[UNIT] == ("replicating", to)
 
@@ -521,15 +521,15 @@ def test_a_move_is_accepted_at_once_and_carried_out() -> None:
 @pytest.mark.parametrize(
     "command", [Move("nothing", "a1"), Drain("nobody"), Pause("nothing"), Move(UNIT, "a1")]
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(command: Command) -> None:
+def test_what_cannot_be_done_is_refused_with_the_reason(command: OwnerCommand) -> None:
     world = replicating(World().elect(), "a1")
     with pytest.raises(CommandRefusedError, match=r"there is no|already|unknown"):
-        world.command(command).wait(0)
+        world.command(command).wait_for_value(0)
 
 
 def test_resigning_is_answered_and_ends_the_term() -> None:
     world = replicating(World().elect(), "a1")
-    world.command(Resign()).wait(0)
+    world.command(Resign()).wait_for_value(0)
     assert world.resigned == ["asked to resign"]
     assert world.terms[-1] == 0
     assert not world.leaders[-1].mine
@@ -541,16 +541,16 @@ def test_an_owner_that_is_not_confirmed_takes_no_commands() -> None:
     world = replicating(World().elect(), "a1")
     world.now += 60
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait(0)  # the first message after a pause
+        world.command(Rebalance()).wait_for_value(0)  # the first message after a pause
     with pytest.raises(NotLeaderError):
-        world.command(Pause(UNIT)).wait(0)
+        world.command(Pause(UNIT)).wait_for_value(0)
 
 
 def test_an_agent_that_says_it_obeys_a_later_owner_ends_no_term() -> None:
     world = replicating(World().elect(), "a1")
     machine = world.agents["a1"][0]
-    assert machine.put([Rejected(Header(10, 1, 0, 999), "a1", 77)])
-    world.report_event(Mail(machine))
+    assert machine.put_messages([Rejected(Header(10, 1, 0, 999), "a1", 77)])
+    world.report_event(MailWaiting(machine))
     assert world.terms[-1] != 0
     assert not world.resigned
     assert world.machine.counts["alarm.later term claimed"] == 1
@@ -564,10 +564,10 @@ def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pyt
         raise KeyError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, "step", broken)
-        world.report_event(CommandAsked(Rebalance(), asked))
+        patch.setattr(owner, "step_owner", broken)
+        world.report_event(CommandRequested(Rebalance(), asked))
     with pytest.raises(NotLeaderError):
-        asked.wait(0)
+        asked.wait_for_value(0)
     assert world.resigned == ["internal error"]
     assert world.view().counters["owner.failures"] == 1
     world.elect(20)
@@ -587,7 +587,7 @@ def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:
     world = replicating(World().elect(), "a1")
-    world.report_event(CatalogueRead(10, catalogue(2)))
+    world.report_event(InventoryRead(10, catalogue(2)))
     world.run(1.0)
     rev, unit, uid, assignment = world.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
@@ -603,17 +603,17 @@ def test_an_older_stream_s_end_is_not_the_newer_one_s() -> None:
     world = replicating(World().elect(), "a1")
     old = world.agents["a1"][0]
     new = AgentMachine("a1", 99, 100)
-    world.report_event(Joined(new), Left(old, "replaced"))
+    world.report_event(StreamJoined(new), StreamLeft(old, "replaced"))
     assert world.view().agents[0].connected
-    world.report_event(Left(new, "gone"))
+    world.report_event(StreamLeft(new, "gone"))
     assert not world.view().agents[0].connected
 
 
 def test_hellos_of_strangers_while_not_leading_are_counted() -> None:
     world = World()
     machine = AgentMachine("x", 1, 10)
-    machine.put([Hello(HEAD, "x", "x-1")])
-    world.report_event(Mail(machine))
+    machine.put_messages([Hello(HEAD, "x", "x-1")])
+    world.report_event(MailWaiting(machine))
     assert world.view().counters["owner.not leading"] == 1
 
 
@@ -627,35 +627,35 @@ def test_a_tick_waits_for_the_last_one_to_be_done() -> None:
     until(lambda: ticks)
     time.sleep(0.05)  # nothing may happen in it
     assert len(ticks) == 1
-    ticker.done(0.0)
+    ticker.finish_tick(0.0)
     until(lambda: len(ticks) == 2)
     ticker.close()
 
 
 def test_each_term_gets_a_fresh_catalogue_and_then_the_same_object_until_it_changes() -> None:
     """It is given again each time: a doubted one has to be read for some time before it is believed."""
-    given_ones: list[tuple[int, Catalogue]] = []
+    given_ones: list[tuple[int, Inventory]] = []
     times = [0]
 
-    def give(rev: int, found: Catalogue) -> None:
+    def give(rev: int, found: Inventory) -> None:
         times[0] += 1
         if not given_ones or given_ones[-1][1] is not found:
             given_ones.append((rev, found))
 
     now = [catalogue(1)]
 
-    def ask() -> Catalogue:
-        return Catalogue(now[0].units, now[0].sources)
+    def ask() -> Inventory:
+        return Inventory(now[0].units, now[0].sources)
 
-    poller = CataloguePoller(ask, give, 0.005)
+    poller = InventoryPoller(ask, give, 0.005)
     poller.start()
-    poller.lead(5)
+    poller.set_term(5)
     until(lambda: times[0] > 5)
     assert given_ones == [(5, catalogue(1))]
     now[0] = catalogue(2)
     until(lambda: len(given_ones) == 2)
-    poller.lead(0)
-    poller.lead(9)
+    poller.set_term(0)
+    poller.set_term(9)
     until(lambda: len(given_ones) == 3)
     poller.close()
     assert given_ones == [(5, catalogue(1)), (5, catalogue(2)), (9, catalogue(2))]
@@ -665,15 +665,15 @@ def test_a_catalogue_that_fails_is_asked_again_and_the_last_one_kept() -> None:
     given_ones: list[int] = []
     answers = [RuntimeError("no database"), catalogue(1), RuntimeError("again"), catalogue(1), catalogue(2)]
 
-    def ask() -> Catalogue:
+    def ask() -> Inventory:
         found = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(found, Exception):
             raise found
         return found
 
-    poller = CataloguePoller(ask, lambda _, found: given_ones.append(len(found.units)), 0.001)
+    poller = InventoryPoller(ask, lambda _, found: given_ones.append(len(found.units)), 0.001)
     poller.start()
-    poller.lead(1)
+    poller.set_term(1)
     until(lambda: given_ones[:1] == [1] and 2 in given_ones)
     poller.close()
     assert poller.errors == 2
@@ -693,14 +693,14 @@ def test_fences_are_done_beside_each_other_and_not_twice_at_once() -> None:
     pool = FencePool(fence, lambda rev, unit, assignment: done.append((rev, unit, assignment)), 2)
     pool.start()
     for unit in ("good", "good", "bad", "good"):
-        pool.ask(3, unit, "1", 8)
+        pool.queue_fence(3, unit, "1", 8)
     until(lambda: len(started) == 2)
     assert sorted(started) == ["bad", "good"]
     go.set()
     until(lambda: len(pool) == 0)
     assert done == [(3, "good", 8)]
     assert pool.failed == 1
-    pool.ask(3, "good", "1", 8)
+    pool.queue_fence(3, "good", "1", 8)
     until(lambda: len(done) == 2)
     pool.close()
 
@@ -713,9 +713,9 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     world.now += 20
     world.report_event(WriteConfirmed(10, world.now - 19.9))
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait_for_value(0)
     world.machine.leadership.confirmed = WriteConfirmed(10, world.now - 0.1)
-    assert world.command(Rebalance()).wait(0) is None
+    assert world.command(Rebalance()).wait_for_value(0) is None
 
 
 def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
@@ -737,7 +737,7 @@ def checkpoints(world: World) -> list[int | None]:
 def progressed(world: World, ts: int) -> None:
     for unit, held in world.agents["a1"][1].units.items():
         world._agent(
-            "a1", agent.WorkerHappening(unit, UnitProgressed(held.assignment, UnitProgress(ts, ts), 10))
+            "a1", agent.WorkerEventReceived(unit, UnitProgressed(held.assignment, UnitProgress(ts, ts), 10))
         )
     world.run(2.0)
 
@@ -784,7 +784,7 @@ def test_a_confirmation_of_another_term_says_nothing() -> None:
     world.now += 20
     world.machine.leadership.confirmed = WriteConfirmed(9, world.now)
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait(0)
+        world.command(Rebalance()).wait_for_value(0)
 
 
 # rounds
@@ -794,14 +794,14 @@ def test_what_a_term_decided_and_did_not_hand_on_is_never_written() -> None:
     world = World().elect()
     world.join("a")
     world.run(1.0)
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := PendingAnswer()))
+    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
     assert world.machine.has_decided()
-    world.machine.handle(Lost(10, "a test"))
+    world.machine.handle_message(Lost(10, "a test"))
     assert not world.machine.has_decided()
-    world.machine.end()
+    world.machine.end_round()
     assert "paused/apply/p/t00000" not in world.records
     with pytest.raises(NotLeaderError):
-        asked.wait(0)
+        asked.wait_for_value(0)
     world.elect(20)
     assert "paused/apply/p/t00000" not in world.records
 
@@ -813,7 +813,7 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
     order: list[str] = []
     append, push = world.append, world.push
 
-    def appended(rev: int, token: int, changes: tuple[Change, ...]) -> None:
+    def appended(rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         order.append("records")
         append(rev, token, changes)
 
@@ -823,11 +823,11 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
 
     world.append, world.push = appended, pushed  # type: ignore[method-assign]
     machine, _ = world.agents["a"]
-    machine.put([beat(900)])
-    world.machine.handle(Mail(machine))
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), PendingAnswer()))
+    machine.put_messages([beat(900)])
+    world.machine.handle_message(MailWaiting(machine))
+    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), PendingAnswer()))
     assert order == []
-    world.machine.end()
+    world.machine.end_round()
     assert order == ["records", "messages"]
 
 
@@ -840,12 +840,12 @@ def test_an_error_at_the_end_of_a_round_ends_the_term() -> None:
         raise OSError("a test")
 
     world.append = fails  # type: ignore[assignment, method-assign]
-    world.machine.handle(CommandAsked(Pause("apply/p/t00000"), asked := PendingAnswer()))
-    world.machine.end()
+    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
+    world.machine.end_round()
     assert world.resigned == ["internal error"]
     with pytest.raises(NotLeaderError):
-        asked.wait(0)
-    world.machine.end()
+        asked.wait_for_value(0)
+    world.machine.end_round()
     assert world.machine.counts["owner.failures"] == 1
 
 
@@ -854,12 +854,12 @@ def test_an_owner_that_must_be_silent_says_nothing_that_it_had_decided_before() 
     world.join("a")
     world.run(1.0)
     machine, _ = world.agents["a"]
-    machine.put([beat(900)])
-    world.machine.handle(Mail(machine))
+    machine.put_messages([beat(900)])
+    world.machine.handle_message(MailWaiting(machine))
     assert world.machine.has_decided()
     said: list[Down] = []
     world.push = lambda agent, messages: len(said.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
     world.now += 10.0
-    world.machine.handle(TickDue())
-    world.machine.end()
+    world.machine.handle_message(TickDue())
+    world.machine.end_round()
     assert said == []

@@ -9,12 +9,12 @@ import pytest
 from coordinator.control.codec import Candidate
 from coordinator.control.events import Lost, NewLeader, WriteConfirmed
 from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
-from coordinator.server.requests import Left, TickDue
+from coordinator.server.requests import StreamLeft, TickDue
 from tests.unit.test_coordinator_server import World, replicating
 
 
 def told(world: World, what: str) -> list[dict[str, Any]]:
-    return [dict(row.about) for row in world.machine.journal.after(0, 1000) if row.what == what]
+    return [dict(row.about) for row in world.machine.journal.list_events_after(0, 1000) if row.what == what]
 
 
 def test_a_first_placement_names_the_agent_and_what_it_took() -> None:
@@ -32,7 +32,7 @@ def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
     world = replicating(World().elect(), "a1", "a2")
     unit, (_, here) = next(iter(world.states().items()))
     there = "a2" if here == "a1" else "a1"
-    world.command(Move(unit, there)).wait(0)
+    world.command(Move(unit, there)).wait_for_value(0)
     world.run(3.0)
     (moved,) = told(world, "unit moved")
     assert (moved["unit"], moved["from"], moved["to"], moved["why"]) == (unit, here, there, "asked for")
@@ -44,7 +44,7 @@ def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
 def test_a_drain_moves_units_and_says_so() -> None:
     world = replicating(World().elect(), "a1", "a2")
     there = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
-    world.command(Drain("a1")).wait(0)
+    world.command(Drain("a1")).wait_for_value(0)
     world.run(10.0)
     moved = told(world, "unit moved")
     assert sorted(each["unit"] for each in moved) == sorted(there)
@@ -55,7 +55,7 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
     world = replicating(World().elect(), "a1", "a2")
     lost = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
     machine, _ = world.agents.pop("a1")
-    world.report_event(Left(machine, "the connection was reset"))
+    world.report_event(StreamLeft(machine, "the connection was reset"))
     world.run(15.0)
     (gone,) = told(world, "agent gone")
     assert gone["agent"] == "a1"
@@ -83,12 +83,12 @@ def test_a_failure_is_told_with_the_worker_s_words() -> None:
 def test_a_pause_is_told_with_who_asked() -> None:
     world = replicating(World().elect(), "a1")
     unit = next(iter(world.states()))
-    world.command(Pause(unit)).wait(0)
+    world.command(Pause(unit)).wait_for_value(0)
     world.run(3.0)
     (stopped,) = told(world, "unit stopped")
     assert (stopped["unit"], stopped["why"]) == (unit, "paused")
     assert told(world, "command accepted")[0]["by"] == "unknown"
-    world.command(Resume(unit)).wait(0)
+    world.command(Resume(unit)).wait_for_value(0)
     world.run(3.0)
     assert told(world, "unit placed")[-1]["unit"] == unit
 
@@ -96,14 +96,14 @@ def test_a_pause_is_told_with_who_asked() -> None:
 def test_a_refused_command_is_told_too() -> None:
     world = replicating(World().elect(), "a1")
     with pytest.raises(Exception, match="no unit"):
-        world.command(Pause("apply/p/none")).wait(0)
+        world.command(Pause("apply/p/none")).wait_for_value(0)
     (refused,) = told(world, "command refused")
     assert refused["why"] == "there is no unit apply/p/none"
 
 
 def test_the_end_of_a_term_is_told_with_its_reason() -> None:
     world = replicating(World().elect(), "a1")
-    world.command(Resign()).wait(0)
+    world.command(Resign()).wait_for_value(0)
     assert told(world, "resigned") == [{"why": "asked to resign"}]
     other = replicating(World().elect(), "a1")
     other.report_event(NewLeader(20, Candidate("c2", "h:1", "h:2")), Lost(10, "another has claimed"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.server.operators.copies import CopyAsked, CopyRefusedError
+from coordinator.server.operators.copies import CopyRefusedError, CopyRequested
 from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
@@ -48,7 +48,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, CopyRequest]]:
 
 
 def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, sent: list[Any]) -> None:
-    asked = CopyAsked("bank.transfer", where="id > 5", max_rows_per_second=100)
+    asked = CopyRequested("bank.transfer", where="id > 5", max_rows_per_second=100)
     taken = KafkaCopyDesk(config).request_copy(asked, by="somebody")
     ((topic, request),) = sent
     assert (taken.source, taken.table, topic) == ("b1", "bank.transfer", "rowlock.b1.copy")
@@ -59,10 +59,10 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
     desk = KafkaCopyDesk(config)
     with pytest.raises(CopyRefusedError, match="b1, b2: say which with --source"):
-        desk.request_copy(CopyAsked("bank.acct"), by="")
-    assert desk.request_copy(CopyAsked("bank.acct", source="b2", cancel=True), by="").source == "b2"
+        desk.request_copy(CopyRequested("bank.acct"), by="")
+    assert desk.request_copy(CopyRequested("bank.acct", source="b2", cancel=True), by="").source == "b2"
     assert desk.request_copy(
-        CopyAsked("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by=""
+        CopyRequested("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by=""
     )
     (_, taken_back), (_, rate) = sent
     assert (taken_back.cancel, taken_back.rate_only) == (True, False)
@@ -72,18 +72,18 @@ def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> Non
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (CopyAsked("acct"), "is no table: database and table are not both there: write database.table"),
-        (CopyAsked("bank.acct", source="b9"), "there is no source 'b9': name one of b1, b2, d"),
-        (CopyAsked("other.t"), "other.t is not among the `tables:` of any source: add it"),
-        (CopyAsked("bank.transfer", source="b2"), "not among the `tables:` of source b2"),
+        (CopyRequested("acct"), "is no table: database and table are not both there: write database.table"),
+        (CopyRequested("bank.acct", source="b9"), "there is no source 'b9': name one of b1, b2, d"),
+        (CopyRequested("other.t"), "other.t is not among the `tables:` of any source: add it"),
+        (CopyRequested("bank.transfer", source="b2"), "not among the `tables:` of source b2"),
         (
-            CopyAsked("crm.person"),
+            CopyRequested("crm.person"),
             r'Debezium captures d.*the key rowlock\.d: .*"crm\.person".*VALUES \(UUID.*"blocking"}\'\)',
         ),
     ],
 )
 def test_what_cannot_be_copied_is_refused(
-    config: Config, sent: list[Any], asked: CopyAsked, why: str
+    config: Config, sent: list[Any], asked: CopyRequested, why: str
 ) -> None:
     with pytest.raises(CopyRefusedError, match=why):
         KafkaCopyDesk(config).request_copy(asked, by="")

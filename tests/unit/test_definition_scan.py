@@ -63,7 +63,7 @@ class Dump:
         )
         self.sent, self.closed = 0, False
 
-    def read_topic(self, _timeout: float) -> list[bytes]:
+    def read_packets(self, _timeout: float) -> list[bytes]:
         batch = list(itertools.islice(self._packets, 3))
         self.sent += sum(packet[5] == log.QUERY for packet in batch)
         return batch

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.core.owner.state import Catalogue
+from coordinator.core.owner.state import Inventory
 from coordinator.server import background
-from coordinator.server.background import FRESH, FRESH_S, CataloguePoller
+from coordinator.server.background import FRESH, FRESH_S, InventoryPoller
 from coordinator.transport import client as module
 from coordinator.transport.client import ClientTiming, HeartbeatClient
 
@@ -33,13 +33,13 @@ class Pauses:
 def test_a_new_leader_asks_for_the_catalogue_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now, pauses = [100.0], Pauses()
     monkeypatch.setattr(background.time, "monotonic", lambda: now[0])
-    poller = CataloguePoller(lambda: Catalogue(()), lambda *_: None, 1.0)
+    poller = InventoryPoller(lambda: Inventory(()), lambda *_: None, 1.0)
     poller._changed = cast(Any, pauses)
-    poller.lead(7)
-    assert poller._next(0) == 7, "at once"
-    assert poller._next(7) == 7
+    poller.set_term(7)
+    assert poller._wait_for_turn(0) == 7, "at once"
+    assert poller._wait_for_turn(7) == 7
     now[0] += FRESH_S
-    assert poller._next(7) == 7
+    assert poller._wait_for_turn(7) == 7
     assert pauses.seen == [1.0 / FRESH, 1.0]
 
 
@@ -52,7 +52,7 @@ def test_an_agent_that_has_seen_no_leader_yet_asks_more_often(
     client.known_rev = known_rev
 
     class Closing(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait_for_turn(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
             if len(pauses) == 10:
                 self.set()
@@ -61,7 +61,7 @@ def test_an_agent_that_has_seen_no_leader_yet_asks_more_often(
     client._closing = Closing()
     monkeypatch.setattr(module, "ask_leader", lambda *_, **__: None)
     monkeypatch.setattr(module.random, "uniform", lambda _low, high: high)
-    client._run()
+    client._run_thread()
     most = timing.retry_most if known_rev else timing.retry_unknown
     assert pauses[0] == 2 * timing.retry_first
     assert max(pauses) == pauses[-1] == most

@@ -152,7 +152,7 @@ def test_a_gap_stops_the_unit_in_its_store(real: Folder, unit: RealUnit) -> None
     unit.write([unit.source.put(unit.source.row(2, None, 1))])
     report = unit.apply(1)
     assert report.state == "stopped"
-    state = real.session.read_topic(unit.unit)[1]
+    state = real.session.read_progress(unit.unit)[1]
     assert state is not None
     assert "gap in the topic" in str(state.stopped)
     assert real.session.of(unit.unit).last().rows == "", "no commit had rows"

@@ -166,7 +166,7 @@ def makers() -> dict[str, Callable[[], object]]:
         "watermarks": SourceTimes(KAFKA, [])._run_thread,
         "the control topic": lambda: ControlTopic(KAFKA),
         "a term": lambda: TermProducer(KAFKA, 1.0),
-        "the control topic's reader": reader._follow,
+        "the control topic's reader": reader._follow_topic,
         "status and verify": lambda: views.KafkaView(KAFKA),
         "check of retention": lambda: TopicSettings(KAFKA).read_retention([]),
         "status of the control topic": lambda: ControlView(KAFKA).read_topic(),

@@ -266,7 +266,7 @@ class Units:
     def list_unit_topics(self, _pipeline: str) -> list[str]:
         return ["rowlock.north.bank.acct"]
 
-    def read_topic(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
+    def read_progress(self, _unit: ApplyUnit) -> tuple[list[LaneProgress], UnitState]:
         return [], self._follow_contents
 
 

@@ -102,7 +102,7 @@ class Recording:
     def __init__(self, *reads: list[bytes]) -> None:
         self._reads = iter(reads)
 
-    def read_topic(self, _timeout: float) -> list[bytes]:
+    def read_packets(self, _timeout: float) -> list[bytes]:
         return next(self._reads, [])
 
     def close(self) -> None: ...
@@ -128,7 +128,9 @@ def test_the_stream_goes_on_behind_the_proven_event(checksum: bool) -> None:
     (proof,) = build_proofs([EVENT._replace(timestamp=1, end=end)])
     found.require_proven_event(proof)
     assert found.point == ("b.000003", end)
-    assert [event.type for event in found.read_topic(1)] == [log.STOP], "the proven event does not come again"
+    assert [event.type for event in found.read_events(1)] == [log.STOP], (
+        "the proven event does not come again"
+    )
     (event,) = stream(*reads).find_evidence("b.000003", end) or found.find_evidence("b.000003", end + 23)
     assert event.type == log.STOP
 
@@ -140,8 +142,8 @@ def test_what_came_with_the_proven_event_is_not_lost() -> None:
     )
     found.require_proven_event(build_proofs([EVENT._replace(timestamp=1)])[0])
     assert [event.end for event in found.find_evidence("b.000003", 131)] == [131]
-    assert [event.end for event in found.read_topic(1)] == [154]
-    assert [event.end for event in found.read_topic(1)] == [177]
+    assert [event.end for event in found.read_events(1)] == [154]
+    assert [event.end for event in found.read_events(1)] == [177]
 
 
 def test_a_file_s_last_event_proves_too() -> None:
@@ -171,15 +173,15 @@ def test_at_a_file_s_beginning_the_file_before_proves_as_well() -> None:
         [packet(163, bytes(6), 285)],
         [packet(log.XID, EVENT.body, 316)],
     )
-    found.read_topic(1)
+    found.read_events(1)
     assert found.find_evidence("b.000004", 256) == (), (
         "a format description proves nothing: servers rewrite it"
     )
-    found.read_topic(1)
+    found.read_events(1)
     assert [(event.file, event.type) for event in found.find_evidence("b.000004", 285)] == [
         ("b.000004", 163), ("b.000003", log.ROTATE),
     ]  # fmt: skip
-    found.read_topic(1)
+    found.read_events(1)
     assert [(event.file, event.type) for event in found.find_evidence("b.000004", 316)] == [
         ("b.000004", log.XID)
     ]
@@ -195,7 +197,7 @@ def test_an_event_of_the_file_before_is_no_evidence_for_the_same_offset() -> Non
             description(end=256),
         ]
     )
-    found.read_topic(1)
+    found.read_events(1)
     assert found.point == ("b.000004", 256)
     assert found.find_evidence("b.000004", 256) == ()
     assert [event.file for event in found.find_evidence("b.000003", 256)] == ["b.000003"]
@@ -239,7 +241,7 @@ class Broken(Recording):
         super().__init__()
         self._error = error
 
-    def read_topic(self, _timeout: float) -> list[bytes]:
+    def read_packets(self, _timeout: float) -> list[bytes]:
         raise self._error
 
 

@@ -202,14 +202,14 @@ class Unfollowed(Story):
 
     def _open_log(self, *arguments: Any) -> Any:
         log = super()._open_log(*arguments)
-        read = log.read_topic
+        read = log.read_changes
 
         def reading(timeout: float) -> Iterator[Any]:
             for change in read(timeout):
                 yield change
                 yield GONE
 
-        log.read_topic = reading  # type: ignore[method-assign]
+        log.read_changes = reading  # type: ignore[method-assign]
         return log
 
 
@@ -320,7 +320,7 @@ class UsedUp:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
-    def read_topic(self, timeout: float) -> Iterator[Any]:
+    def read_changes(self, timeout: float) -> Iterator[Any]:
         self.told.append(("read", None))
         for change in self.log.read_topic(timeout):
             self.outstanding = self.brings

@@ -96,9 +96,9 @@ def test_rows_that_were_read_before_a_definition_are_published_with_those_behind
     definitions = OracleDefinitions(session, catalog, following, lambda _: None)
     pace = PollPace(pause=0, seconds=lambda: 0.0, wait=lambda _: None)
     log = OracleLog(session, catalog, definitions, RECORD, lambda *_: True, pace=pace)
-    assert [type(each) for each in log.read_topic(0)] == [Barrier, Boundary]
+    assert [type(each) for each in log.read_changes(0)] == [Barrier, Boundary]
     session.log += [("R3", 3, "U", "U", None, 0, "2", "10"), ("R4", 4, "U", "N", None, 0, "2", "20")]
-    rows, boundary = log.read_topic(0)
+    rows, boundary = log.read_changes(0)
     assert isinstance(rows, OracleRows)
     assert [change.after for change in rows.changes] == [("1", "10"), ("2", "10"), ("2", "20")]
     assert isinstance(boundary, Boundary)

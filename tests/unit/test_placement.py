@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Claim, Resigned
-from coordinator.control.fold import Fold
+from coordinator.control.fold import ControlFold
 from rowlock.errors import CommandError
 from rowlock.inspect import placement
 from rowlock.inspect.observed.versions import ProcessVersion, format_version_lines
@@ -39,11 +39,11 @@ def config(tmp_path: Path) -> Config:
 def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Placement]:
     """Return what is known when the control topic says `fold` and the leader answers by `ask`."""
 
-    def look(fold: Fold | Exception, ask: Any = None) -> Placement:
+    def look(fold: ControlFold | Exception, ask: Any = None) -> Placement:
         class Topic:
             def __init__(self, *_: object) -> None: ...
 
-            def read_topic(self) -> Fold:
+            def read_chunk(self) -> ControlFold:
                 if isinstance(fold, Exception):
                     raise fold
                 return fold
@@ -58,10 +58,10 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place
     return look
 
 
-def led(*more: Any) -> Fold:
-    fold = Fold()
+def led(*more: Any) -> ControlFold:
+    fold = ControlFold()
     for offset, message in enumerate([Claim(Candidate("c1", "h:1", "h:2"), "n"), *more]):
-        folds.apply(fold, offset, message)
+        folds.fold_message(fold, offset, message)
     return fold
 
 
@@ -80,8 +80,8 @@ def test_the_leader_is_asked_where_its_claim_says(read: Callable[..., Placement]
     assert found.units["capture/b1"]["health"] == "running"
 
 
-@pytest.mark.parametrize("fold", [Fold(), led(Resigned(0))])
-def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: Fold) -> None:
+@pytest.mark.parametrize("fold", [ControlFold(), led(Resigned(0))])
+def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: ControlFold) -> None:
     found = read(fold)
     assert found.known
     assert "nothing runs" in found.problem

@@ -68,7 +68,7 @@ def test_a_unit_is_taken_over_where_its_progress_is(target: SqliteTarget, elsewh
         taken = take_unit(store, pipeline, "t", "other", (5, 9), assigned=3)
         assert taken.epoch == 3 << 16
         assert "created again" in str(taken.refusal)
-        assert store.read_topic(UNIT)[1] is not None
+        assert store.read_progress(UNIT)[1] is not None
     assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(taken.refusal,)]
 
 
@@ -77,4 +77,4 @@ def test_without_another_place_it_is_the_target(target: SqliteTarget) -> None:
         store.ensure_bookkeeping()
         fence_unit(store, UNIT, 7, BEGINNING)
     with contextlib.closing(open_session(target.config(), name="test")) as session:
-        assert {row.epoch for row in session.read_topic(UNIT)[0]} == epochs(target) == {7 << 16}
+        assert {row.epoch for row in session.read_progress(UNIT)[0]} == epochs(target) == {7 << 16}

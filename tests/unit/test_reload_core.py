@@ -19,28 +19,33 @@ from coordinator.core.messages import (
     UnitStatus,
 )
 from coordinator.core.owner import owner
-from coordinator.core.owner.configuration import in_force, part_of, question, takes
+from coordinator.core.owner.configuration import (
+    accepts_units,
+    get_config_part,
+    get_open_question,
+    has_active_config,
+)
 from coordinator.core.owner.state import (
     Alarm,
-    Catalogue,
     Confirmed,
-    Effect,
+    Inventory,
     Move,
+    OwnerDecision,
     Refused,
     Reload,
     ReloadEnded,
     Tick,
 )
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
 from tests.unit.test_coordinator_agent import EPOCH, LEASE, REV, Driver
 from tests.unit.test_coordinator_owner import CONFIG, Cluster
 
-CAPTURE = CatalogueUnit("capture/s", UnitKind.CAPTURE, "s")
-P, Q = (CatalogueUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq")
+CAPTURE = InventoryUnit("capture/s", UnitKind.CAPTURE, "s")
+P, Q = (InventoryUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq")
 PARTS = {"source/s": "s1", "pipeline/p": "p1", "pipeline/q": "q1"}
-OLD = Catalogue((CAPTURE, P, Q), {"p": ("s",), "q": ("s",)}, "old", PARTS)
+OLD = Inventory((CAPTURE, P, Q), {"p": ("s",), "q": ("s",)}, "old", PARTS)
 NEW_PARTS = {**PARTS, "pipeline/p": "p2"}
 NEW = replace(OLD, digest="new", parts=NEW_PARTS)
 RELOAD = Reload("new", NEW_PARTS, frozenset({"pipeline/p"}))
@@ -74,7 +79,9 @@ def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = 
     cluster.beat("a", *found, config=config or ConfigVersion("old"))
 
 
-def says(cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None) -> list[Effect]:
+def says(
+    cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None
+) -> list[OwnerDecision]:
     """The agent goes on as it is, and answers what it was asked."""
     reloading = cluster.state.reloading
     number = asked if asked is not None else reloading.number if reloading else 0
@@ -89,7 +96,7 @@ def says(cluster: Cluster, agent: str, digest: str, *problems: str, asked: int |
     )
 
 
-def ended(effects: list[Effect]) -> list[str | None]:
+def ended(effects: list[OwnerDecision]) -> list[str | None]:
     return [effect.refused for effect in effects if isinstance(effect, ReloadEnded)]
 
 
@@ -98,7 +105,7 @@ def assignments(cluster: Cluster) -> dict[str, int]:
 
 
 def test_the_part_of_a_unit() -> None:
-    assert [part_of(unit) for unit in (CAPTURE, P)] == ["source/s", "pipeline/p"]
+    assert [get_config_part(unit) for unit in (CAPTURE, P)] == ["source/s", "pipeline/p"]
 
 
 def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew() -> None:
@@ -107,7 +114,7 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert ended(cluster.do(RELOAD)) == []
     says(cluster, "a", "new", asked=0)  # an old answer is none
     assert [m.ask for a, m in cluster.sent if isinstance(m, HeartbeatResponse) and a == "a"] == [
-        question(cluster.state, cluster.state.members["b"])
+        get_open_question(cluster.state, cluster.state.members["b"])
     ]
     assert ended(says(cluster, "a", "new")) == []
     assert cluster.state.configuration is not None
@@ -223,8 +230,8 @@ def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing(
     cluster = running("another")
     member = cluster.state.members["a"]
     assert member.accepts
-    assert not in_force(cluster.state, member)
-    assert not takes(cluster.state, member)
+    assert not has_active_config(cluster.state, member)
+    assert not accepts_units(cluster.state, member)
     cluster.do(Tick())
     assert cluster.dispatched() == []
     refusals = [e.why for e in cluster.do(Move("capture/s", "a")) if isinstance(e, Refused)]
@@ -378,5 +385,5 @@ def test_the_floor_holds_for_what_was_in_force() -> None:
     cluster = running()
     committed(cluster)
     record = cluster.records["configuration"]
-    state, _ = owner.begin("o", 12, {"configuration": record}, CONFIG, 0.0)
+    state, _ = owner.begin_owner_term("o", 12, {"configuration": record}, CONFIG, 0.0)
     assert state.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]

@@ -17,37 +17,37 @@ from coordinator.core.agent import AgentState
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.core.owner import owner
-from coordinator.core.owner.configuration import part_of, version
+from coordinator.core.owner.configuration import get_active_version, get_config_part
 from coordinator.core.owner.state import (
-    Catalogue,
     Confirmed,
-    Effect,
-    Event,
     Fence,
     Fenced,
+    Inventory,
     OwnerConfig,
+    OwnerDecision,
+    OwnerEvent,
     Persist,
     Persisted,
     Received,
     Reload,
     ReloadEnded,
-    Send,
+    SendMessage,
     Tick,
 )
-from coordinator.core.records import Record
+from coordinator.core.records import DurableRecord
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
 
 CONFIG = OwnerConfig(
     interval=0.5, lease=4.0, owner_lease=1e9, balance_every=1e9, reload_timeout=6.0, doubt=1e9
 )
 UNITS = (
-    CatalogueUnit("capture/s", UnitKind.CAPTURE, "s"),
-    *(CatalogueUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq"),
+    InventoryUnit("capture/s", UnitKind.CAPTURE, "s"),
+    *(InventoryUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq"),
 )
-PARTS = [part_of(unit) for unit in UNITS]
-PART = {unit.unit: part_of(unit) for unit in UNITS}
+PARTS = [get_config_part(unit) for unit in UNITS]
+PART = {unit.unit: get_config_part(unit) for unit in UNITS}
 File = tuple[int, ...]
 
 
@@ -59,8 +59,8 @@ def parts(file: File) -> dict[str, str]:
     return dict(zip(PARTS, map(str, file), strict=True))
 
 
-def catalogue(file: File) -> Catalogue:
-    return Catalogue(UNITS, {"p": ("s",), "q": ("s",)}, digest(file), parts(file))
+def catalogue(file: File) -> Inventory:
+    return Inventory(UNITS, {"p": ("s",), "q": ("s",)}, digest(file), parts(file))
 
 
 class Machine:
@@ -81,7 +81,7 @@ class Machine:
         self.outbox: deque[Up] = deque()
 
     def do(self, event: agent.AgentEvent, now: float) -> None:
-        self.state, effects = agent.step(self.state, event, now)
+        self.state, effects = agent.step_agent(self.state, event, now)
         for effect in effects:
             match effect:
                 case agent.SendUp(message):
@@ -94,12 +94,14 @@ class Machine:
                     self.do(agent.ConfigTaken(wanted if taken else None), now)
                 case PrepareWorker(unit, assignment):
                     self.workers[unit] = assignment, parts(self.held)[PART[unit]]
-                    self.do(agent.WorkerHappening(unit, Prepared(assignment)), now)
+                    self.do(agent.WorkerEventReceived(unit, Prepared(assignment)), now)
                 case StartWorker(unit, assignment):
-                    self.do(agent.WorkerHappening(unit, UnitProgressed(assignment, UnitProgress(1, 1))), now)
+                    self.do(
+                        agent.WorkerEventReceived(unit, UnitProgressed(assignment, UnitProgress(1, 1))), now
+                    )
                 case RemoveWorker(unit, assignment):
                     self.workers.pop(unit, None)
-                    self.do(agent.WorkerHappening(unit, WorkerEnded(assignment)), now)
+                    self.do(agent.WorkerEventReceived(unit, WorkerEnded(assignment)), now)
 
 
 class World:
@@ -109,7 +111,7 @@ class World:
         self.random, self.now, self.versions = random.Random(seed), 100.0, 0
         self.file: File = (0, 0, 0)
         self.machines = {name: Machine(name, self.file) for name in "ab"}
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, DurableRecord] = {}
         self.rev = 10
         self.ended: list[str | None] = []
         self.reading: File = self.file
@@ -120,21 +122,21 @@ class World:
     def elect(self) -> None:
         """Another coordinator leads, whose file is the same by now, or a process starts: either goes by its file."""
         self.rev, self.held = self.rev + 1, self.file
-        self.state, out = owner.begin("o", self.rev, self.records, CONFIG, self.now)
+        self.state, out = owner.begin_owner_term("o", self.rev, self.records, CONFIG, self.now)
         for machine in self.machines.values():
             machine.inbox.clear()
             machine.outbox.clear()
         self.carry_out(out)
 
-    def do(self, event: Event) -> None:
-        self.state, out = owner.step(self.state, event, self.now)
-        owner.check(self.state)
+    def do(self, event: OwnerEvent) -> None:
+        self.state, out = owner.step_owner(self.state, event, self.now)
+        owner.check_owner_invariants(self.state)
         self.carry_out(out)
 
-    def carry_out(self, out: list[Effect]) -> None:
+    def carry_out(self, out: list[OwnerDecision]) -> None:
         for effect in out:
             match effect:
-                case Send(name, message):
+                case SendMessage(name, message):
                     self.machines[name].inbox.append(message)
                 case Persist(token, records):
                     for key, record in records:
@@ -251,7 +253,9 @@ def test_nothing_runs_under_a_mixture(start: int) -> None:
         assert {unit: seen for unit, (_, seen) in runs.items()} == {
             unit: parts(world.file)[part] for unit, part in PART.items()
         }, seed
-        assert {machine.state.config for machine in world.machines.values()} == {version(world.state)}, seed
+        assert {machine.state.config for machine in world.machines.values()} == {
+            get_active_version(world.state)
+        }, seed
 
 
 def test_the_model_meets_what_it_is_about() -> None:

@@ -18,13 +18,13 @@ from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
 from coordinator.core.messages import ConfigVersion, FileAnswer
-from coordinator.core.owner.state import Catalogue, Command, Reload
+from coordinator.core.owner.state import Inventory, OwnerCommand, Reload
 from coordinator.core.records import ConfigRecord
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError
 from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
-from coordinator.server.requests import CatalogueRead, CommandAsked, PendingAnswer
+from coordinator.server.requests import CommandRequested, InventoryRead, PendingAnswer
 from rowlock.inspect.planned.plan import (
     AGAIN,
     NEW,
@@ -40,7 +40,7 @@ from tests.coordination_kit import catalogue, until
 from tests.unit.test_coordinator_server import World
 
 PARTS = {"pipeline/p": "p1", "source/s": "s1"}
-OLD: Catalogue = replace(catalogue(3), digest="old", parts=PARTS)
+OLD: Inventory = replace(catalogue(3), digest="old", parts=PARTS)
 RELOAD = Reload("new", {**PARTS, "pipeline/p": "p2"}, frozenset({"pipeline/p"}))
 
 
@@ -55,7 +55,7 @@ class ReloadWorld(World):
         self.configured.append(digest)
 
     def begin(self, *names: str) -> ReloadWorld:
-        self.report_event(Elected(10, dict(self.records)), CatalogueRead(10, OLD))
+        self.report_event(Elected(10, dict(self.records)), InventoryRead(10, OLD))
         for name in names:
             self.holds[name] = ("old", ())
             self.join(name)
@@ -79,11 +79,11 @@ class ReloadWorld(World):
 
     def ask(self) -> PendingAnswer[None]:
         answer: PendingAnswer[None] = PendingAnswer()
-        self.report_event(CommandAsked(RELOAD, answer, "me"))
+        self.report_event(CommandRequested(RELOAD, answer, "me"))
         return answer
 
     def told(self, what: str) -> list[Mapping[str, object]]:
-        return [row.about for row in self.machine.journal.after(0, 1000) if row.what == what]
+        return [row.about for row in self.machine.journal.list_events_after(0, 1000) if row.what == what]
 
 
 def test_a_reload_is_answered_once_it_is_durable_and_taken_before() -> None:
@@ -131,7 +131,7 @@ def test_a_term_that_ends_leaves_nobody_waiting() -> None:
     assert not answer.filled
     world.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
-        answer.wait(0.1)
+        answer.wait_for_value(0.1)
     assert world.configured == []
 
 
@@ -159,38 +159,38 @@ def _coordinator(configuration: FakeConfiguration | None) -> Coordinator:
 
 
 def test_only_the_leader_reads_its_file_and_a_bad_one_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    configuration, given = FakeConfiguration(), list[Command]()
+    configuration, given = FakeConfiguration(), list[OwnerCommand]()
     coordinator = _coordinator(configuration)
     with pytest.raises(NotLeaderError):
-        coordinator.reload()
+        coordinator.reload_config()
     leader = LeaderView(7, "c", "", "", am_i=True)
-    monkeypatch.setattr(coordinator, "leader", lambda: leader)
-    monkeypatch.setattr(coordinator, "command", lambda command, *_, **__: given.append(command))
-    assert coordinator.reload(dry_run=True).digest == "new"
+    monkeypatch.setattr(coordinator, "get_leader", lambda: leader)
+    monkeypatch.setattr(coordinator, "execute_command", lambda command, *_, **__: given.append(command))
+    assert coordinator.reload_config(dry_run=True).digest == "new"
     assert given == []
-    assert coordinator.reload(by="me").changed == {"source/s"}
+    assert coordinator.reload_config(by="me").changed == {"source/s"}
     assert given == [Reload("new", PARTS, frozenset({"source/s"}))]
     configuration.refuses = ("c.yaml:3: wrong", "c.yaml:4: wrong")
     with pytest.raises(CommandRefusedError) as refused:
-        coordinator.reload(by="me")
+        coordinator.reload_config(by="me")
     assert refused.value.errors == ["c.yaml:3: wrong", "c.yaml:4: wrong"]
-    (event,) = coordinator.events(0, 10)
+    (event,) = coordinator.list_events(0, 10)
     assert (event.what, event.about["command"], event.about["by"]) == ("command refused", "reload", "me")
     without = _coordinator(None)
-    monkeypatch.setattr(without, "leader", lambda: leader)
+    monkeypatch.setattr(without, "get_leader", lambda: leader)
     with pytest.raises(CommandRefusedError, match="restart it"):
-        without.reload()
+        without.reload_config()
 
 
 def test_an_elected_coordinator_catches_up_once_before_its_first_catalogue() -> None:
     configuration = FakeConfiguration()
     coordinator = _coordinator(configuration)
-    coordinator._logged(Elected(7, {"configuration": ConfigRecord("theirs", 3, ())}))
+    coordinator._on_log_event(Elected(7, {"configuration": ConfigRecord("theirs", 3, ())}))
     for _ in range(2):
-        assert coordinator._caught_up(lambda: OLD) is OLD
+        assert coordinator._adopt_stored_config(lambda: OLD) is OLD
     assert configuration.caught_up == ["theirs"]
-    coordinator._logged(Elected(9, {}))
-    coordinator._caught_up(lambda: OLD)
+    coordinator._on_log_event(Elected(9, {}))
+    coordinator._adopt_stored_config(lambda: OLD)
     assert configuration.caught_up == ["theirs"]
 
 

@@ -17,9 +17,9 @@ from pydantic import SecretStr
 
 from coordinator.core.owner.state import (
     CancelMove,
-    Command,
     Drain,
     Move,
+    OwnerCommand,
     Pause,
     Rebalance,
     Reload,
@@ -28,12 +28,12 @@ from coordinator.core.owner.state import (
     Undrain,
 )
 from coordinator.rest import RestServer, create_app
-from coordinator.rest.app import describe
-from coordinator.rest.door import BODY_LIMIT, Door
+from coordinator.rest.app import describe_interface
+from coordinator.rest.door import BODY_LIMIT, RequestGuard
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
-from coordinator.server.operators.copies import CopyAsked
+from coordinator.server.operators.copies import CopyRequested
 from schemas.config.addresses import ASKED_BY, SYSTEM
 from tests.certificates import Authority
 from tests.fake_control import FakeControl, FakeDesk, unit
@@ -149,7 +149,9 @@ def test_pages_of_units_hold_each_unit_once(client: Client, control: FakeControl
         ("/v1/resign", None, Resign()),
     ],
 )
-def test_commands(client: Client, control: FakeControl, path: str, body: object, command: Command) -> None:
+def test_commands(
+    client: Client, control: FakeControl, path: str, body: object, command: OwnerCommand
+) -> None:
     answer = client().post(path, json=body)
     assert (answer.status_code, answer.json()) == (
         202,
@@ -265,7 +267,7 @@ def test_who_means_another_system_is_refused(control: FakeControl, asked_as: str
 
 def test_events(client: Client, control: FakeControl) -> None:
     for number in range(1200):
-        control.journal.tell(7, "unit moved", {"unit": f"u{number}", "from": "a1", "to": "a2"})
+        control.journal.record_event(7, "unit moved", {"unit": f"u{number}", "from": "a1", "to": "a2"})
     rest = client()
     found = rest.get("/v1/events").json()["events"]
     assert [each["number"] for each in found] == list(range(201, 1201)), "the last 1,000 are kept"
@@ -350,7 +352,7 @@ def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(control: FakeControl) -> None:
-    app = Door(create_app(control, FakeDesk(), token=None), None, body_s=0.05)
+    app = RequestGuard(create_app(control, FakeDesk(), token=None), None, body_s=0.05)
     server = RestServer(app, "127.0.0.1:0")
     try:
         said, _ = _raw(server.start(), _head(MOVE, "Content-Length: 10"), [b"{"])
@@ -415,7 +417,7 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
 
 def test_the_description_names_the_token(control: FakeControl) -> None:
     with_token: FastAPI = create_app(control, FakeDesk(), token=SecretStr("x"))
-    said = describe(with_token)
+    said = describe_interface(with_token)
     assert said["paths"]["/v1/units"]["get"]["security"] == [{"HTTPBearer": []}]
     assert "security" not in said["paths"]["/healthz"]["get"]
 
@@ -472,10 +474,10 @@ def test_copies(client: Client, control: FakeControl, served: tuple[Shared, dict
     assert rest.post("/v1/copies/rate", json=changed).status_code == 202
     problem(rest.post("/v1/copies/rate", json={"table": "bank.acct"}), 422, "invalid")
     (asked, by), (cancelled, _), (rate, _) = desk.asked
-    assert rate == CopyAsked("bank.acct", rate_only=True)
+    assert rate == CopyRequested("bank.acct", rate_only=True)
     assert (asked.table, asked.where, asked.cancel, cancelled.cancel) == ("bank.acct", "id > 3", False, True)
     assert by.startswith("me at ")
-    told = [row for row in control.journal.after(0, 10) if row.what == "copy asked for"]
+    told = [row for row in control.journal.list_events_after(0, 10) if row.what == "copy asked for"]
     assert told[0].about["table"] == "bank.acct"
     assert rest.get("/v1/copies").json() == {"copies": []}
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
-from coordinator.core.records import CounterRecord, PausedRecord, Record
+from coordinator.core.records import CounterRecord, DurableRecord, PausedRecord
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
-from coordinator.server.round import Round
+from coordinator.server.round import OwnerRound
 
 
 def counter(epoch: int) -> tuple[str, CounterRecord]:
@@ -24,50 +24,55 @@ def message(number: int) -> Superseded:
 
 
 def test_what_a_round_decided_is_one_write_with_the_last_value_of_each_key() -> None:
-    this = Round()
+    this = OwnerRound()
     assert not this
-    this.store(1, (counter(7), ("paused/u", PausedRecord("u"))))
-    this.store(2, (counter(8), ("paused/u", None)))
+    this.add_records(1, (counter(7), ("paused/u", PausedRecord("u"))))
+    this.add_records(2, (counter(8), ("paused/u", None)))
     assert this
-    assert this.write() == (2, (counter(8), ("paused/u", None)))
+    assert this.take_write() == (2, (counter(8), ("paused/u", None)))
     assert not this
-    assert this.write() is None
+    assert this.take_write() is None
 
 
 def test_each_decision_hears_of_its_own_write_and_of_none_behind_it() -> None:
-    this = Round()
+    this = OwnerRound()
     for tokens in ((1, 2), (3,), (4, 5)):
         for token in tokens:
-            this.store(token, (counter(token),))
-        this.write()
-    assert this.durable(2) == (1, 2)
-    assert this.durable(2) == ()
-    assert this.durable(5) == (3, 4, 5), "an answer that came together with one before it"
+            this.add_records(token, (counter(token),))
+        this.take_write()
+    assert this.confirm_durable(2) == (1, 2)
+    assert this.confirm_durable(2) == ()
+    assert this.confirm_durable(5) == (3, 4, 5), "an answer that came together with one before it"
 
 
 def test_what_is_said_keeps_its_order_for_each_agent() -> None:
-    this = Round()
+    this = OwnerRound()
     for number in range(6):
-        this.say("ab"[number % 2], message(number))
+        this.add_message("ab"[number % 2], message(number))
     assert this
-    assert this.speak() == {
+    assert this.take_messages() == {
         "a": [message(0), message(2), message(4)],
         "b": [message(1), message(3), message(5)],
     }
     assert not this
-    assert this.speak() == {}
+    assert this.take_messages() == {}
 
 
 @given(st.lists(st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 9), min_size=1))))
 def test_the_log_folds_to_the_same_records(rounds: list[list[dict[str, int | None]]]) -> None:
-    this, folded, expected, token = Round(), dict[str, Record | None](), dict[str, Record | None](), 0
+    this, folded, expected, token = (
+        OwnerRound(),
+        dict[str, DurableRecord | None](),
+        dict[str, DurableRecord | None](),
+        0,
+    )
     for decisions in rounds:
         for decision in decisions:
             token += 1
             changes = tuple((k, None if v is None else CounterRecord(v)) for k, v in decision.items())
-            this.store(token, changes)
+            this.add_records(token, changes)
             expected.update(changes)
-        write = this.write()
+        write = this.take_write()
         folded.update(write[1] if write is not None else ())
         assert folded == expected
         assert not write or write[0] == token
@@ -83,14 +88,14 @@ class Owner:
     def is_stopped(self) -> bool:
         return False
 
-    def handle(self, message: object) -> None:
+    def handle_message(self, message: object) -> None:
         self.log.append(str(message))
         self.decided += message != "nothing"
 
     def has_decided(self) -> bool:
         return self.decided > 0
 
-    def end(self) -> None:
+    def end_round(self) -> None:
         self.log.append(f"end of {self.decided}")
         self.decided = 0
 
@@ -101,7 +106,7 @@ def by_hand() -> tuple[Owner, BatchSystem[AgentMachine, Up], Any]:
     system: BatchSystem[AgentMachine, Up] = BatchSystem(
         owner, lambda _: BatchHandler(system.router.send_control)
     )
-    return owner, system, system.poller(0)
+    return owner, system, system.make_poller(0)
 
 
 def test_a_round_ends_once_for_all_that_was_decided_in_it(by_hand: Any) -> None:
@@ -125,16 +130,16 @@ def test_no_other_poller_has_the_owner_between_its_decisions_and_the_end(by_hand
     owner, system, poller = by_hand
     system.router.send_control("one")
     taken: list[object] = []
-    end = owner.end
+    end = owner.end_round
 
     def look() -> None:
         system.router.send_control("two")
         taken.append(system.scheduler.take_control())
         end()
 
-    owner.end = look
+    owner.end_round = look
     poller.round()
     assert taken == [None]
-    owner.end = end
+    owner.end_round = end
     poller.round()
     assert owner.log == ["one", "end of 1", "two", "end of 1"]

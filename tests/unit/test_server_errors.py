@@ -258,7 +258,13 @@ _OPENERS = {
 }  # fmt: skip
 
 
-_OPENING = {"pymysql.connect", "psycopg.connect", "oracledb.connect", "create_engine", "_make_connection_class()"}
+_OPENING = {
+    "pymysql.connect",
+    "psycopg.connect",
+    "oracledb.connect",
+    "create_engine",
+    "_make_connection_class()",
+}
 
 
 def test_connections_are_opened_in_one_module_for_each_driver() -> None:
@@ -334,7 +340,9 @@ def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest
 
 def test_server_behind_a_proxy_is_judged_by_its_own_version() -> None:
     """The proxy greeted with a supported version: `check` asks the server."""
-    session = SimpleNamespace(run_query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=BINLOG_FLAVOURS["mariadb"])
+    session = SimpleNamespace(
+        run_query=lambda _: [{"v": "10.2.11-MariaDB"}], flavour=BINLOG_FLAVOURS["mariadb"]
+    )
     source: Any = SimpleNamespace(host="h", port=3306, type="mariadb")
     catalog: Any = SimpleNamespace(session=session)
     (found,) = binlog_server._check_flavour(catalog, source, "source s")

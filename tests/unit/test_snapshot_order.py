@@ -120,7 +120,7 @@ def asking(where: str | None = None, table: Table = TABLE) -> ReadChunk:
 
 
 def read(server: Server, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
-    return server.reader().read_topic(asking(where))
+    return server.reader().read_chunk(asking(where))
 
 
 def mark(number: int) -> LogMark:
@@ -174,7 +174,7 @@ def test_once_all_of_before_is_visible_that_is_not_asked_again() -> None:
     reading = server.reader()
     for first, asked in ((1, 3), 1), ((1, 4), 2), ((1, 4), 2):
         server.first_outside = first
-        reading.read_topic(asking())
+        reading.read_chunk(asking())
         assert server.first_asked == asked, "a dump of the log is read for it"
 
 
@@ -183,13 +183,13 @@ def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_anothe
     reading.close()
     assert (server.opened, server.closed) == (0, 0)
     server.fails = pymysql.err.OperationalError(2013, "why")
-    assert isinstance(reading.read_topic(asking()), ChunkFailed)
+    assert isinstance(reading.read_chunk(asking()), ChunkFailed)
     assert (server.opened, server.closed) == (1, 1)
     server.fails = None
     server.said.clear()
-    assert isinstance(reading.read_topic(asking()), ChunkRead)
+    assert isinstance(reading.read_chunk(asking()), ChunkRead)
     assert "REPEATABLE READ" in server.said[0]
-    assert isinstance(reading.read_topic(asking()), ChunkRead)
+    assert isinstance(reading.read_chunk(asking()), ChunkRead)
     assert (server.opened, server.closed) == (2, 1)
     reading.close()
     reading.close()
@@ -210,7 +210,7 @@ def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -
     table = replace(TABLE, columns=(Column(name="id", type=text, nullable=False), TABLE.columns[1]))
     server.key = b"a\xff"
     with pytest.raises(TableStoppedError, match="of its key"):
-        server.reader().read_topic(asking(table=table))
+        server.reader().read_chunk(asking(table=table))
     assert not server.in_transaction
 
 

@@ -45,7 +45,7 @@ class Session:
         self.said.append((self.number, "begin", *arguments))
         return "begun"
 
-    def read_topic(self, unit: str) -> tuple[str, str]:
+    def read_progress(self, unit: str) -> tuple[str, str]:
         self.said.append((self.number, "read", unit))
         return "rows", "more"
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.core import messages as core
-from coordinator.core.messages import VERSION, Header, Liveness, UnitStatus
+from coordinator.core.messages import PROTOCOL_VERSION, Header, Liveness, UnitStatus
 from coordinator.transport import wire
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.wire import WireError
@@ -65,7 +65,7 @@ downs: st.SearchStrategy[wire.FromOwner] = st.one_of(
     st.builds(core.Superseded, headers),
 )  # fmt: skip
 READERS: tuple[Callable[[bytes], object], ...] = (
-    wire.unframe_up, wire.unframe_down, wire.get_leader, wire.check_question,
+    wire.decode_agent_frame, wire.decode_owner_frame, wire.get_leader, wire.check_question,
 )  # fmt: skip
 GOLDEN = {name: golden(name) for name in encoded()}
 
@@ -76,7 +76,7 @@ def read(name: str, data: bytes) -> object:
         return wire.get_leader(data)
     if name == "question":
         return wire.check_question(data)
-    return (wire.unframe_up if type(MESSAGES[name]).__name__ in UP else wire.unframe_down)(data)
+    return (wire.decode_agent_frame if type(MESSAGES[name]).__name__ in UP else wire.decode_owner_frame)(data)
 
 
 def written(frame: object) -> bytes:
@@ -89,8 +89,8 @@ def written(frame: object) -> bytes:
 @given(st.lists(ups, max_size=4), st.lists(downs, max_size=4))
 @settings(PATIENT, max_examples=300)
 def test_frames_keep_messages_and_their_order(up: list[wire.FromAgent], down: list[wire.FromOwner]) -> None:
-    assert wire.unframe_up(wire.frame(up)) == up
-    assert wire.unframe_down(wire.frame(down)) == down
+    assert wire.decode_agent_frame(wire.encode_frame(up)) == up
+    assert wire.decode_owner_frame(wire.encode_frame(down)) == down
 
 
 @given(st.builds(LeaderInfo, numbers, words, words, st.booleans()))
@@ -141,7 +141,7 @@ def begins_with(message: Any, old: Any) -> bool:
 def test_older_golden_files_are_read_whole(name: str) -> None:
     for path in files(name):
         (message,) = cast(list[Any], read(name, content(path)))
-        assert begins_with(plain(wire.frame([message])), plain(content(path))), path
+        assert begins_with(plain(wire.encode_frame([message])), plain(content(path))), path
 
 
 def test_a_message_that_lacks_a_field_of_an_older_one_is_found() -> None:
@@ -174,20 +174,24 @@ def test_fields_that_an_earlier_release_leaves_out_have_their_default(name: str)
 
 def test_an_unknown_kind_is_left_out_of_a_frame() -> None:
     known = core.Rejected(Header(1, 2, 0, 3), "a", 9)
-    assert wire.unframe_up(written([VERSION, [["Later", 1, {}], known, ["Later"]]])) == [known]
-    assert wire.unframe_down(written([VERSION, [["Later", 1]]])) == []
-    assert wire.unframe_down(written([VERSION, [known]])) == [], "nobody says this downwards"
+    assert wire.decode_agent_frame(written([PROTOCOL_VERSION, [["Later", 1, {}], known, ["Later"]]])) == [
+        known
+    ]
+    assert wire.decode_owner_frame(written([PROTOCOL_VERSION, [["Later", 1]]])) == []
+    assert wire.decode_owner_frame(written([PROTOCOL_VERSION, [known]])) == [], "nobody says this downwards"
     with pytest.raises(WireError, match=r"no frame: .*Expected `str`, got `int`"):
-        wire.unframe_up(written([VERSION, [["Later", 1], ["Hello", plain(written(known.header)), 1, "i"]]]))
+        wire.decode_agent_frame(
+            written([PROTOCOL_VERSION, [["Later", 1], ["Hello", plain(written(known.header)), 1, "i"]]])
+        )
 
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("rest", [[], [[["Hello"]]], [{"anything": 1}, 2], [[[[1]]]]])
-@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1, 127])
+@pytest.mark.parametrize("version", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 127])
 def test_another_version_is_refused_and_both_are_named(
     reader: Callable[[bytes], object], rest: list[object], version: int
 ) -> None:
-    says = rf"of version {version} of the protocol, and this side speaks version {VERSION}: "
+    says = rf"of version {version} of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
     with pytest.raises(WireError, match=says):
         reader(written([version, *rest]))
 
@@ -204,7 +208,7 @@ def test_another_version_is_refused_and_both_are_named(
     ],
 )
 def test_version_1_was_protobuf_and_is_told_so(reader: Callable[[bytes], object], first: bytes) -> None:
-    says = f"version 1 of the protocol, or none, and this side speaks version {VERSION}"
+    says = f"version 1 of the protocol, or none, and this side speaks version {PROTOCOL_VERSION}"
     with pytest.raises(WireError, match=says):
         reader(first)
 
@@ -285,15 +289,15 @@ def test_every_place_of_a_status_is_among_them() -> None:
 
 def test_a_frame_holds_so_many_messages_at_most() -> None:
     said = [core.Superseded(Header(1, 2, 0, number)) for number in range(wire.FRAME + 1)]
-    assert wire.unframe_down(wire.frame(said[1:])) == said[1:]
-    for frame in (wire.frame(said), written([VERSION, [["Later"]] * (wire.FRAME + 1)])):
+    assert wire.decode_owner_frame(wire.encode_frame(said[1:])) == said[1:]
+    for frame in (wire.encode_frame(said), written([PROTOCOL_VERSION, [["Later"]] * (wire.FRAME + 1)])):
         with pytest.raises(WireError, match="length <= 256"):
-            wire.unframe_down(frame)
+            wire.decode_owner_frame(frame)
 
 
 # what is none of ours
 
-HEAD = b"\x92" + bytes([VERSION])
+HEAD = b"\x92" + bytes([PROTOCOL_VERSION])
 CLAIMS = {
     "an array of 4 thousand million": b"\xdd\xff\xff\xff\xff",
     "an array of 65 thousand": b"\xdc\xff\xff",
@@ -308,7 +312,7 @@ DEEP = b"\x91" * 100_000 + b"\xc0"
 
 @pytest.mark.parametrize("claim", list(CLAIMS))
 def test_a_false_length_is_refused(claim: str) -> None:
-    for reader in (wire.unframe_up, wire.unframe_down):
+    for reader in (wire.decode_agent_frame, wire.decode_owner_frame):
         with pytest.raises(WireError):
             reader(HEAD + CLAIMS[claim])
 
@@ -329,7 +333,7 @@ def test_depth_without_end_is_refused(name: str) -> None:
 def test_text_that_is_none_is_refused() -> None:
     data = GOLDEN["hello"].replace(b"agent-1", b"agent-\xff")
     with pytest.raises(WireError, match="can't decode byte 0xff"):
-        wire.unframe_up(data)
+        wire.decode_agent_frame(data)
 
 
 @pytest.mark.parametrize(
@@ -348,12 +352,12 @@ def test_what_cannot_be_meant_is_refused(spoil: Callable[[Any], object], says: s
     version, (message,) = plain(GOLDEN["heartbeat"])
     spoil(message)
     with pytest.raises(WireError, match=says):
-        wire.unframe_up(written([version, [message]]))
+        wire.decode_agent_frame(written([version, [message]]))
 
 
 def test_what_is_wrong_with_a_message_is_not_repeated_at_any_length() -> None:
     with pytest.raises(WireError, match="Invalid enum value 'xxx") as refused:
-        wire.unframe_up(GOLDEN["heartbeat"].replace(b"\xa5alive", b"\xda\xff\xff" + b"x" * 0xFFFF))
+        wire.decode_agent_frame(GOLDEN["heartbeat"].replace(b"\xa5alive", b"\xda\xff\xff" + b"x" * 0xFFFF))
     assert len(str(refused.value)) < 300
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from consumer.reporting.protocol import decode_command, encode_unit_event
 from consumer.units.unit import ApplyPhase
-from coordinator.core.replication_table import Seen
+from coordinator.core.replication_table import ReplicaPhase
 from schemas.units import (
     Prepared,
     PrepareProgress,
@@ -50,7 +50,7 @@ EVENTS = {
 #: Classes with words of a unit's phases → why they are not `UnitPhase` itself.
 SAYS_MORE = {
     "UnitPhase": "it is the vocabulary",
-    "Seen": "of a replica: what its agent reports, or that the agent is gone",
+    "ReplicaPhase": "of a replica: what its agent reports, or that the agent is gone",
     "SetState": "of all replicas of a unit together",
     "Primary": "of the primary among them, as rules ask for it",
     "Secondary": "of the secondary among them, as rules ask for it",
@@ -83,7 +83,7 @@ def test_other_words_are_refused(line: str) -> None:
 
 def test_what_says_more_uses_the_same_words() -> None:
     words = {phase.value for phase in UnitPhase}
-    assert {seen.value for seen in Seen} == words | {"gone"}
+    assert {seen.value for seen in ReplicaPhase} == words | {"gone"}
     stages = {ApplyPhase.TAKING_OVER, ApplyPhase.APPLYING, ApplyPhase.WAITING}
     assert {phase.value for phase in set(ApplyPhase) - stages} == words - {"absent", "replicating", "stopped"}
     assert not {phase.value for phase in stages} & words

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from coordinator.core.replication_table import CELLS, RULES, Act, Role, Rule, Seen, SetState
+from coordinator.core.replication_table import CELLS, RULES, ReplicaAction, ReplicaPhase, Role, Rule, SetState
 
 #: The commands and the recovery, which are not in the rules: (from, to, label).
 COMMANDS = (
@@ -35,14 +35,14 @@ def _label(rule: Rule) -> str:
     if rule.leaving is not None:
         words.append("some leaving" if rule.leaving else "none leaving")
     text = ", ".join(words) or "nothing else left"
-    return text if rule.act is Act.KEEP else f"{text} / {rule.act.value}"
+    return text if rule.act is ReplicaAction.KEEP else f"{text} / {rule.act.value}"
 
 
 def _edges() -> Iterator[str]:
     for state, after, label in COMMANDS:
         yield f"    {state.value} --> {after.value}: {label}"
     for rule in RULES:
-        if rule.act is Act.CLASSIFY or (rule.state is rule.next and rule.act is Act.KEEP):
+        if rule.act is ReplicaAction.CLASSIFY or (rule.state is rule.next and rule.act is ReplicaAction.KEEP):
             continue
         yield f"    {rule.state.value} --> {rule.next.value}: {_label(rule)}"
 
@@ -59,11 +59,11 @@ def cells() -> str:
         key=lambda row: (list(SetState).index(row[0]), list(Role).index(row[1])),
     )
     lines = [
-        "| state | reported by | " + " | ".join(seen.value for seen in Seen) + " |",
-        "|---" * (2 + len(Seen)) + "|",
+        "| state | reported by | " + " | ".join(seen.value for seen in ReplicaPhase) + " |",
+        "|---" * (2 + len(ReplicaPhase)) + "|",
     ]
     for state, role in rows:
-        acts = [", ".join(act.value for act in CELLS[state, role, seen]) for seen in Seen]
+        acts = [", ".join(act.value for act in CELLS[state, role, seen]) for seen in ReplicaPhase]
         lines.append(f"| {state.value} | {role.value} | " + " | ".join(acts) + " |")
     return "\n".join(lines)
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretStr
 
 from coordinator.rest import copies, models
-from coordinator.rest.app import create_app, describe
+from coordinator.rest.app import create_app, describe_interface
 from coordinator.server.operators.api import Control
-from coordinator.server.operators.copies import CopyOrders
+from coordinator.server.operators.copies import CopyRequests
 
 _HEAD = """\
 # REST
@@ -74,10 +74,10 @@ def render() -> str:
 
 def _paths() -> str:
     app = create_app(
-        cast(Control, None), cast(CopyOrders, None), token=SecretStr("any")
+        cast(Control, None), cast(CopyRequests, None), token=SecretStr("any")
     )  # only described, never asked
     rows = ["## Paths", "", "| path | answers with | what it does |", "|---|---|---|"]
-    for path, methods in describe(app)["paths"].items():
+    for path, methods in describe_interface(app)["paths"].items():
         for method, operation in methods.items():
             given = _link(operation.get("requestBody"), "body: ")
             answer = next(each for status, each in operation["responses"].items() if status < "300")

@@ -127,7 +127,7 @@ class BatchDriver:
             case fx.BeginAttempt():
                 return targets.get_connection(0).begin_attempt(spec.unit, spec.epoch)
             case fx.ReadProgress():
-                return targets.get_connection(0).read_topic(spec.unit)[0]
+                return targets.get_connection(0).read_progress(spec.unit)[0]
             case fx.ReadQuarantine():
                 return targets.get_connection(0).read_quarantine(spec.unit)
             case fx.CheckSession():

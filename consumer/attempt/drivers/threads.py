@@ -141,7 +141,7 @@ class ThreadDriver:
             case fx.BeginAttempt():
                 return self._sessions.get_connection(0).begin_attempt(spec.unit, spec.epoch)
             case fx.ReadProgress():
-                return self._sessions.get_connection(effect.number).read_topic(spec.unit)[0]
+                return self._sessions.get_connection(effect.number).read_progress(spec.unit)[0]
             case fx.ReadQuarantine():
                 return self._sessions.get_connection(0).read_quarantine(spec.unit)
             case fx.CheckSession():

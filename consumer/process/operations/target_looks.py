@@ -28,7 +28,7 @@ class TargetProbe:
 
     def read_real_table(self, session: UnitTarget, unit: UnitRef) -> bytes:
         """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
-        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
             return b""  # there is none, or it is being changed: who takes the unit over goes on with that
         if self.find_misfit(session, unit, state.definition) is not None:
@@ -68,7 +68,7 @@ class TargetProbe:
 
     def probe_stopped(self, session: UnitTarget, unit: UnitRef) -> tuple[object, bytes]:
         """Return all that may matter of the target to a unit that waits, and the target table as JSON (empty: there is none)."""
-        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return state and state.ddl, b""
         wanted = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
@@ -83,7 +83,7 @@ class TargetProbe:
 
     def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
         """Return why the target table of a unit that runs does not fit any more, in full; None: it does, or has no definition yet."""
-        _, state = session.read_topic(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
             return None
         stored = decode_stored(state.definition)

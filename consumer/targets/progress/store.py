@@ -89,7 +89,9 @@ class SqlProgressStore:
                 raise build_fenced_error(unit, f"(lane, epoch, attempt, offset) {expected}", seen)
             yield
 
-    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_progress(
+        self, unit: ApplyUnit, lanes: bool = True
+    ) -> tuple[list[LaneProgress], UnitState | None]:
         def run() -> tuple[list[LaneProgress], UnitState | None]:
             rows = self._run_fragment(self._books.lanes.build_select(unit)) if lanes else []
             return [parse_lane_row(row) for row in rows], parse_unit_rows(

@@ -3,36 +3,36 @@
 | handler | duty | ends the chain |
 |---|---|---|
 | `CheckLeader` | whether a later owner is obeyed there | by stepping down |
-| `Register` | `Hello`: incarnations get an agent epoch, which is stored | always, for a `Hello` |
+| `RegisterAgent` | `Hello`: incarnations get an agent epoch, which is stored | always, for a `Hello` |
 | `CheckMember` | whether the agent is registered | for a stranger, who is told |
 | `CheckTerm` | messages to an earlier term | with an announcement |
-| `KeepLease` | incarnation, order, when it was heard; liveness | for stale and late ones, and before its Sync |
+| `RenewAgentLease` | incarnation, order, when it was heard; liveness | for stale and late ones, and before its Sync |
 | `CollectStatistics` | marks and rows a second of the replicas that may speak | never |
 | `ReportUnits` | replication sets, what is missing, failures | never |
 | `AnswerUnit` | one unit's answer to a dispatch | never |
 | `GrantLeases` | what the agent may go on writing | never |
 
-What has to be stored comes out of `Register` and of the replication sets as `Persist` effects, before anybody is told.
+What has to be stored comes out of `RegisterAgent` and of the replication sets as `Persist` effects, before anybody is told.
 Each class is tested by itself; the order is this tuple. A stale message (another incarnation, an earlier number) changes
-nothing behind `KeepLease`, which counts it in `dropped`.
+nothing behind `RenewAgentLease`, which counts it in `dropped`.
 """
 
 from __future__ import annotations
 
 from coordinator.core.handlers.context import Context, Handler
-from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, Register
-from coordinator.core.handlers.leases import GrantLeases, KeepLease
+from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, RegisterAgent
+from coordinator.core.handlers.leases import GrantLeases, RenewAgentLease
 from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import Effect, OwnerState
+from coordinator.core.owner.state import OwnerDecision, OwnerState
 
 CHAIN: tuple[Handler, ...] = (
     CheckLeader(),
-    Register(),
+    RegisterAgent(),
     CheckMember(),
     CheckTerm(),
     KeepWithinBounds(),
-    KeepLease(),
+    RenewAgentLease(),
     CollectStatistics(),
     ReportUnits(),
     AnswerUnit(),
@@ -40,7 +40,7 @@ CHAIN: tuple[Handler, ...] = (
 )
 
 
-def receive(state: OwnerState, message: Up, now: float, out: list[Effect]) -> None:
+def receive_agent_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> None:
     """Take in one message; what is of another term, incarnation or order is dropped and counted."""
     context = Context(state, message, now, out)
     for handler in CHAIN:
@@ -48,4 +48,4 @@ def receive(state: OwnerState, message: Up, now: float, out: list[Effect]) -> No
             return
 
 
-__all__ = ["CHAIN", "Context", "Handler", "receive"]
+__all__ = ["CHAIN", "Context", "Handler", "receive_agent_message"]

@@ -12,7 +12,7 @@ import math
 from msgspec.structs import replace
 
 from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
-from coordinator.core.owner.state import Alarm, Effect, OwnerState
+from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
 from schemas.units import UnitProgress
 
 #: Rows a second of one unit beyond which a number is no measurement.
@@ -22,7 +22,7 @@ ALARM_EVERY = 60.0
 LONGEST_NAME = 255
 
 
-def latest_ts(state: OwnerState, now: float) -> int | None:
+def compute_latest_ts(state: OwnerState, now: float) -> int | None:
     """Return the latest commit time (ms) that a mark can have: the clock of the day as it was at the claim, gone on since, and
     what a source's clock may be ahead. None: this owner knows no clock."""
     if not state.floor:
@@ -30,14 +30,16 @@ def latest_ts(state: OwnerState, now: float) -> int | None:
     return state.floor + int(1000 * (now - state.began + state.config.ahead))
 
 
-def credible(mark: UnitProgress | None, latest: int | None) -> bool:
+def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
     """Tell whether a mark can be true."""
     if mark is None or latest is None:
         return True
     return mark.checkpoint_ts <= latest and mark.resolved_ts <= latest
 
 
-def refuse(state: OwnerState, agent: str, now: float, out: list[Effect], *, what: str, about: str) -> None:
+def refuse_claim(
+    state: OwnerState, agent: str, now: float, out: list[OwnerDecision], *, what: str, about: str
+) -> None:
     """Count what an agent cannot mean, and alarm it, now and then."""
     state.dropped[what] += 1
     if now >= state.alarmed.get((agent, what), float("-inf")) + ALARM_EVERY:
@@ -45,51 +47,55 @@ def refuse(state: OwnerState, agent: str, now: float, out: list[Effect], *, what
         out.append(Alarm(what, f"agent {agent}: {about}"))
 
 
-def bounded(state: OwnerState, message: Up, now: float, out: list[Effect]) -> Up | None:
+def restrict_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> Up | None:
     """Return the message without marks and numbers that cannot be true; None: nothing of it can be used."""
     if isinstance(message, Sync | Heartbeat) and not math.isfinite(message.sent):
         seen = f"it says that it sent this at {message.sent}"
-        refuse(state, message.agent, now, out, what="time refused", about=seen)
+        refuse_claim(state, message.agent, now, out, what="time refused", about=seen)
         return None
     late: list[str] = []
-    after = _within(message, latest_ts(state, now), late)
+    after = _restrict_to_latest(message, compute_latest_ts(state, now), late)
     if late:
         why = "which is later than now: a source's clock is ahead, or the agent is not to be trusted"
-        refuse(state, message.agent, now, out, what="mark refused", about=f"{late[0]}, {why}")
+        refuse_claim(state, message.agent, now, out, what="mark refused", about=f"{late[0]}, {why}")
     return after
 
 
-def _within(message: Up, latest: int | None, late: list[str]) -> Up:
+def _restrict_to_latest(message: Up, latest: int | None, late: list[str]) -> Up:
     """Return the message within bounds: the same one, nearly always. `late`: gets what was too late."""
     match message:
-        case Heartbeat(statuses=statuses) if not _all_fine(statuses, latest):
-            return replace(message, statuses=_bound(statuses, latest, late))
-        case DispatchResponse(status=status) if not _all_fine((status,), latest):
-            return replace(message, status=_bound((status,), latest, late)[0])
-        case Checkpoint(marks=marks) if not all(credible(mark, latest) for _, _, mark in marks):
-            late.extend(_seen(unit, mark) for unit, _, mark in marks if not credible(mark, latest))
-            return replace(message, marks=tuple(one for one in marks if credible(one[2], latest)))
-        case Sync() if not _all_fine(message.statuses, latest):
+        case Heartbeat(statuses=statuses) if not _are_all_credible(statuses, latest):
+            return replace(message, statuses=_restrict_statuses(statuses, latest, late))
+        case DispatchResponse(status=status) if not _are_all_credible((status,), latest):
+            return replace(message, status=_restrict_statuses((status,), latest, late)[0])
+        case Checkpoint(marks=marks) if not all(is_credible_mark(mark, latest) for _, _, mark in marks):
+            late.extend(
+                _describe_mark(unit, mark) for unit, _, mark in marks if not is_credible_mark(mark, latest)
+            )
+            return replace(message, marks=tuple(one for one in marks if is_credible_mark(one[2], latest)))
+        case Sync() if not _are_all_credible(message.statuses, latest):
             parts = (message.running, message.adding, message.removing)
-            running, adding, removing = (_bound(part, latest, late) for part in parts)
+            running, adding, removing = (_restrict_statuses(part, latest, late) for part in parts)
             return replace(message, running=running, adding=adding, removing=removing)
     return message
 
 
-def _all_fine(statuses: tuple[UnitStatus, ...], latest: int | None) -> bool:
-    return all(0 <= s.rows_per_s <= MOST_ROWS and credible(s.mark, latest) for s in statuses)
+def _are_all_credible(statuses: tuple[UnitStatus, ...], latest: int | None) -> bool:
+    return all(0 <= s.rows_per_s <= MOST_ROWS and is_credible_mark(s.mark, latest) for s in statuses)
 
 
-def _bound(statuses: tuple[UnitStatus, ...], latest: int | None, late: list[str]) -> tuple[UnitStatus, ...]:
+def _restrict_statuses(
+    statuses: tuple[UnitStatus, ...], latest: int | None, late: list[str]
+) -> tuple[UnitStatus, ...]:
     kept: list[UnitStatus] = []
     for status in statuses:
-        mark = status.mark if credible(status.mark, latest) else None
+        mark = status.mark if is_credible_mark(status.mark, latest) else None
         if mark is not status.mark and status.mark is not None:
-            late.append(_seen(status.unit, status.mark))
+            late.append(_describe_mark(status.unit, status.mark))
         rows = min(max(status.rows_per_s, 0), MOST_ROWS)
         kept.append(replace(status, mark=mark, rows_per_s=rows))
     return tuple(kept)
 
 
-def _seen(unit: str, mark: UnitProgress) -> str:
+def _describe_mark(unit: str, mark: UnitProgress) -> str:
     return f"{unit} is done up to {max(mark.checkpoint_ts, mark.resolved_ts)} ms"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from coordinator.core.members import Member
 from coordinator.core.messages import UnitStatus, Up
-from coordinator.core.owner.state import Effect, OwnerState
+from coordinator.core.owner.state import OwnerDecision, OwnerState
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Context:
     state: OwnerState
     message: Up
     now: float
-    out: list[Effect]
+    out: list[OwnerDecision]
     known: Member | None = None
     news: list[UnitStatus] = field(default_factory=list)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.core.handlers.bounds import LONGEST_NAME, refuse
+from coordinator.core.handlers.bounds import LONGEST_NAME, refuse_claim
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Hello, Rejected, Superseded
-from coordinator.core.owner.agents import announce, other_incarnation
-from coordinator.core.owner.sets import fresh_number, header, persist
-from coordinator.core.owner.state import Send
+from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
+from coordinator.core.owner.sets import build_owner_header, persist_records, take_next_number
+from coordinator.core.owner.state import SendMessage
 from coordinator.core.records import AgentRecord
 
 
@@ -22,11 +22,13 @@ class CheckLeader:
         if max(message.header.owner_rev, known) <= rev:
             return True
         seen = f"it says that term {max(message.header.owner_rev, known)} has begun, after {rev}"
-        refuse(context.state, message.agent, context.now, context.out, what="later term claimed", about=seen)
+        refuse_claim(
+            context.state, message.agent, context.now, context.out, what="later term claimed", about=seen
+        )
         return False
 
 
-class Register:
+class RegisterAgent:
     """A known incarnation is announced to; a new one is stored first, then announced to (`owner_members.registered`)."""
 
     def handle(self, context: Context) -> bool:
@@ -36,9 +38,9 @@ class Register:
         known = state.members.get(message.agent)
         if known is None or known.incarnation != message.incarnation:
             if self._has_room(context, message):
-                self._store(context, message)
+                self._store_registration(context, message)
         elif known.durable:
-            announce(state, known, context.out)
+            announce_owner(state, known, context.out)
         return False
 
     @staticmethod
@@ -46,23 +48,25 @@ class Register:
         """One registration of a name at a time, and not more agents than can be."""
         state, known = context.state, context.state.members.get(message.agent)
         if max(len(message.agent), len(message.incarnation)) > LONGEST_NAME:
-            refuse(state, message.agent[:40], context.now, context.out, what="name refused", about="too long")
+            refuse_claim(
+                state, message.agent[:40], context.now, context.out, what="name refused", about="too long"
+            )
             return False
         if known is not None:
             return known.durable
         if len(state.members) < state.config.agents:
             return True
         seen = f"{len(state.members)} agents are known, and no more may be (coordination.agents)"
-        refuse(state, message.agent, context.now, context.out, what="too many agents", about=seen)
+        refuse_claim(state, message.agent, context.now, context.out, what="too many agents", about=seen)
         return False
 
     @staticmethod
-    def _store(context: Context, message: Hello) -> None:
+    def _store_registration(context: Context, message: Hello) -> None:
         state, now = context.state, context.now
-        epoch = fresh_number(state)
+        epoch = take_next_number(state)
         state.members[message.agent] = Member(message.agent, message.incarnation, epoch, now, durable=False)
         record = AgentRecord(message.agent, message.incarnation, epoch)
-        persist(state, [record], now, context.out, agent=(message.agent, epoch))
+        persist_records(state, [record], now, context.out, agent=(message.agent, epoch))
 
 
 class CheckMember:
@@ -76,8 +80,8 @@ class CheckMember:
             return True
         state.dropped["unknown agent"] += 1
         if member is None:
-            superseded = Superseded(header(state, message.header.agent_epoch))
-            context.out.append(Send(message.agent, superseded))
+            superseded = Superseded(build_owner_header(state, message.header.agent_epoch))
+            context.out.append(SendMessage(message.agent, superseded))
         return False
 
 
@@ -89,7 +93,7 @@ class CheckTerm:
         if message.header.owner_rev >= state.rev:
             return not isinstance(message, Rejected)
         if message.header.agent_epoch == member.agent_epoch:
-            announce(state, member, context.out)
+            announce_owner(state, member, context.out)
         else:
-            other_incarnation(state, member, message.header.agent_epoch, context.out)
+            drop_other_incarnation(state, member, message.header.agent_epoch, context.out)
         return False

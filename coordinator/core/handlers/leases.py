@@ -7,38 +7,38 @@ from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
 from coordinator.core.owner import configuration, story
-from coordinator.core.owner.agents import announce, other_incarnation
-from coordinator.core.owner.sets import header, interval
-from coordinator.core.owner.state import OwnerState, Send
-from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
+from coordinator.core.owner.sets import build_owner_header, compute_heartbeat_interval
+from coordinator.core.owner.state import OwnerState, SendMessage
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 
 
-class KeepLease:
+class RenewAgentLease:
     """The agent is alive; its state counts only from its Sync on, and only in the order in which it spoke."""
 
     def handle(self, context: Context) -> bool:
         state, message, head = context.state, context.message, context.message.header
         is_sync = isinstance(message, Sync)
-        member, verdict = members.hear(
+        member, verdict = members.judge_message(
             context.member, head.agent_epoch, head.op_seq, context.now, is_sync=is_sync
         )
         if verdict is MessageVerdict.OTHER:
-            other_incarnation(state, member, head.agent_epoch, context.out)
+            drop_other_incarnation(state, member, head.agent_epoch, context.out)
             return False
         if verdict is MessageVerdict.LATE:
             state.dropped["late"] += 1
             return False
         if isinstance(message, Sync | Heartbeat):
-            member = members.told(member, message)
+            member = members.update_from_heartbeat(member, message)
         if member.accepts is not context.member.accepts or member.config != context.member.config:
             state.work = True
         if member.liveness is not context.member.liveness:
-            story.stopping(state, member)
+            story.record_agent_stopping(state, member)
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
-            story.heard_again(state, member)
+            story.record_agent_return(state, member)
         context.known = state.members[member.name] = member
         if verdict is MessageVerdict.UNSYNCED:
-            announce(state, member, context.out)
+            announce_owner(state, member, context.out)
         return verdict is MessageVerdict.APPLY
 
 
@@ -50,23 +50,23 @@ class GrantLeases:
         if isinstance(context.message, Sync | Heartbeat):
             state, member = context.state, context.member
             config = state.config
-            granted = tuple(_granted(state, member))
-            head = header(state, member.agent_epoch)
+            granted = tuple(_list_granted(state, member))
+            head = build_owner_header(state, member.agent_epoch)
             response = HeartbeatResponse(
                 head,
                 member.echo,
                 config.lease,
-                interval(state),
+                compute_heartbeat_interval(state),
                 granted,
                 member.draining,
-                configuration.version(state),
-                configuration.question(state, member),
+                configuration.get_active_version(state),
+                configuration.get_open_question(state, member),
             )
-            context.out.append(Send(member.name, response))
+            context.out.append(SendMessage(member.name, response))
         return True
 
 
-def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
+def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     granted: list[tuple[str, int]] = []
     me = (member.name, member.agent_epoch)
     for unit in state.by_agent.get(member.name, {}):
@@ -79,7 +79,7 @@ def _granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
                 granted.append((unit, one.assignment))
             continue
         for replica in current.replicas:
-            recovering = current.state is SetState.RECOVERING and replica.seen is Seen.REPLICATING
+            recovering = current.state is SetState.RECOVERING and replica.seen is ReplicaPhase.REPLICATING
             stays = replica.role is Role.PRIMARY and current.secondary_ready is None
             if (replica.agent, replica.agent_epoch) == me and (stays or recovering):
                 granted.append((unit, replica.assignment))

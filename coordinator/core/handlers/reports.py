@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from coordinator.core.handlers.bounds import bounded, refuse
+from coordinator.core.handlers.bounds import refuse_claim, restrict_message
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Checkpoint, Dispatch, DispatchResponse, Heartbeat, Sync, UnitStatus
 from coordinator.core.owner import story
-from coordinator.core.owner.failures import failed, unready
-from coordinator.core.owner.patience import got_on
-from coordinator.core.owner.sets import feed
-from coordinator.core.owner.state import Effect, OwnerState, Send
-from coordinator.core.progress import forward
+from coordinator.core.owner.failures import record_unit_failure, was_never_ready
+from coordinator.core.owner.patience import record_preparation_progress
+from coordinator.core.owner.sets import apply_event_to_set
+from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage
+from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicaReport
-from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitPhase, UnitProgress
 
-_STEADY = (SetState.REPLICATING, Role.PRIMARY, Seen.REPLICATING)
+_STEADY = (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.REPLICATING)
 
 
 class KeepWithinBounds:
     """Removes claims that cannot be true from the message before any other handler reads it."""
 
     def handle(self, context: Context) -> bool:
-        message = bounded(context.state, context.message, context.now, context.out)
+        message = restrict_message(context.state, context.message, context.now, context.out)
         if message is not None:
             context.message = message
         return message is not None
@@ -37,26 +37,26 @@ class CollectStatistics:
         match message:
             case Checkpoint(marks=marks):
                 for unit, assignment, mark in marks:
-                    _take(state, member, unit, assignment, mark)
+                    _take_statistics(state, member, unit, assignment, mark)
             case Sync() | Heartbeat():
-                context.news = [s for s in message.statuses if not self._collect(state, member, s)]
+                context.news = [s for s in message.statuses if not self._collect_status(state, member, s)]
                 steady = len(message.statuses) - len(context.news)
             case DispatchResponse(status=status):
-                context.news = [] if self._collect(state, member, status) else [status]
+                context.news = [] if self._collect_status(state, member, status) else [status]
                 steady = 1 - len(context.news)
         if steady:
             state.cells[_STEADY] += steady
         return True
 
     @staticmethod
-    def _collect(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+    def _collect_status(state: OwnerState, member: Member, status: UnitStatus) -> bool:
         """Take one status; returns whether that was all there is to it: nearly always, so this way is short."""
         if _as_it_was(state, member, status):
             memo = state.memos[status.unit]
-            memo.mark = forward(memo.mark, status.mark)
+            memo.mark = advance_mark(memo.mark, status.mark)
             memo.rows_per_s, memo.waits = status.rows_per_s, None
             return True
-        if _take(state, member, status.unit, status.assignment, status.mark):
+        if _take_statistics(state, member, status.unit, status.assignment, status.mark):
             memo = state.memos[status.unit]
             memo.rows_per_s, memo.waits = status.rows_per_s, status.error
         return False
@@ -70,20 +70,22 @@ def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     if status.state is not UnitPhase.REPLICATING or status.error is not None:
         return False
     one = current.replicas[0]
-    if one.assignment != status.assignment or one.seen is not Seen.REPLICATING:
+    if one.assignment != status.assignment or one.seen is not ReplicaPhase.REPLICATING:
         return False
     return one.agent == member.name and one.agent_epoch == member.agent_epoch
 
 
-def _take(state: OwnerState, member: Member, unit: str, assignment: int, mark: UnitProgress | None) -> bool:
-    if _replica(state, member, unit, assignment) is None:
+def _take_statistics(
+    state: OwnerState, member: Member, unit: str, assignment: int, mark: UnitProgress | None
+) -> bool:
+    if _find_reporting_replica(state, member, unit, assignment) is None:
         return False
     memo = state.memos[unit]
-    memo.mark = forward(memo.mark, mark)
+    memo.mark = advance_mark(memo.mark, mark)
     return True
 
 
-def _replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
+def _find_reporting_replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
     """Return the replica that may speak for the unit: one that writes, or stops having written. A final mark counts
     although its assignment is superseded, as long as the set still waits for it."""
     current = state.sets.get(unit)
@@ -107,9 +109,9 @@ class ReportUnits:
             said = {status.unit for status in context.message.statuses}
             missing = [unit for unit in state.by_agent.get(member.name, {}) if unit not in said]
             for status in context.news:
-                report(state, member, status, now, out)
+                report_status(state, member, status, now, out)
             for unit in missing:
-                feed(
+                apply_event_to_set(
                     state, unit, ReplicaReport(member.name, member.agent_epoch, 0, UnitPhase.ABSENT), now, out
                 )
         return True
@@ -122,33 +124,37 @@ class AnswerUnit:
     def handle(self, context: Context) -> bool:
         message = context.message
         if isinstance(message, DispatchResponse):
-            said: list[Effect] = []
+            said: list[OwnerDecision] = []
             for status in context.news:
-                report(context.state, context.member, status, context.now, said)
-            context.out += [effect for effect in said if not self._repeats(effect, message)]
+                report_status(context.state, context.member, status, context.now, said)
+            context.out += [effect for effect in said if not self._is_repetition(effect, message)]
         return True
 
     @staticmethod
-    def _repeats(effect: Effect, message: DispatchResponse) -> bool:
-        if not isinstance(effect, Send) or effect.agent != message.agent:
+    def _is_repetition(effect: OwnerDecision, message: DispatchResponse) -> bool:
+        if not isinstance(effect, SendMessage) or effect.agent != message.agent:
             return False
         return isinstance(effect.message, Dispatch) and effect.message.op is message.op
 
 
-def report(state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[Effect]) -> None:
+def report_status(
+    state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[OwnerDecision]
+) -> None:
     """Feed one status to its replication set."""
     unit = status.unit
     if status.assignment > state.counter:
         seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"
-        refuse(state, member.name, now, out, what="epoch refused", about=seen)
+        refuse_claim(state, member.name, now, out, what="epoch refused", about=seen)
     if status.state is UnitPhase.PREPARING and unit in state.memos:
-        got_on(state, member.name, status, now)
+        record_preparation_progress(state, member.name, status, now)
     if status.error is not None and status.state is UnitPhase.STOPPED and unit in state.sets:
         current = state.sets[unit]
         for one in current.replicas:
             if one.agent == member.name and one.assignment == status.assignment:
-                story.because(state, unit, f"it failed on agent {member.name}: {status.error}")
-                failed(state, unit, member.name, now, unready=unready(state, current, one, now))
-    feed(
+                story.set_reason(state, unit, f"it failed on agent {member.name}: {status.error}")
+                record_unit_failure(
+                    state, unit, member.name, now, unready=was_never_ready(state, current, one, now)
+                )
+    apply_event_to_set(
         state, unit, ReplicaReport(member.name, member.agent_epoch, status.assignment, status.state), now, out
     )

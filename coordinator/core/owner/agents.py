@@ -6,32 +6,41 @@ from coordinator.core import members
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
 from coordinator.core.owner import story
-from coordinator.core.owner.failures import clear
-from coordinator.core.owner.sets import feed, header, interval, persist
-from coordinator.core.owner.state import Effect, OwnerState, Send, StepDown
+from coordinator.core.owner.failures import clear_agent_health
+from coordinator.core.owner.sets import (
+    apply_event_to_set,
+    build_owner_header,
+    compute_heartbeat_interval,
+    persist_records,
+)
+from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage, StepDown
 from coordinator.core.replication import AgentGone
 
 
-def step_down(state: OwnerState, why: str, out: list[Effect]) -> None:
+def step_down_owner(state: OwnerState, why: str, out: list[OwnerDecision]) -> None:
     state.stepped_down = True
     out.append(StepDown(why))
 
 
-def announce(state: OwnerState, member: Member, out: list[Effect]) -> None:
-    head = header(state, member.agent_epoch)
+def announce_owner(state: OwnerState, member: Member, out: list[OwnerDecision]) -> None:
+    head = build_owner_header(state, member.agent_epoch)
     config = state.config
-    hello = Announce(head, state.owner, member.incarnation, interval(state), config.lease)
-    out.append(Send(member.name, hello))
+    hello = Announce(head, state.owner, member.incarnation, compute_heartbeat_interval(state), config.lease)
+    out.append(SendMessage(member.name, hello))
 
 
-def other_incarnation(state: OwnerState, member: Member, agent_epoch: int, out: list[Effect]) -> None:
+def drop_other_incarnation(
+    state: OwnerState, member: Member, agent_epoch: int, out: list[OwnerDecision]
+) -> None:
     """A message of another incarnation is dropped; an earlier one is told that it is over."""
     state.dropped["other incarnation"] += 1
     if agent_epoch < member.agent_epoch:
-        out.append(Send(member.name, Superseded(header(state, agent_epoch))))
+        out.append(SendMessage(member.name, Superseded(build_owner_header(state, agent_epoch))))
 
 
-def registered(state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[Effect]) -> None:
+def confirm_registration(
+    state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
+) -> None:
     """The registration is durable: earlier incarnations are gone, this one is announced to."""
     member = state.members.get(agent)
     if member is None or member.agent_epoch != agent_epoch:
@@ -39,37 +48,39 @@ def registered(state: OwnerState, agent: str, agent_epoch: int, now: float, out:
     member = state.members[agent] = Member(
         agent, member.incarnation, agent_epoch, now, draining=member.draining
     )
-    clear(state, agent)
-    story.joined(state, member)
-    story.restarted(state, agent)
-    gone(state, agent, agent_epoch - 1, now, out)
-    announce(state, member, out)
+    clear_agent_health(state, agent)
+    story.record_registration(state, member)
+    story.set_restart_reason(state, agent)
+    remove_incarnations(state, agent, agent_epoch - 1, now, out)
+    announce_owner(state, member, out)
 
 
-def gone(state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[Effect]) -> None:
+def remove_incarnations(
+    state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
+) -> None:
     """No incarnation of the agent up to this one counts any more."""
     for unit in sorted(state.by_agent.get(agent, {})):
-        feed(state, unit, AgentGone(agent, agent_epoch), now, out)
+        apply_event_to_set(state, unit, AgentGone(agent, agent_epoch), now, out)
 
 
-def expire(state: OwnerState, now: float, out: list[Effect]) -> None:
+def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Agents that have been silent for longer than any lease of theirs are gone."""
     for name in list(state.members):
         member = state.members[name]
-        expired = members.expire(member, now, state.config.silence) if member.durable else None
+        expired = members.expire_member(member, now, state.config.silence) if member.durable else None
         if expired is not None:
             state.members[name] = expired
             state.work = True
-            story.expired(state, member, now)
-            gone(state, name, member.agent_epoch, now, out)
+            story.record_agent_expiry(state, member, now)
+            remove_incarnations(state, name, member.agent_epoch, now, out)
 
 
-def retire(state: OwnerState, now: float, out: list[Effect]) -> None:
+def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Forget agents that have been gone for long and hold nothing, so that records stay bounded."""
     for name, member in list(state.members.items()):
         long_gone = member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
         if long_gone and not state.by_agent.get(name):
             del state.members[name]
             state.by_agent.pop(name, None)
-            clear(state, name)
-            persist(state, [], now, out, delete=[f"agent/{name}"])
+            clear_agent_health(state, name)
+            persist_records(state, [], now, out, delete=[f"agent/{name}"])

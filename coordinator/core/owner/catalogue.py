@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 from coordinator.core.owner import configuration, periodic
-from coordinator.core.owner.doubt import doubted, pipeline_of
+from coordinator.core.owner.doubt import find_suspicious_shrink, parse_pipeline_name
 from coordinator.core.owner.sets import fence_unless_wanted
-from coordinator.core.owner.state import Alarm, Catalogue, Doubt, Effect, OwnerState, UnitMemo
+from coordinator.core.owner.state import (
+    Alarm,
+    Inventory,
+    OwnerDecision,
+    OwnerState,
+    PendingInventory,
+    UnitMemo,
+)
 from coordinator.core.replication import ReplicationSet
 from schemas.config.changes.parts import format_pipeline_part
 
 
-def read(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
+def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
     """A catalogue was read: the same object as last time while nothing is different. Take it, unless it is doubted."""
-    if not configuration.fits(state, event, now, out):
+    if not configuration.accept_inventory_config(state, event, now, out):
         state.dropped["catalogue of another configuration"] += 1
         return
-    if event is state.offered and state.doubt is None:
+    if event is state.last_inventory and state.doubt is None:
         return
-    before, state.offered = state.offered, event
-    missing = doubted(_known(state), [spec.unit for spec in event.units], _unchanged(before, event))
+    before, state.last_inventory = state.last_inventory, event
+    missing = find_suspicious_shrink(
+        _map_known_units(state), [spec.unit for spec in event.units], _list_unchanged_pipelines(before, event)
+    )
     if not missing:
         state.doubt = None
-        _take(state, event, now, out)
+        _adopt_inventory(state, event, now, out)
         return
     if state.doubt is None:
-        state.doubt = Doubt(now, now)
+        state.doubt = PendingInventory(now, now)
         told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if that is so for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
     # Nobody looked for so long (the process stood still, or Kafka did not answer): between two bad answers may have been good ones.
     unseen = now - state.doubt.last > state.config.doubt / 2
-    state.doubt = Doubt(now if unseen else state.doubt.since, now)
+    state.doubt = PendingInventory(now if unseen else state.doubt.since, now)
     if now >= state.doubt.since + state.config.doubt:
         state.doubt = None
         out.append(Alarm("topics are gone", f"units are stopped: {', '.join(sorted(missing))}"))
-        _take(state, event, now, out)
+        _adopt_inventory(state, event, now, out)
 
 
-def _unchanged(before: Catalogue | None, now: Catalogue) -> list[str]:
+def _list_unchanged_pipelines(before: Inventory | None, now: Inventory) -> list[str]:
     """Return the pipelines that are configured as they were: of others it is no wonder where units are missing."""
     parts = {} if before is None else before.parts
     return [name for name in now.sources if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
 
 
-def _known(state: OwnerState) -> dict[str, str]:
+def _map_known_units(state: OwnerState) -> dict[str, str]:
     """Return the apply units that there are, with their pipelines; before the first catalogue those that may run."""
     if state.catalogue is not None:
         specs = state.catalogue.values()
         return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}
     running = [unit for unit, current in state.sets.items() if current.replicas]
-    return {unit: pipeline for unit in running if (pipeline := pipeline_of(unit)) is not None}
+    return {unit: pipeline for unit in running if (pipeline := parse_pipeline_name(unit)) is not None}
 
 
-def _take(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> None:
+def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
     state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
     state.sources = dict(event.sources)
-    state.pipeline_units = periodic.pipeline_units(state)
+    state.pipeline_units = periodic.collect_pipeline_units(state)
     periodic.forget_pipelines(state, now, out)
     state.next_progress = now
     state.work = True

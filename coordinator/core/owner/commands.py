@@ -9,13 +9,13 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import configuration
-from coordinator.core.owner.sets import feed, fence_unless_wanted, persist
+from coordinator.core.owner.sets import apply_event_to_set, fence_unless_wanted, persist_records
 from coordinator.core.owner.state import (
     CancelMove,
-    Command,
     Drain,
-    Effect,
     Move,
+    OwnerCommand,
+    OwnerDecision,
     OwnerState,
     Pause,
     Rebalance,
@@ -31,9 +31,11 @@ from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import MoveRequest
 
 
-def carry_out(state: OwnerState, command: Command, now: float, out: list[Effect]) -> None:
+def execute_owner_command(
+    state: OwnerState, command: OwnerCommand, now: float, out: list[OwnerDecision]
+) -> None:
     """Do what is asked, or say Refused. What is to outlive this owner is stored; the others are `Rebalance` and `Resign`."""
-    why = refusal(state, command)
+    why = explain_command_refusal(state, command)
     if why is not None:
         out.append(Refused(command, why))
         return
@@ -41,76 +43,80 @@ def carry_out(state: OwnerState, command: Command, now: float, out: list[Effect]
     match command:
         case Move(unit, agent):
             state.moves = (*(m for m in state.moves if m.unit != unit), MoveRequest(unit, agent))
-            persist(state, [MoveRecord(unit, agent)], now, out)
+            persist_records(state, [MoveRecord(unit, agent)], now, out)
         case CancelMove(unit):
-            _cancel(state, unit, now, out)
+            _cancel_move(state, unit, now, out)
         case Drain(agent):
-            _drains(state, agent, True, now, out)
+            _set_draining(state, agent, True, now, out)
         case Undrain(agent):
-            _drains(state, agent, False, now, out)
+            _set_draining(state, agent, False, now, out)
         case Rebalance():
             state.rebalance = True
         case Pause(unit):
             forget_move(state, unit, now, out)
             state.paused[unit] = None
             fence_unless_wanted(state, unit, now, out)
-            persist(state, [PausedRecord(unit)], now, out)
+            persist_records(state, [PausedRecord(unit)], now, out)
         case Resume(unit):
             state.paused.pop(unit, None)
-            persist(state, [], now, out, delete=[f"paused/{unit}"])
+            persist_records(state, [], now, out, delete=[f"paused/{unit}"])
         case Reload():
-            configuration.begin(state, command, now, out)
+            configuration.begin_reload(state, command, now, out)
         case Resign():
-            owner_members.step_down(state, "asked to resign", out)
+            owner_members.step_down_owner(state, "asked to resign", out)
 
 
-def forget_move(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
+def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """A move that somebody asked for and that has not begun is no longer wanted."""
     if any(m.unit == unit for m in state.moves):
         state.moves = tuple(m for m in state.moves if m.unit != unit)
-        persist(state, [], now, out, delete=[f"move/{unit}"])
+        persist_records(state, [], now, out, delete=[f"move/{unit}"])
 
 
-def _cancel(state: OwnerState, unit: str, now: float, out: list[Effect]) -> None:
+def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Balance leaves the unit where it is for a while, or it would begin the same move at once."""
     forget_move(state, unit, now, out)
-    if _cancellable(state.sets[unit]):
+    if _is_cancellable(state.sets[unit]):
         memo = state.memos[unit]
         memo.due_at = max(memo.due_at, now + state.config.balance_every)
         state.retrying[unit] = None
-        feed(state, unit, replication.Cancel(), now, out)
+        apply_event_to_set(state, unit, replication.Cancel(), now, out)
 
 
-def _cancellable(current: ReplicationSet) -> bool:
+def _is_cancellable(current: ReplicationSet) -> bool:
     return current.state is SetState.PREPARE and current.primary is not None
 
 
-def _drains(state: OwnerState, agent: str, draining: bool, now: float, out: list[Effect]) -> None:
+def _set_draining(
+    state: OwnerState, agent: str, draining: bool, now: float, out: list[OwnerDecision]
+) -> None:
     member = state.members[agent] = replace(state.members[agent], draining=draining)
     record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
-    persist(state, [record], now, out)
+    persist_records(state, [record], now, out)
 
 
-def refusal(state: OwnerState, command: Command) -> str | None:
+def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
     """Return why a command cannot be carried out."""
     match command:
         case Move(unit, agent):
-            return _no_move(state, unit, agent)
+            return _explain_move_refusal(state, unit, agent)
         case CancelMove(unit):
-            return _no_cancel(state, unit)
+            return _explain_cancel_refusal(state, unit)
         case Drain(agent):
             if agent not in state.members:
                 return f"there is no agent {agent}"
-            others = any(configuration.takes(state, m) for name, m in state.members.items() if name != agent)
+            others = any(
+                configuration.accepts_units(state, m) for name, m in state.members.items() if name != agent
+            )
             return None if others else "no other agent could take its units"
         case Undrain(agent):
-            return _no_undrain(state, agent)
+            return _explain_undrain_refusal(state, agent)
         case Pause(unit) | Resume(unit):
             return None if unit in state.sets else f"there is no unit {unit}"
     return None
 
 
-def _no_move(state: OwnerState, unit: str, agent: str) -> str | None:
+def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | None:
     if unit not in state.sets:
         return f"there is no unit {unit}"
     if unit in state.paused:
@@ -119,19 +125,19 @@ def _no_move(state: OwnerState, unit: str, agent: str) -> str | None:
         return f"unit {unit} is being removed"
     if agent not in state.members or not state.members[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
-    if not configuration.in_force(state, state.members[agent]):
+    if not configuration.has_active_config(state, state.members[agent]):
         return f"agent {agent} does not have the configuration in force: see `rowlock agents list`"
     primary = state.sets[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
 
 
-def _no_cancel(state: OwnerState, unit: str) -> str | None:
+def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
     if unit not in state.sets:
         return f"there is no unit {unit}"
     current = state.sets[unit]
     if any(m.unit == unit for m in state.moves):
         return None
-    if not _cancellable(current):
+    if not _is_cancellable(current):
         late = "the old agent has been told to stop, so the move goes on to its end"
         moving = current.state is SetState.COMMIT and len(current.replicas) > 1
         return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
@@ -140,7 +146,7 @@ def _no_cancel(state: OwnerState, unit: str) -> str | None:
     return f"agent {primary.agent} gives its units away; undrain it instead" if leaves and primary else None
 
 
-def _no_undrain(state: OwnerState, agent: str) -> str | None:
+def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
     member = state.members.get(agent)
     if member is None:
         return f"there is no agent {agent}"

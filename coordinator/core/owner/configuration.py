@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import ConfigVersion, Liveness
-from coordinator.core.owner.sets import fresh_number, persist
+from coordinator.core.owner.sets import persist_records, take_next_number
 from coordinator.core.owner.state import (
-    Catalogue,
-    Effect,
+    Inventory,
+    OwnerDecision,
     OwnerState,
     Refused,
     Reload,
@@ -22,101 +22,105 @@ from coordinator.core.owner.state import (
 )
 from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.config.changes.parts import format_pipeline_part, format_source_part
 
 #: Lines that a refusal has of one agent at most.
 LINES = 20
 
 
-def restore(state: OwnerState, record: ConfigRecord) -> None:
+def restore_configuration(state: OwnerState, record: ConfigRecord) -> None:
     """Begin with what an earlier owner has put in force."""
     state.configuration = record
     state.since = {part: since for part, _, since in record.parts}
     state.counter = max([state.counter, record.revision, *state.since.values()])
 
 
-def version(state: OwnerState) -> ConfigVersion | None:
+def get_active_version(state: OwnerState) -> ConfigVersion | None:
     """Return what agents are to have; None: not known."""
     found = state.configuration
     return None if found is None else ConfigVersion(found.digest, found.revision)
 
 
-def in_force(state: OwnerState, member: Member) -> bool:
+def has_active_config(state: OwnerState, member: Member) -> bool:
     """Tell whether the agent has what is in force, as far as it says what it has."""
-    return member.config is None or state.configuration is None or member.config == version(state)
+    return member.config is None or state.configuration is None or member.config == get_active_version(state)
 
 
-def takes(state: OwnerState, member: Member) -> bool:
+def accepts_units(state: OwnerState, member: Member) -> bool:
     """Tell whether the agent can be given units."""
-    return member.accepts and in_force(state, member)
+    return member.accepts and has_active_config(state, member)
 
 
-def part_of(spec: CatalogueUnit) -> str:
+def get_config_part(spec: InventoryUnit) -> str:
     """Return the part of the configuration that a unit runs under."""
     applies = spec.kind is UnitKind.APPLY and spec.pipeline is not None
     return format_pipeline_part(spec.pipeline or "") if applies else format_source_part(spec.source)
 
 
-def stale(state: OwnerState, spec: CatalogueUnit, current: ReplicationSet) -> bool:
+def is_stale(state: OwnerState, spec: InventoryUnit, current: ReplicationSet) -> bool:
     """Tell whether a replica of the unit was placed under what was in force before."""
-    since = state.since.get(part_of(spec), 0) if state.since else 0
+    since = state.since.get(get_config_part(spec), 0) if state.since else 0
     return any(replica.assignment < since for replica in current.replicas)
 
 
 # what is in force
 
 
-def fits(state: OwnerState, event: Catalogue, now: float, out: list[Effect]) -> bool:
+def accept_inventory_config(
+    state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]
+) -> bool:
     """Tell whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
     no longer what it was; a later one may have been read before a reload."""
     if not event.digest:
         return True
-    if not state.adopted and (state.configuration is None or state.configuration.digest != event.digest):
-        _put(state, event, frozenset(), now, out)
-    state.adopted = True
+    if not state.is_inventory_adopted and (
+        state.configuration is None or state.configuration.digest != event.digest
+    ):
+        _enable_config(state, event, frozenset(), now, out)
+    state.is_inventory_adopted = True
     return state.configuration is not None and state.configuration.digest == event.digest
 
 
-def _put(
-    state: OwnerState, new: Catalogue | Reload, changed: frozenset[str], now: float, out: list[Effect]
+def _enable_config(
+    state: OwnerState, new: Inventory | Reload, changed: frozenset[str], now: float, out: list[OwnerDecision]
 ) -> None:
     """Put a configuration in force: from here on what is placed runs under it. `changed`: parts that are not as they were although
     their digests are. What was in force is what the record says, not what this coordinator's file held when it was elected."""
     known, digest, parts = state.configuration, new.digest, new.parts
     before = dict(parts) if known is None else {part: was for part, was, _ in known.parts}
     differ = changed | {part for part, now_is in parts.items() if before.get(part) != now_is}
-    number = 0 if known is None and not changed else fresh_number(state)
+    number = 0 if known is None and not changed else take_next_number(state)
     since = {part: number if part in differ else state.since.get(part, 0) for part in parts}
     record = ConfigRecord(digest, number, tuple((part, parts[part], since[part]) for part in sorted(parts)))
-    restore(state, record)
-    state.adopted = state.work = True
+    restore_configuration(state, record)
+    state.is_inventory_adopted = state.work = True
     if known is not None:
         told: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
         state.told.append(("configuration in force", told))
-    persist(state, [record], now, out)
+    persist_records(state, [record], now, out)
 
 
 # reload
 
 
-def begin(state: OwnerState, command: Reload, now: float, out: list[Effect]) -> None:
+def begin_reload(state: OwnerState, command: Reload, now: float, out: list[OwnerDecision]) -> None:
     """Ask the agents what their files hold; end at once where there is nobody to ask."""
     if state.reloading is not None:
         out.append(Refused(command, "another reload is under way: ask again when it has ended"))
         return
-    state.reloading = Reloading(command, fresh_number(state), now)
-    go_on(state, now, out)
+    state.reloading = Reloading(command, take_next_number(state), now)
+    continue_reload(state, now, out)
 
 
-def go_on(state: OwnerState, now: float, out: list[Effect]) -> None:
+def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """End the reload that is under way once all agents have answered, or one has not in time."""
     reloading = state.reloading
     if reloading is None:
         return
-    asked = list(_asked(state))
-    refusals = [line for member in asked for line in _refusals(reloading, member)]
-    waiting = [member.name for member in asked if not _answered(reloading, member)]
+    asked = list(_list_asked_members(state))
+    refusals = [line for member in asked for line in _list_refusals(reloading, member)]
+    waiting = [member.name for member in asked if not _has_answered(reloading, member)]
     if waiting and not refusals and now < reloading.since + state.config.reload_timeout:
         return
     state.reloading = None
@@ -127,17 +131,17 @@ def go_on(state: OwnerState, now: float, out: list[Effect]) -> None:
     if refusals:
         out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
         return
-    _put(state, command, command.changed, now, out)
+    _enable_config(state, command, command.changed, now, out)
     out.append(ReloadEnded(command.digest, state.token))
 
 
-def question(state: OwnerState, member: Member) -> int:
+def get_open_question(state: OwnerState, member: Member) -> int:
     """Return the number of the question that the agent has not answered; 0: none."""
     reloading = state.reloading
-    return 0 if reloading is None or _answered(reloading, member) else reloading.number
+    return 0 if reloading is None or _has_answered(reloading, member) else reloading.number
 
 
-def _asked(state: OwnerState) -> Iterable[Member]:
+def _list_asked_members(state: OwnerState) -> Iterable[Member]:
     """The agents that work here and say what they have. One that comes later is given nothing before it has what is in force then."""
     for _, member in sorted(state.members.items()):
         here = member.state is MemberState.SYNCED and member.liveness is Liveness.ALIVE
@@ -145,12 +149,12 @@ def _asked(state: OwnerState) -> Iterable[Member]:
             yield member
 
 
-def _answered(reloading: Reloading, member: Member) -> bool:
+def _has_answered(reloading: Reloading, member: Member) -> bool:
     return member.file is not None and member.file.asked == reloading.number
 
 
-def _refusals(reloading: Reloading, member: Member) -> list[str]:
-    if member.file is None or not _answered(reloading, member):
+def _list_refusals(reloading: Reloading, member: Member) -> list[str]:
+    if member.file is None or not _has_answered(reloading, member):
         return []
     if member.file.problems:
         return [f"agent {member.name}: {line[:500]}" for line in member.file.problems[:LINES]]

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 
-def doubted(known: Mapping[str, str], found: Iterable[str], configured: Iterable[str]) -> dict[str, int]:
+def find_suspicious_shrink(
+    known: Mapping[str, str], found: Iterable[str], configured: Iterable[str]
+) -> dict[str, int]:
     """Return the pipelines of which most units (more than half) are missing, with how many are.
 
     `known`: apply unit → its pipeline, of all that there were; `found`: units that there are now; `configured`: pipelines.
@@ -23,7 +25,7 @@ def doubted(known: Mapping[str, str], found: Iterable[str], configured: Iterable
     return {p: missing[p] for p in sorted(had) if 2 * missing[p] > had[p]}
 
 
-def pipeline_of(unit: str) -> str | None:
+def parse_pipeline_name(unit: str) -> str | None:
     """Return the pipeline of an apply unit by its name, `apply/PIPELINE/TOPIC`; None: it is no such unit."""
     kind, _, rest = unit.partition("/")
     return rest.partition("/")[0] or None if kind == "apply" else None

@@ -13,49 +13,49 @@ from schemas.backoff import pause_after
 _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
 
-def failed(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
+def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
     """Remember that the unit failed on an agent: it waits, longer each time. `unready`: it never got to work there."""
     memo, config = state.memos[unit], state.config
     if now - memo.since >= config.stable_after:
         memo.failures = 0
-    if unready and not _failed_elsewhere(state, memo, agent, now):
+    if unready and not _has_failed_elsewhere(state, memo, agent, now):
         known = state.health.get(agent, WELL)
-        after = state.health[agent] = health.failed(known, unit, now, config.health)
+        after = state.health[agent] = health.record_agent_failure(known, unit, now, config.health)
         if after.rounds > known.rounds:
             state.backing[agent] = None
-            story.backs_off(state, agent, after)
+            story.record_agent_backoff(state, agent, after)
     memo.failures, memo.avoid, memo.failed_at = memo.failures + 1, agent, now
     memo.due_at = now + pause_after(memo.failures, config.retry_first, config.retry_most)
     state.retrying[unit] = None
 
 
-def _failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: float) -> bool:
-    return avoided(state, memo, now) not in {None, agent}
+def _has_failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: float) -> bool:
+    return find_avoided_agent(state, memo, now) not in {None, agent}
 
 
-def avoided(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
+def find_avoided_agent(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
     """Return the agent on which the unit failed not long ago."""
     return memo.avoid if memo.failures and now < memo.failed_at + state.config.stable_after else None
 
 
-def unready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
+def was_never_ready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
     """Tell whether a replica that fails now has never got to work: it was preparing, or had only just started."""
     if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
         return now < state.memos[current.unit].since + state.config.health.trust_after
     return current.state in _AT_WORK and replica == current.replicas[-1]
 
 
-def recover(state: OwnerState, now: float) -> None:
+def clear_recovered_agents(state: OwnerState, now: float) -> None:
     """Clear the agents on which a unit works that was given to them after the last failure. Once an interval."""
     if not state.health or now < state.next_health:
         return
     state.next_health = now + state.config.interval
     for agent, known in list(state.health.items()):
-        if any(_works(state, unit, agent, known, now) for unit in state.by_agent.get(agent, ())):
-            clear(state, agent)
+        if any(_has_recovered(state, unit, agent, known, now) for unit in state.by_agent.get(agent, ())):
+            clear_agent_health(state, agent)
 
 
-def _works(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
+def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
     current, since = state.sets[unit], state.memos[unit].since
     if not known.failed_at < since <= now - state.config.health.trust_after:
         return False
@@ -63,15 +63,15 @@ def _works(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: fl
     return current.state is SetState.REPLICATING and primary is not None and primary.agent == agent
 
 
-def clear(state: OwnerState, agent: str) -> None:
+def clear_agent_health(state: OwnerState, agent: str) -> None:
     """The agent is as good as any other again."""
     if state.health.pop(agent, WELL).rounds:
         state.work = True
-        story.trusted(state, agent)
+        story.record_agent_recovery(state, agent)
     state.backing.pop(agent, None)
 
 
-def wake(state: OwnerState, now: float) -> None:
+def wake_backed_off_agents(state: OwnerState, now: float) -> None:
     """An agent that has backed off long enough may be tried: that is something to plan."""
     for agent in list(state.backing):
         if state.health.get(agent, WELL).due_at <= now:
@@ -79,11 +79,11 @@ def wake(state: OwnerState, now: float) -> None:
             state.work = True
 
 
-def room(state: OwnerState, agent: str, now: float) -> int | None:
+def compute_agent_room(state: OwnerState, agent: str, now: float) -> int | None:
     """Return how many more units the agent may be given; None: as many as any."""
     known = state.health.get(agent)
     if known is None or known.trusted:
         return None
     units = [state.sets[unit] for unit in state.unsettled]
     preparing = [u for u in units if u.state in _AT_WORK and u.replicas[-1].agent == agent]
-    return known.room(now, len(preparing))
+    return known.compute_room(now, len(preparing))

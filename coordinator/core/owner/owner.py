@@ -5,7 +5,7 @@ effects. Sets are recovered one by one, each as soon as the agents that can hold
 (100 thousand units) `step` changes the state that it is given.
 
 Effects `Persist` are to be committed in their order by the producer that made the claim; the first that fails for being
-fenced ends the term. `Send` may be lost at any time: whatever is still true is said again at the next heartbeat.
+fenced ends the term. `SendMessage` may be lost at any time: whatever is still true is said again at the next heartbeat.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from coordinator.core.members import Member
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import catalogue, configuration, failures, periodic
 from coordinator.core.owner import commands as owner_commands
-from coordinator.core.owner.sets import feed, fence_stored, fenced
+from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
 from coordinator.core.owner.state import (
-    Catalogue,
     Confirmed,
-    Effect,
-    Event,
     Fenced,
+    Inventory,
     OwnerConfig,
+    OwnerDecision,
+    OwnerEvent,
     OwnerState,
+    PendingRecord,
     Persisted,
     Received,
-    Send,
+    SendMessage,
     Tick,
     UnitMemo,
-    Waiting,
 )
 from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
     CounterRecord,
+    DurableRecord,
     MoveRecord,
     PausedRecord,
     PipelineRecord,
-    Record,
     UnitRecord,
 )
 from coordinator.core.replication import AgentGone, Replica
 from coordinator.core.schedulers import MoveRequest
 
 
-def begin(
+def begin_owner_term(
     owner: str,
     rev: int,
-    records: Mapping[str, Record],
+    records: Mapping[str, DurableRecord],
     config: OwnerConfig,
     now: float,
     *,
     floor: int = 0,
     claimed_at: float | None = None,
-) -> tuple[OwnerState, list[Effect]]:
+) -> tuple[OwnerState, list[OwnerDecision]]:
     """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it;
     `floor`: the wall clock's ms at the claim: every fresh assignment is above it, should the records have been lost (docs/adr/0005).
 
@@ -76,18 +76,18 @@ def begin(
     )
     state.floor, state.began = floor, now
     state.silent = now >= state.confirmed_at + config.owner_lease
-    out: list[Effect] = []
+    out: list[OwnerDecision] = []
     for _, record in sorted(records.items()):
-        _restore(state, record, now)
+        _restore_record(state, record, now)
     for unit in sorted(state.sets):
         for replica in state.sets[unit].replicas:
             member = state.members.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
-                feed(state, unit, AgentGone(replica.agent, replica.agent_epoch), now, out)
+                apply_event_to_set(state, unit, AgentGone(replica.agent, replica.agent_epoch), now, out)
     return state, out
 
 
-def _restore(state: OwnerState, record: Record, now: float) -> None:
+def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:
     match record:
         case CounterRecord(assignment):
             state.counter = max(state.counter, assignment)
@@ -97,7 +97,7 @@ def _restore(state: OwnerState, record: Record, now: float) -> None:
             state.members[agent] = Member(agent, incarnation, agent_epoch, heard_at, draining=draining)
         case UnitRecord(unit, uid, holders):
             replicas = tuple(Replica(*holder) for holder in holders)
-            state.sets[unit] = replication.restore(unit, replicas)
+            state.sets[unit] = replication.restore_set(unit, replicas)
             state.memos[unit] = UnitMemo(uid, now, recorded=holders)
             if replicas:
                 state.unsettled[unit] = None
@@ -111,74 +111,76 @@ def _restore(state: OwnerState, record: Record, now: float) -> None:
         case PipelineRecord(pipeline, progress):
             state.pipelines[pipeline] = state.recorded_pipelines[pipeline] = progress
         case ConfigRecord():
-            configuration.restore(state, record)
+            configuration.restore_configuration(state, record)
 
 
-def step(state: OwnerState, event: Event, now: float) -> tuple[OwnerState, list[Effect]]:
+def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerState, list[OwnerDecision]]:
     """Return the owner after `event` at `now` (its monotonic seconds) and what is to be done, in order."""
-    out: list[Effect] = []
+    out: list[OwnerDecision] = []
     if state.stepped_down:
         return state, out
     match event:
         case Received(message):
-            handlers.receive(state, message, now, out)
+            handlers.receive_agent_message(state, message, now, out)
         case Persisted(token):
-            _persisted(state, token, now, out)
+            _handle_persisted(state, token, now, out)
         case Confirmed(at):
             state.confirmed_at = max(state.confirmed_at, at)
         case Fenced(unit, assignment):
-            fenced(state, unit, assignment, now, out)
-        case Catalogue():
-            catalogue.read(state, event, now, out)
+            confirm_fenced(state, unit, assignment, now, out)
+        case Inventory():
+            catalogue.receive_inventory(state, event, now, out)
         case Tick():
-            _tick(state, now, out)
+            _handle_tick(state, now, out)
         case _:
-            owner_commands.carry_out(state, event, now, out)
+            owner_commands.execute_owner_command(state, event, now, out)
     state.silent = now >= state.confirmed_at + state.config.owner_lease
     if state.silent:
         state.dropped["unconfirmed"] += len(out)
-        out = [effect for effect in out if not isinstance(effect, Send)]
+        out = [effect for effect in out if not isinstance(effect, SendMessage)]
     return state, out
 
 
-def _tick(state: OwnerState, now: float, out: list[Effect]) -> None:
-    owner_members.expire(state, now, out)
-    periodic.give_up(state, now, out)
-    periodic.fence_again(state, now, out)
-    failures.recover(state, now)
-    configuration.go_on(state, now, out)
+def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+    owner_members.expire_silent_agents(state, now, out)
+    periodic.abandon_stuck_preparations(state, now, out)
+    periodic.retry_fences(state, now, out)
+    failures.clear_recovered_agents(state, now)
+    configuration.continue_reload(state, now, out)
     if not state.silent:
-        periodic.schedule(state, now, out)
-    periodic.progress(state, now, out)
-    owner_members.retire(state, now, out)
+        periodic.schedule_units(state, now, out)
+    periodic.advance_pipelines(state, now, out)
+    owner_members.forget_expired_agents(state, now, out)
 
 
-def _persisted(state: OwnerState, token: int, now: float, out: list[Effect]) -> None:
-    stored = state.waiting.pop(token, Waiting(float("-inf")))
+def _handle_persisted(state: OwnerState, token: int, now: float, out: list[OwnerDecision]) -> None:
+    stored = state.waiting.pop(token, PendingRecord(float("-inf")))
     state.confirmed_at = max(state.confirmed_at, stored.asked)
-    periodic.recorded(state, token)
+    periodic.confirm_stored_progress(state, token)
     if stored.unit is not None:
-        feed(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)
+        apply_event_to_set(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)
     if stored.agent is not None:
-        owner_members.registered(state, *stored.agent, now, out)
+        owner_members.confirm_registration(state, *stored.agent, now, out)
     if stored.fence is not None:
         fence_stored(state, *stored.fence, now, out)
 
 
-def check(state: OwnerState) -> None:
+def check_owner_invariants(state: OwnerState) -> None:
     """Raise AssertionError unless the owner's invariants hold (for tests: linear in the number of units)."""
     assignments: dict[int, str] = {}
     held: dict[str, set[str]] = {}
     for unit, current in state.sets.items():
-        replication.check(current)
+        replication.check_set_invariants(current)
         for replica in current.replicas:
             other = assignments.setdefault(replica.assignment, unit)
-            replication.require(other == unit, f"assignment {replica.assignment} of {unit} and of {other}")
-            replication.require(
+            replication.require_invariant(
+                other == unit, f"assignment {replica.assignment} of {unit} and of {other}"
+            )
+            replication.require_invariant(
                 replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
             )
             held.setdefault(replica.agent, set()).add(unit)
     index = {agent: set(units) for agent, units in state.by_agent.items() if units}
-    replication.require(index == held, "the index by agent is not what the sets hold")
+    replication.require_invariant(index == held, "the index by agent is not what the sets hold")
     missing = set(state.catalogue or ()) - set(state.sets)
-    replication.require(not missing, f"units {sorted(missing)} of the catalogue have no set")
+    replication.require_invariant(not missing, f"units {sorted(missing)} of the catalogue have no set")

@@ -13,22 +13,25 @@ from coordinator.core.owner.state import OwnerState, UnitMemo
 MOST_DOUBLINGS = 3
 
 
-def got_on(state: OwnerState, agent: str, status: UnitStatus, now: float) -> None:
+def record_preparation_progress(state: OwnerState, agent: str, status: UnitStatus, now: float) -> None:
     """An agent reports a unit that it prepares. Only the word of the replica that gets ready counts."""
     memo, current = state.memos[status.unit], state.sets.get(status.unit)
     secondary = current.secondary if current is not None else None
     if secondary is None or (secondary.agent, secondary.assignment) != (agent, status.assignment):
         return
     if status.steps > memo.steps:
-        memo.steps, memo.got_on = status.steps, now
+        memo.steps, memo.prepare_progressed_at = status.steps, now
 
 
-def patience(state: OwnerState, memo: UnitMemo) -> float:
+def compute_prepare_timeout(state: OwnerState, memo: UnitMemo) -> float:
     """Return the seconds without getting on after which a preparation of the unit is given up."""
     return state.config.prepare_timeout * 2.0 ** min(memo.given_up, MOST_DOUBLINGS)
 
 
-def impatient(state: OwnerState, memo: UnitMemo, now: float) -> bool:
+def has_prepare_timed_out(state: OwnerState, memo: UnitMemo, now: float) -> bool:
     """Tell whether a unit has been on its way for too long."""
-    most = max(state.config.prepare_most, patience(state, memo))
-    return now >= max(memo.since, memo.got_on) + patience(state, memo) or now >= memo.since + most
+    most = max(state.config.prepare_most, compute_prepare_timeout(state, memo))
+    return (
+        now >= max(memo.since, memo.prepare_progressed_at) + compute_prepare_timeout(state, memo)
+        or now >= memo.since + most
+    )

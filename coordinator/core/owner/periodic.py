@@ -8,73 +8,86 @@ from msgspec.structs import replace
 
 from coordinator.core.members import MemberState
 from coordinator.core.owner import story
-from coordinator.core.owner.configuration import stale, takes
-from coordinator.core.owner.failures import avoided, failed, room, wake
-from coordinator.core.owner.patience import impatient
-from coordinator.core.owner.sets import feed, fence_unless_wanted, fresh_number, persist, wanted
-from coordinator.core.owner.state import Alarm, Effect, OwnerState, UnitMemo
-from coordinator.core.progress import PipelineProgress, PipelineUnits, advance
+from coordinator.core.owner.configuration import accepts_units, is_stale
+from coordinator.core.owner.failures import (
+    compute_agent_room,
+    find_avoided_agent,
+    record_unit_failure,
+    wake_backed_off_agents,
+)
+from coordinator.core.owner.patience import has_prepare_timed_out
+from coordinator.core.owner.sets import (
+    apply_event_to_set,
+    fence_unless_wanted,
+    find_desired_unit,
+    persist_records,
+    take_next_number,
+)
+from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState, UnitMemo
+from coordinator.core.progress import PipelineProgress, PipelineUnits, advance_pipeline
 from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import (
     AddTask,
     AgentView,
-    CatalogueUnit,
+    InventoryUnit,
     MoveTask,
     RemoveTask,
+    RequestedMoves,
     SchedulerView,
-    Task,
+    ScheduleTask,
     UnitKind,
     UnitView,
-    Wishes,
-    plan,
+    plan_tasks,
 )
 from schemas.units import UnitProgress
 
-Place = tuple[str, UnitKind, str | None]
+AgentPlace = tuple[str, UnitKind, str | None]
 
 
-def give_up(state: OwnerState, now: float, out: list[Effect]) -> None:
+def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """A preparation or a start that takes too long is given up (`patience`); a stop is only reported: nothing can replace
     it."""
     for unit in list(state.unsettled):
         memo, current = state.memos[unit], state.sets[unit]
-        if not impatient(state, memo, now):
+        if not has_prepare_timed_out(state, memo, now):
             continue
         hangs = current.secondary if current.state is SetState.PREPARE else None
         if current.state is SetState.COMMIT and current.secondary is None and not current.leaving:
             hangs = current.primary
         if hangs is None:
-            memo.since = memo.got_on = now
+            memo.since = memo.prepare_progressed_at = now
             out.append(Alarm("unit does not settle", f"unit {unit} is {current.state.value}"))
             continue
         memo.given_up += 1
-        failed(state, unit, hangs.agent, now, unready=True)
+        record_unit_failure(state, unit, hangs.agent, now, unready=True)
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
         waited = f"agent {hangs.agent} had not got it ready after {now - memo.since:.0f} s"
-        story.because(state, unit, waited)
-        feed(state, unit, Cancel() if moving else Remove(), now, out)
+        story.set_reason(state, unit, waited)
+        apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 
-def fence_again(state: OwnerState, now: float, out: list[Effect]) -> None:
+def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """A fence that was not confirmed is asked for again; one of a unit that is wanted again is no longer needed."""
     for unit, asked in list(state.fencing.items()):
-        if wanted(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
+        if find_desired_unit(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
             del state.fencing[unit]
             state.memos[unit].fence = 0
         elif now >= asked + 5 * state.config.interval:
             fence_unless_wanted(state, unit, now, out)
 
 
-def schedule(state: OwnerState, now: float, out: list[Effect]) -> None:
+def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Plan if anything can have changed, and carry the plan out."""
-    if state.catalogue is None or not _anything_to_do(state, now):
+    if state.catalogue is None or not _has_work(state, now):
         return
     balance = now >= state.next_balance
-    wishes = Wishes(state.moves, state.rebalance, balance)
-    done = plan(view(state, now, whole=_movers(state, wishes)), wishes, state.config.limits)
+    wishes = RequestedMoves(state.moves, state.rebalance, balance)
+    done = plan_tasks(
+        build_scheduler_view(state, now, whole=_may_move_units(state, wishes)), wishes, state.config.limits
+    )
     state.work = len([t for t in done.tasks if isinstance(t, AddTask)]) >= state.config.limits.burst
     if balance and done.by != "balance":
         state.next_balance = now + (state.config.interval if done.full else state.config.balance_every)
@@ -82,16 +95,16 @@ def schedule(state: OwnerState, now: float, out: list[Effect]) -> None:
         state.rebalance = False
     for task in done.tasks:
         if isinstance(task, MoveTask):
-            story.moved_by(state, task.unit, done.by)
-        _carry_out(state, task, now, out)
+            story.record_move(state, task.unit, done.by)
+        _apply_task(state, task, now, out)
     _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
 
-def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[Effect]) -> None:
+def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerDecision]) -> None:
     """Forget requested moves that have begun, or never can; their records, too."""
     asked, kept = state.moves, []
     for move in asked:
-        why = None if move.unit in begun else impossible(state, move.unit, move.agent)
+        why = None if move.unit in begun else explain_impossible_move(state, move.unit, move.agent)
         if why is not None:
             out.append(Alarm("move dropped", f"unit {move.unit}: {why}"))
         elif move.unit not in begun:
@@ -99,10 +112,10 @@ def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[Effect
     state.moves = tuple(kept)
     over = [f"move/{move.unit}" for move in asked if move not in kept]
     if over:
-        persist(state, [], now, out, delete=over)
+        persist_records(state, [], now, out, delete=over)
 
 
-def impossible(state: OwnerState, unit: str, agent: str) -> str | None:
+def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | None:
     """Return why a requested move that could not start yet never can. An agent that this owner has not heard yet may still
     turn up."""
     member = state.members.get(agent)
@@ -115,51 +128,53 @@ def impossible(state: OwnerState, unit: str, agent: str) -> str | None:
     return f"it is on agent {agent} already" if at is not None and at.agent == agent else None
 
 
-def _anything_to_do(state: OwnerState, now: float) -> bool:
+def _has_work(state: OwnerState, now: float) -> bool:
     for unit in list(state.retrying):
         if state.memos[unit].due_at <= now:
             del state.retrying[unit]
             state.work = True
-    wake(state, now)
+    wake_backed_off_agents(state, now)
     return state.work or now >= state.next_balance
 
 
-def _movers(state: OwnerState, wishes: Wishes) -> bool:
+def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
     """Tell whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
     leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
 
-def view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:
+def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:
     """Return what the schedulers see. Not `whole`: of the units that replicate undisturbed (nearly all) only their sum."""
     agents = tuple(
-        AgentView(name, takes(state, member), member.leaving, room=room(state, name, now))
+        AgentView(
+            name, accepts_units(state, member), member.leaving, room=compute_agent_room(state, name, now)
+        )
         for name, member in sorted(state.members.items())
     )
     if whole:
         return SchedulerView(
-            agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets))
+            agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets))
         )
-    others, number, rows = _steady(state)
+    others, number, rows = _summarize_steady_units(state)
     steady = {key: (count, rows[key]) for key, count in number.items()}
     return SchedulerView(
-        agents, tuple(_unit_view(state, state.sets[unit], now) for unit in sorted(others)), steady
+        agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(others)), steady
     )
 
 
-def _steady(state: OwnerState) -> tuple[list[str], Counter[Place], Counter[Place]]:
+def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[AgentPlace], Counter[AgentPlace]]:
     """Return the units that do not replicate undisturbed, and of the others number and rows by place. In one short loop:
     it is most of what a plan costs."""
     others: list[str] = []
-    number: Counter[Place] = Counter()
-    rows: Counter[Place] = Counter()
+    number: Counter[AgentPlace] = Counter()
+    rows: Counter[AgentPlace] = Counter()
     catalogue, memos, paused = state.catalogue or {}, state.memos, state.paused
     since = any(state.since.values())
     for unit, current in state.sets.items():
         spec = catalogue.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
-        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and stale(state, spec, current)):  # fmt: skip
+        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and is_stale(state, spec, current)):  # fmt: skip
             others.append(unit)
             continue
         place = (current.replicas[0].agent, spec.kind, spec.apart)
@@ -168,42 +183,44 @@ def _steady(state: OwnerState) -> tuple[list[str], Counter[Place], Counter[Place
     return others, number, rows
 
 
-def _unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
-    memo, spec = state.memos[current.unit], wanted(state, current.unit)
+def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
+    memo, spec = state.memos[current.unit], find_desired_unit(state, current.unit)
     same = spec is not None and (
-        current.state is SetState.ABSENT or (memo.uid == spec.uid and not stale(state, spec, current))
+        current.state is SetState.ABSENT or (memo.uid == spec.uid and not is_stale(state, spec, current))
     )
     primary = current.primary
     return UnitView(
-        spec or CatalogueUnit(current.unit, UnitKind.APPLY, ""),
+        spec or InventoryUnit(current.unit, UnitKind.APPLY, ""),
         current.state,
         primary.agent if primary else None,
         tuple(r.agent for r in current.replicas),
         memo.rows_per_s,
         same,
         memo.due_at <= now,
-        avoided(state, memo, now),
+        find_avoided_agent(state, memo, now),
     )
 
 
-def _carry_out(state: OwnerState, task: Task, now: float, out: list[Effect]) -> None:
+def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[OwnerDecision]) -> None:
     try:
         match task:
             case RemoveTask(unit):
-                story.unwanted(state, unit)
-                feed(state, unit, Remove(), now, out)
+                story.set_removal_reason(state, unit)
+                apply_event_to_set(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
-                _new_identity(state, unit)
+                _reset_identity(state, unit)
                 member = state.members[agent]
-                feed(state, unit, Assign(agent, member.agent_epoch, fresh_number(state)), now, out)
+                apply_event_to_set(
+                    state, unit, Assign(agent, member.agent_epoch, take_next_number(state)), now, out
+                )
     except SetRefusedError as refused:
         state.dropped["plan refused"] += 1
         out.append(Alarm("plan refused", str(refused)))
 
 
-def _new_identity(state: OwnerState, unit: str) -> None:
+def _reset_identity(state: OwnerState, unit: str) -> None:
     """A unit of the same name with another uid starts without the old one's progress."""
-    spec = wanted(state, unit)
+    spec = find_desired_unit(state, unit)
     if spec is not None and state.memos[unit].uid != spec.uid:
         state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)
 
@@ -211,7 +228,7 @@ def _new_identity(state: OwnerState, unit: str) -> None:
 # progress
 
 
-def pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
+def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
     """Return what each pipeline needs, from the catalogue."""
     found: dict[str, dict[str, list[str]]] = {
         pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
@@ -225,7 +242,7 @@ def pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
     }
 
 
-def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
+def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Advance the pipelines, and store where they are now and then, one store at a time."""
     if state.catalogue is None or now < state.next_progress:
         return
@@ -236,29 +253,29 @@ def progress(state: OwnerState, now: float, out: list[Effect]) -> None:
     }
     for pipeline, units in state.pipeline_units.items():
         before = state.pipelines.get(pipeline, PipelineProgress())
-        state.pipelines[pipeline] = advance(before, units, marks)
+        state.pipelines[pipeline] = advance_pipeline(before, units, marks)
     if state.recording is None and now >= state.next_record:
-        _record(state, now, out)
+        _store_progress(state, now, out)
 
 
-def _record(state: OwnerState, now: float, out: list[Effect]) -> None:
+def _store_progress(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Have stored what has moved. What a pipeline waits for is not: the next owner sees that for itself."""
     known = {p: replace(v, waits_for=()) for p, v in state.pipelines.items()}
     moved = {p: v for p, v in known.items() if state.recorded_pipelines.get(p, PipelineProgress()) != v}
     if moved:
         state.next_record = now + state.config.progress_every
-        persist(state, [PipelineRecord(p, v) for p, v in moved.items()], now, out)
+        persist_records(state, [PipelineRecord(p, v) for p, v in moved.items()], now, out)
         state.recording = (state.token, moved)
 
 
-def recorded(state: OwnerState, token: int) -> None:
+def confirm_stored_progress(state: OwnerState, token: int) -> None:
     """Note that the pipelines' progress stored by this Persist is durable, and may be shown."""
     if state.recording is not None and state.recording[0] == token:
         state.recorded_pipelines.update(state.recording[1])
         state.recording = None
 
 
-def forget_pipelines(state: OwnerState, now: float, out: list[Effect]) -> None:
+def forget_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Drop pipelines that are no longer configured, with their records: one of that name that comes later begins anew."""
     gone = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
     for pipeline in gone:
@@ -267,4 +284,4 @@ def forget_pipelines(state: OwnerState, now: float, out: list[Effect]) -> None:
         if state.recording is not None:
             state.recording[1].pop(pipeline, None)
     if gone:
-        persist(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in gone])
+        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in gone])

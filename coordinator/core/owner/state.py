@@ -11,14 +11,14 @@ from coordinator.core.health import AgentHealth, HealthConfig
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Up
 from coordinator.core.progress import PipelineProgress, PipelineUnits
-from coordinator.core.records import ConfigRecord, Record
+from coordinator.core.records import ConfigRecord, DurableRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Cell
-from coordinator.core.schedulers import CatalogueUnit, MoveLimits, MoveRequest
+from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
 from schemas.units import UnitProgress
 
 #: What `OwnerState.told` holds at most where nobody empties it.
-TOLD = 10_000
+MAX_HISTORY_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class Inventory:
     """The desired set of units. Until the first one nothing is removed and nothing is added.
 
     `digest`, `parts`: of the configuration that it is made of, and of each of its parts; "": not known."""
 
-    units: tuple[CatalogueUnit, ...]
+    units: tuple[InventoryUnit, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digest: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -162,15 +162,15 @@ class Reload:
     changed: frozenset[str] = frozenset()
 
 
-Command = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
-Event = Received | Persisted | Confirmed | Fenced | Catalogue | Tick | Command
+OwnerCommand = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
+OwnerEvent = Received | Persisted | Confirmed | Fenced | Inventory | Tick | OwnerCommand
 
 
 # effects
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendMessage:
     agent: str
     message: Down
 
@@ -180,7 +180,7 @@ class Persist:
     """Commit these in one transaction, in order with the others, then say Persisted(token)."""
 
     token: int
-    records: tuple[tuple[str, Record | None], ...]
+    records: tuple[tuple[str, DurableRecord | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Alarm:
 class Refused:
     """A command that cannot be carried out, and why."""
 
-    command: Command
+    command: OwnerCommand
     why: str
 
 
@@ -225,7 +225,7 @@ class ReloadEnded:
     refused: str | None = None
 
 
-Effect = Send | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
+OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ class UnitMemo:
     avoid: str | None = None
     failed_at: float = float("-inf")
     steps: int = 0
-    got_on: float = 0.0
+    prepare_progressed_at: float = 0.0
     given_up: int = 0
     fence: int = 0
     fence_durable: bool = False
@@ -253,7 +253,7 @@ class UnitMemo:
 
 
 @dataclass(slots=True)
-class Whereabouts:
+class UnitHistory:
     """Of one unit, for those who watch: the agent that runs it (`agent`) or ran it last (`last`); since when it is on its way
     (owner's seconds); why it last went."""
 
@@ -263,7 +263,7 @@ class Whereabouts:
     why: str = "nobody ran it"
 
 
-class Waiting(NamedTuple):
+class PendingRecord(NamedTuple):
     """A record that becomes durable with a Persist that was asked for at `asked`: (unit, assignment), (agent, agent_epoch), or the (unit,
     assignment) of a fence."""
 
@@ -274,7 +274,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class PendingInventory:
     """A catalogue is not believed yet; it has been read like that `since`, and at the `last` look too."""
 
     since: float
@@ -309,13 +309,13 @@ class OwnerState:
     token: int = 0
     stepped_down: bool = False
     silent: bool = False
-    catalogue: dict[str, CatalogueUnit] | None = None
+    catalogue: dict[str, InventoryUnit] | None = None
     configuration: ConfigRecord | None = None
-    adopted: bool = False
+    is_inventory_adopted: bool = False
     since: dict[str, int] = field(default_factory=dict)
     reloading: Reloading | None = None
-    offered: Catalogue | None = None
-    doubt: Doubt | None = None
+    last_inventory: Inventory | None = None
+    doubt: PendingInventory | None = None
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     sets: dict[str, ReplicationSet] = field(default_factory=dict)
@@ -328,7 +328,7 @@ class OwnerState:
     next_health: float = 0.0
     fencing: dict[str, float] = field(default_factory=dict)
     paused: dict[str, None] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
+    waiting: dict[int, PendingRecord] = field(default_factory=dict)
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
     recording: tuple[int, dict[str, PipelineProgress]] | None = None
@@ -340,7 +340,9 @@ class OwnerState:
     next_progress: float = 0.0
     next_record: float = 0.0
     alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
-    whereabouts: dict[str, Whereabouts] = field(default_factory=dict)
-    told: deque[tuple[str, dict[str, object]]] = field(default_factory=lambda: deque(maxlen=TOLD))
+    whereabouts: dict[str, UnitHistory] = field(default_factory=dict)
+    told: deque[tuple[str, dict[str, object]]] = field(
+        default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
+    )
     dropped: Counter[str] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from coordinator.core.health import AgentHealth
 from coordinator.core.members import Member
 from coordinator.core.messages import Liveness
-from coordinator.core.owner.state import OwnerState, Whereabouts
+from coordinator.core.owner.state import OwnerState, UnitHistory
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 
@@ -25,75 +25,77 @@ _MOVERS: Mapping[str, str] = {
 }
 
 
-def because(state: OwnerState, unit: str, why: str) -> None:
+def set_reason(state: OwnerState, unit: str, why: str) -> None:
     """Say why the unit is about to go."""
-    _of(state, unit).why = why
+    _get_unit_history(state, unit).why = why
 
 
-def moved_by(state: OwnerState, unit: str, mover: str) -> None:
+def record_move(state: OwnerState, unit: str, mover: str) -> None:
     """Say that a scheduler moves the unit."""
-    because(state, unit, _MOVERS.get(mover, mover))
+    set_reason(state, unit, _MOVERS.get(mover, mover))
 
 
-def unwanted(state: OwnerState, unit: str) -> None:
+def set_removal_reason(state: OwnerState, unit: str) -> None:
     """Say why the unit is removed."""
     if unit in state.paused:
-        because(state, unit, "paused")
+        set_reason(state, unit, "paused")
     elif (spec := (state.catalogue or {}).get(unit)) is not None:
         anew = state.memos[unit].uid != spec.uid
-        because(state, unit, "its topic was made anew" if anew else "its configuration has changed")
+        set_reason(state, unit, "its topic was made anew" if anew else "its configuration has changed")
     else:
-        because(state, unit, "it is no longer configured, or its topic is gone")
+        set_reason(state, unit, "it is no longer configured, or its topic is gone")
 
 
-def unit_changed(state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float) -> None:
+def record_unit_change(state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float) -> None:
     """Tell that a unit was placed, moved or stopped. What a recovering owner finds in its place is no news."""
-    place = _of(state, after.unit)
+    place = _get_unit_history(state, after.unit)
     if before.state in _SETTLED and after.state is not before.state:
         place.begun = now
     primary = after.primary
     if after.state is SetState.REPLICATING and primary is not None:
-        _runs(state, place, before, primary.agent, now)
+        _record_running(state, place, before, primary.agent, now)
     elif after.state is SetState.ABSENT and place.agent is not None:
         place.agent, stopped = None, place.agent
         told = {"unit": after.unit, "from": stopped, "why": place.why}
-        state.told.append(("unit stopped", {**told, "took_s": _took(place, before, now)}))
+        state.told.append(("unit stopped", {**told, "took_s": _measure_duration(place, before, now)}))
 
 
-def _runs(state: OwnerState, place: Whereabouts, before: ReplicationSet, agent: str, now: float) -> None:
+def _record_running(
+    state: OwnerState, place: UnitHistory, before: ReplicationSet, agent: str, now: float
+) -> None:
     came_from, last, place.agent, place.last = place.agent, place.last, agent, agent
     if before.state is SetState.RECOVERING or came_from == agent:
         return
     fields: dict[str, object] = {"unit": before.unit, "to": agent, "why": place.why}
-    fields["took_s"] = _took(place, before, now)
+    fields["took_s"] = _measure_duration(place, before, now)
     if last is not None:
         fields["from"] = last
     state.told.append(("unit placed" if came_from is None else "unit moved", fields))
-    place.why = Whereabouts().why
+    place.why = UnitHistory().why
 
 
-def _took(place: Whereabouts, before: ReplicationSet, now: float) -> float:
+def _measure_duration(place: UnitHistory, before: ReplicationSet, now: float) -> float:
     return 0.0 if before.state in _SETTLED else round(now - place.begun, 3)
 
 
-def joined(state: OwnerState, member: Member) -> None:
+def record_registration(state: OwnerState, member: Member) -> None:
     """Tell that an agent's registration is durable."""
     fields = {"agent": member.name, "incarnation": member.incarnation, "agent_epoch": member.agent_epoch}
     state.told.append(("agent joined", fields))
 
 
-def heard_again(state: OwnerState, member: Member) -> None:
+def record_agent_return(state: OwnerState, member: Member) -> None:
     """Tell that an agent that counted as gone is there."""
     state.told.append(("agent is back", {"agent": member.name}))
 
 
-def stopping(state: OwnerState, member: Member) -> None:
+def record_agent_stopping(state: OwnerState, member: Member) -> None:
     """Tell that an agent says itself that it stops."""
     units = len(state.by_agent.get(member.name, {}))
     state.told.append(("agent stops", {"agent": member.name, "units": units}))
 
 
-def expired(state: OwnerState, member: Member, now: float) -> None:
+def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
     """Tell that an agent is gone, and why; call it before its units hear of it."""
     silent = round(now - member.heard_at, 1)
     if member.liveness is Liveness.STOPPING:
@@ -105,29 +107,29 @@ def expired(state: OwnerState, member: Member, now: float) -> None:
     units = sorted(state.by_agent.get(member.name, {}))
     state.told.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
     for unit in units:
-        because(state, unit, f"agent {member.name} is gone")
+        set_reason(state, unit, f"agent {member.name} is gone")
 
 
-def restarted(state: OwnerState, agent: str) -> None:
+def set_restart_reason(state: OwnerState, agent: str) -> None:
     """Say why the units of an agent's earlier start go."""
     for unit in state.by_agent.get(agent, {}):
-        because(state, unit, f"agent {agent} was started again")
+        set_reason(state, unit, f"agent {agent} was started again")
 
 
-def backs_off(state: OwnerState, agent: str, known: AgentHealth) -> None:
+def record_agent_backoff(state: OwnerState, agent: str, known: AgentHealth) -> None:
     """Tell that an agent on which units do not get ready is given none for a while."""
     for_ = round(known.due_at - known.failed_at, 1)
     why = f"{known.failures} preparations failed there since one last succeeded"
     state.told.append(("agent backs off", {"agent": agent, "why": why, "for_s": for_}))
 
 
-def trusted(state: OwnerState, agent: str) -> None:
+def record_agent_recovery(state: OwnerState, agent: str) -> None:
     """Tell that it is given units like any other again."""
     state.told.append(("agent is trusted again", {"agent": agent}))
 
 
-def _of(state: OwnerState, unit: str) -> Whereabouts:
+def _get_unit_history(state: OwnerState, unit: str) -> UnitHistory:
     found = state.whereabouts.get(unit)
     if found is None:
-        found = state.whereabouts[unit] = Whereabouts()
+        found = state.whereabouts[unit] = UnitHistory()
     return found

@@ -10,44 +10,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator.core.schedulers.balance import balance
-from coordinator.core.schedulers.basic import basic
+from coordinator.core.schedulers.balance import balance_loads
+from coordinator.core.schedulers.basic import plan_basic_tasks
 from coordinator.core.schedulers.model import (
     AddTask,
+    AgentLoads,
     AgentView,
-    CatalogueUnit,
-    Loads,
+    InventoryUnit,
     MoveLimits,
     MoveTask,
     RemoveTask,
     SchedulerView,
-    Task,
+    ScheduleTask,
     UnitKind,
     UnitView,
 )
-from coordinator.core.schedulers.moves import MoveRequest, drain, requested
+from coordinator.core.schedulers.moves import MoveRequest, plan_drain_moves, plan_requested_moves
 
 __all__ = [
     "AddTask",
+    "AgentLoads",
     "AgentView",
-    "CatalogueUnit",
-    "Loads",
+    "InventoryUnit",
     "MoveLimits",
     "MoveRequest",
     "MoveTask",
-    "Plan",
     "RemoveTask",
+    "RequestedMoves",
+    "SchedulePlan",
+    "ScheduleTask",
     "SchedulerView",
-    "Task",
     "UnitKind",
     "UnitView",
-    "Wishes",
-    "plan",
+    "plan_tasks",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestedMoves:
     """Moves that are due beside the basic duty: requested moves, a rebalance that somebody asked for, the regular balance."""
 
     moves: tuple[MoveRequest, ...] = ()
@@ -56,26 +56,26 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SchedulePlan:
     """`by`: which of the movers has the plan ("" if none). `full`: the limit on moves left no room for more."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[ScheduleTask, ...]
     by: str = ""
     full: bool = False
 
 
-def plan(view: SchedulerView, wishes: Wishes, limits: MoveLimits) -> Plan:
+def plan_tasks(view: SchedulerView, wishes: RequestedMoves, limits: MoveLimits) -> SchedulePlan:
     """Return what to do next; at most one task a unit."""
-    loads = Loads(view, limits)
-    tasks = basic(view, loads)
+    loads = AgentLoads(view, limits)
+    tasks = plan_basic_tasks(view, loads)
     most = limits.concurrent
     movers: tuple[tuple[str, Callable[[], list[MoveTask]]], ...] = (
-        ("drain", lambda: drain(view, loads)),
-        ("move", lambda: requested(view, loads, wishes.moves)),
-        ("rebalance", lambda: balance(view, loads, most, "rebalance") if wishes.rebalance else []),
-        ("balance", lambda: balance(view, loads, most, "balance") if wishes.balance else []),
+        ("drain", lambda: plan_drain_moves(view, loads)),
+        ("move", lambda: plan_requested_moves(view, loads, wishes.moves)),
+        ("rebalance", lambda: balance_loads(view, loads, most, "rebalance") if wishes.rebalance else []),
+        ("balance", lambda: balance_loads(view, loads, most, "balance") if wishes.balance else []),
     )
     for name, mover in movers:
         if loads.moving < limits.concurrent and (moves := mover()):
-            return Plan((*tasks, *moves), name, loads.moving >= most)
-    return Plan(tuple(tasks), "", loads.moving >= most)
+            return SchedulePlan((*tasks, *moves), name, loads.moving >= most)
+    return SchedulePlan(tuple(tasks), "", loads.moving >= most)

@@ -11,36 +11,36 @@ from collections import defaultdict
 
 from coordinator.core.schedulers.model import (
     UNIT_COST,
-    Loads,
+    AgentLoads,
     MoveTask,
     SchedulerView,
     UnitKind,
     UnitView,
-    movable,
+    list_movable_units,
 )
 
 #: A gap below this share of the mean load is left alone: measured rates always vary.
 TOLERANCE = 10
 
 
-def balance(view: SchedulerView, loads: Loads, most: int, why: str = "balance") -> list[MoveTask]:
+def balance_loads(view: SchedulerView, loads: AgentLoads, most: int, why: str = "balance") -> list[MoveTask]:
     """Return at most `most` moves; none when everything is even enough."""
     tasks: list[MoveTask] = []
     for kind in UnitKind:
         at: dict[str, list[UnitView]] = {
             agent.name: [] for agent in view.agents if agent.accepts and kind in agent.kinds
         }
-        for unit in movable(view.units):
+        for unit in list_movable_units(view.units):
             if unit.spec.kind is kind and unit.primary in at and unit.due:
                 at[unit.primary].append(unit)
         _take_apart(at, loads, tasks, most, why)
-        while len(tasks) < most and (found := _narrowing(at, kind, loads)) is not None:
-            tasks.append(_moved(*found, at, loads, why))
+        while len(tasks) < most and (found := _find_narrowing_move(at, kind, loads)) is not None:
+            tasks.append(_place_moved_unit(*found, at, loads, why))
     return tasks
 
 
 def _take_apart(
-    at: dict[str, list[UnitView]], loads: Loads, tasks: list[MoveTask], most: int, why: str
+    at: dict[str, list[UnitView]], loads: AgentLoads, tasks: list[MoveTask], most: int, why: str
 ) -> None:
     for agent in sorted(at):
         crowded: dict[str, int] = defaultdict(int)
@@ -48,48 +48,52 @@ def _take_apart(
             if unit.spec.apart is None or len(tasks) >= most:
                 continue
             crowded[unit.spec.apart] += 1
-            best = loads.best(unit)
+            best = loads.find_best_agent(unit)
             if crowded[unit.spec.apart] == 1 or best is None or not _may_go(unit, best, loads):
                 continue
-            if loads.crowd(unit, best) < loads.crowd(unit, agent):
-                tasks.append(_moved(unit, best, at, loads, why))
+            if loads.count_apart_units(unit, best) < loads.count_apart_units(unit, agent):
+                tasks.append(_place_moved_unit(unit, best, at, loads, why))
 
 
-def _narrowing(at: dict[str, list[UnitView]], kind: UnitKind, loads: Loads) -> tuple[UnitView, str] | None:
+def _find_narrowing_move(
+    at: dict[str, list[UnitView]], kind: UnitKind, loads: AgentLoads
+) -> tuple[UnitView, str] | None:
     """Return the unit and the agent that narrow the widest gap that can be narrowed."""
-    order = sorted(at, key=lambda name: (loads.load(name, kind), name))
-    mean = sum(loads.load(name, kind) for name in order) // max(1, len(order))
+    order = sorted(at, key=lambda name: (loads.get_load(name, kind), name))
+    mean = sum(loads.get_load(name, kind) for name in order) // max(1, len(order))
     for target in order:
-        if not loads.room(target):
+        if not loads.has_room(target):
             continue
         for origin in reversed(order):
-            gap = loads.load(origin, kind) - loads.load(target, kind)
+            gap = loads.get_load(origin, kind) - loads.get_load(target, kind)
             if gap < max(2 * UNIT_COST, mean // TOLERANCE):
                 break
-            unit = _best_victim(at[origin], target, gap, loads)
+            unit = _find_best_unit(at[origin], target, gap, loads)
             if unit is not None:
                 return unit, target
     return None
 
 
-def _may_go(unit: UnitView, agent: str, loads: Loads) -> bool:
-    return agent != unit.avoid and loads.trusts(agent) and loads.room(agent)
+def _may_go(unit: UnitView, agent: str, loads: AgentLoads) -> bool:
+    return agent != unit.avoid and loads.is_trusted(agent) and loads.has_room(agent)
 
 
-def _best_victim(units: list[UnitView], target: str, gap: int, loads: Loads) -> UnitView | None:
+def _find_best_unit(units: list[UnitView], target: str, gap: int, loads: AgentLoads) -> UnitView | None:
     """Return the unit that leaves the smallest gap, if that is smaller by a whole unit's worth."""
     able = [
         unit
         for unit in units
         if loads.can_take(unit, target)
         and _may_go(unit, target, loads)
-        and loads.crowd(unit, target) <= loads.crowd(unit, unit.primary or "")
-        and abs(gap - 2 * loads.cost(unit)) <= gap - UNIT_COST
+        and loads.count_apart_units(unit, target) <= loads.count_apart_units(unit, unit.primary or "")
+        and abs(gap - 2 * loads.compute_cost(unit)) <= gap - UNIT_COST
     ]
-    return min(able, key=lambda unit: (abs(gap - 2 * loads.cost(unit)), unit.spec.unit), default=None)
+    return min(able, key=lambda unit: (abs(gap - 2 * loads.compute_cost(unit)), unit.spec.unit), default=None)
 
 
-def _moved(unit: UnitView, agent: str, at: dict[str, list[UnitView]], loads: Loads, why: str) -> MoveTask:
+def _place_moved_unit(
+    unit: UnitView, agent: str, at: dict[str, list[UnitView]], loads: AgentLoads, why: str
+) -> MoveTask:
     at[unit.primary or ""].remove(unit)
-    loads.move(unit, agent)
+    loads.move_unit(unit, agent)
     return MoveTask(unit.spec.unit, agent, why)

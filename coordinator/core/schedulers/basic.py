@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers.model import AddTask, Loads, RemoveTask, SchedulerView, Task
+from coordinator.core.schedulers.model import AddTask, AgentLoads, RemoveTask, SchedulerView, ScheduleTask
 
 _DONE = frozenset({SetState.ABSENT, SetState.REMOVING})
 
 
-def basic(view: SchedulerView, loads: Loads) -> list[Task]:
+def plan_basic_tasks(view: SchedulerView, loads: AgentLoads) -> list[ScheduleTask]:
     """Return removals (all) and additions (`MoveLimits.burst` at most); a unit that no agent can take is left out."""
-    tasks: list[Task] = [
+    tasks: list[ScheduleTask] = [
         RemoveTask(unit.spec.unit) for unit in view.units if not unit.wanted and unit.state not in _DONE
     ]
     left = loads.limits.burst
@@ -19,9 +19,9 @@ def basic(view: SchedulerView, loads: Loads) -> list[Task]:
             break
         if not (unit.wanted and unit.due and unit.state is SetState.ABSENT):
             continue
-        agent = loads.best(unit)
+        agent = loads.find_best_agent(unit)
         if agent is not None:
-            loads.add(unit, agent)
+            loads.place_new_unit(unit, agent)
             tasks.append(AddTask(unit.spec.unit, agent))
             left -= 1
     return tasks

@@ -25,7 +25,7 @@ class UnitKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueUnit:
+class InventoryUnit:
     """One unit of the catalogue. `uid` tells a unit from a later one of the same name. `apart`: units with the same
     label are kept on different agents as far as there are agents."""
 
@@ -53,7 +53,7 @@ class AgentView:
 class UnitView:
     """`wanted`: in the catalogue and not paused. `due`: not waiting after a failure. `avoid`: where it failed last."""
 
-    spec: CatalogueUnit
+    spec: InventoryUnit
     state: SetState
     primary: str | None = None
     holders: tuple[str, ...] = ()
@@ -111,10 +111,10 @@ class RemoveTask:
     unit: str
 
 
-Task = AddTask | MoveTask | RemoveTask
+ScheduleTask = AddTask | MoveTask | RemoveTask
 
 
-class Loads:
+class AgentLoads:
     """The load of each agent, including the units that the plan has placed so far."""
 
     def __init__(self, view: SchedulerView, limits: MoveLimits) -> None:
@@ -131,7 +131,7 @@ class Loads:
         self._incoming: dict[str, int] = defaultdict(int)
         self._added: dict[str, int] = defaultdict(int)
         self._given: dict[str, int] = defaultdict(int)
-        self._nobody = {kind: _none_has_room(view.agents, kind) for kind in UnitKind}
+        self._nobody = {kind: _are_all_full(view.agents, kind) for kind in UnitKind}
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -139,37 +139,37 @@ class Loads:
             if apart is not None:
                 self._group[agent, apart] += number
         for unit in view.units:
-            self._count(unit)
+            self._count_unit(unit)
 
-    def _count(self, unit: UnitView) -> None:
+    def _count_unit(self, unit: UnitView) -> None:
         """A unit that moves counts where it will be, so that nothing is placed on the same promise twice. One of which a new
         owner has not heard everything yet may be moving: it counts as if it were, or more would move than may."""
         if not unit.holders:
             return
         leaves = unit.primary is not None and unit.state in {SetState.PREPARE, SetState.COMMIT}
         at = unit.holders[-1] if leaves or unit.primary is None else unit.primary
-        self.place(unit, at)
+        self.place_unit(unit, at)
         if len(unit.holders) > 1 and unit.state in _MAY_MOVE:
             self.moving += 1
             self._incoming[unit.holders[-1]] += 1
 
-    def cost(self, unit: UnitView) -> int:
+    def compute_cost(self, unit: UnitView) -> int:
         return UNIT_COST + self.limits.rate_weight * UNIT_COST * unit.rows_per_s // self._mean
 
-    def load(self, agent: str, kind: UnitKind) -> int:
+    def get_load(self, agent: str, kind: UnitKind) -> int:
         rows = self.limits.rate_weight * UNIT_COST * self._rows[agent, kind] // self._mean
         return UNIT_COST * self._units[agent, kind] + rows
 
-    def place(self, unit: UnitView, agent: str, sign: int = 1) -> None:
+    def place_unit(self, unit: UnitView, agent: str, sign: int = 1) -> None:
         kind = unit.spec.kind
         self._units[agent, kind] += sign
         self._rows[agent, kind] += sign * unit.rows_per_s
         if kind in self._least:
-            heapq.heappush(self._least[kind], (self.load(agent, kind), agent))
+            heapq.heappush(self._least[kind], (self.get_load(agent, kind), agent))
         if unit.spec.apart is not None:
             self._group[agent, unit.spec.apart] += sign
 
-    def crowd(self, unit: UnitView, agent: str) -> int:
+    def count_apart_units(self, unit: UnitView, agent: str) -> int:
         """Return how many units of its `apart` label are there, without itself."""
         if unit.spec.apart is None:
             return 0
@@ -177,66 +177,71 @@ class Loads:
 
     def can_take(self, unit: UnitView, agent: str, *, asked: bool = False) -> bool:
         """`asked`: somebody named the agent, so it is taken whether it is trusted or not."""
-        return agent not in unit.holders and self._open(agent, unit.spec.kind, asked=asked)
+        return agent not in unit.holders and self._is_open(agent, unit.spec.kind, asked=asked)
 
-    def _open(self, agent: str, kind: UnitKind, *, asked: bool = False) -> bool:
+    def _is_open(self, agent: str, kind: UnitKind, *, asked: bool = False) -> bool:
         view = self.agents.get(agent)
         if view is None or not view.accepts or kind not in view.kinds:
             return False
         if self._added[agent] >= self.limits.agent_burst:
             return False
-        return asked or self._nobody[kind] or self.trusts(agent)
+        return asked or self._nobody[kind] or self.is_trusted(agent)
 
-    def trusts(self, agent: str) -> bool:
+    def is_trusted(self, agent: str) -> bool:
         """Tell whether the agent may be given one more unit by what is known of its health. Where all agents back off it is not
         they who are to blame: units without an agent are placed all the same, and nothing is moved."""
         allowed = self.agents[agent].room
         return allowed is None or self._given[agent] < allowed
 
-    def add(self, unit: UnitView, agent: str) -> None:
+    def place_new_unit(self, unit: UnitView, agent: str) -> None:
         """Place a unit that has no agent."""
-        self.place(unit, agent)
+        self.place_unit(unit, agent)
         self._added[agent] += 1
         self._given[agent] += 1
 
-    def best(self, unit: UnitView) -> str | None:
+    def find_best_agent(self, unit: UnitView) -> str | None:
         """Return the agent for a unit: apart from its group, not where it failed, least loaded; None if none can."""
         if unit.spec.apart is None and unit.avoid is None and not unit.holders:
-            return self._least_loaded(unit.spec.kind)
+            return self._find_least_loaded(unit.spec.kind)
         able = [name for name in self.agents if self.can_take(unit, name)]
-        return min(able, key=lambda name: self._preference(unit, name), default=None)
+        return min(able, key=lambda name: self._rank_agent(unit, name), default=None)
 
-    def _least_loaded(self, kind: UnitKind) -> str | None:
+    def _find_least_loaded(self, kind: UnitKind) -> str | None:
         """The same for a unit that may go anywhere, without looking at every agent. What is out of date in the heap was
         followed by the present load."""
         if kind not in self._least:
-            able = [name for name in self.agents if self._open(name, kind)]
-            self._least[kind] = sorted((self.load(name, kind), name) for name in able)
+            able = [name for name in self.agents if self._is_open(name, kind)]
+            self._least[kind] = sorted((self.get_load(name, kind), name) for name in able)
         heap = self._least[kind]
         while heap:
             load, name = heap[0]
-            if load == self.load(name, kind) and self._open(name, kind):
+            if load == self.get_load(name, kind) and self._is_open(name, kind):
                 return name
             heapq.heappop(heap)
         return None
 
-    def _preference(self, unit: UnitView, agent: str) -> tuple[int, bool, int, str]:
-        return self.crowd(unit, agent), agent == unit.avoid, self.load(agent, unit.spec.kind), agent
+    def _rank_agent(self, unit: UnitView, agent: str) -> tuple[int, bool, int, str]:
+        return (
+            self.count_apart_units(unit, agent),
+            agent == unit.avoid,
+            self.get_load(agent, unit.spec.kind),
+            agent,
+        )
 
-    def room(self, agent: str) -> bool:
+    def has_room(self, agent: str) -> bool:
         """Tell whether another move may start, to this agent, for all that concerns numbers."""
         return self.moving < self.limits.concurrent and self._incoming[agent] < self.limits.per_agent
 
-    def move(self, unit: UnitView, agent: str) -> None:
+    def move_unit(self, unit: UnitView, agent: str) -> None:
         if unit.primary is not None:
-            self.place(unit, unit.primary, -1)
-        self.place(unit, agent)
+            self.place_unit(unit, unit.primary, -1)
+        self.place_unit(unit, agent)
         self.moving += 1
         self._incoming[agent] += 1
         self._given[agent] += 1
 
 
-def movable(units: Iterable[UnitView]) -> list[UnitView]:
+def list_movable_units(units: Iterable[UnitView]) -> list[UnitView]:
     """Units that replicate undisturbed. One that does not is left alone, and keeps no other from moving."""
     return [
         unit
@@ -245,6 +250,6 @@ def movable(units: Iterable[UnitView]) -> list[UnitView]:
     ]
 
 
-def _none_has_room(agents: Iterable[AgentView], kind: UnitKind) -> bool:
+def _are_all_full(agents: Iterable[AgentView], kind: UnitKind) -> bool:
     able = [agent for agent in agents if agent.accepts and kind in agent.kinds]
     return all(agent.room == 0 for agent in able)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator.core.schedulers.model import Loads, MoveTask, SchedulerView, movable
+from coordinator.core.schedulers.model import AgentLoads, MoveTask, SchedulerView, list_movable_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,27 +13,33 @@ class MoveRequest:
     agent: str
 
 
-def drain(view: SchedulerView, loads: Loads) -> list[MoveTask]:
+def plan_drain_moves(view: SchedulerView, loads: AgentLoads) -> list[MoveTask]:
     """Return moves off agents that drain, each to the agent that suits it best."""
     draining = {agent.name for agent in view.agents if agent.draining}
     tasks: list[MoveTask] = []
-    for unit in movable(view.units) if draining else []:
+    for unit in list_movable_units(view.units) if draining else []:
         if unit.primary not in draining or not unit.due:
             continue
-        agent = loads.best(unit)
-        if agent is not None and loads.room(agent) and loads.trusts(agent):
-            loads.move(unit, agent)
+        agent = loads.find_best_agent(unit)
+        if agent is not None and loads.has_room(agent) and loads.is_trusted(agent):
+            loads.move_unit(unit, agent)
             tasks.append(MoveTask(unit.spec.unit, agent, "drain"))
     return tasks
 
 
-def requested(view: SchedulerView, loads: Loads, requests: tuple[MoveRequest, ...]) -> list[MoveTask]:
+def plan_requested_moves(
+    view: SchedulerView, loads: AgentLoads, requests: tuple[MoveRequest, ...]
+) -> list[MoveTask]:
     """Return the requests that can start now; the others stay with the caller."""
-    by_name = {unit.spec.unit: unit for unit in movable(view.units)} if requests else {}
+    by_name = {unit.spec.unit: unit for unit in list_movable_units(view.units)} if requests else {}
     tasks: list[MoveTask] = []
     for request in requests:
         unit = by_name.get(request.unit)
-        if unit is not None and loads.can_take(unit, request.agent, asked=True) and loads.room(request.agent):
-            loads.move(unit, request.agent)
+        if (
+            unit is not None
+            and loads.can_take(unit, request.agent, asked=True)
+            and loads.has_room(request.agent)
+        ):
+            loads.move_unit(unit, request.agent)
             tasks.append(MoveTask(request.unit, request.agent, "move"))
     return tasks

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.core.owner.state import Command
-from coordinator.server.operators.condition import condition
+from coordinator.core.owner.state import OwnerCommand
+from coordinator.server.operators.condition import judge_condition
 from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.journal import EventRow
 
@@ -84,17 +84,17 @@ class UnitRow:
     @property
     def health(self) -> str:
         """The unit's health in a word (server.condition)."""
-        return condition(self).health
+        return judge_condition(self).health
 
     @property
     def reason(self) -> str | None:
         """The reason why the unit does not run; None where it does."""
-        return condition(self).reason
+        return judge_condition(self).reason
 
     @property
     def remedy(self) -> str | None:
         """The remedy; None: nothing is to be done, or it is not known."""
-        return condition(self).remedy
+        return judge_condition(self).remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +159,22 @@ class NoAnswerError(ControlError):
 class Control(Protocol):
     """A coordinator as its operators see it. All methods may be called from any thread."""
 
-    def leader(self) -> LeaderView | None:
+    def get_leader(self) -> LeaderView | None:
         """Return who leads as far as is known; never waits."""
 
-    def view(self) -> View:
+    def get_view(self) -> View:
         """Return the present picture, at most about a second old. Raises NoAnswerError."""
 
-    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
+    def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
 
-    def told(self, what: str, about: Mapping[str, object]) -> None:
+    def record_event(self, what: str, about: Mapping[str, object]) -> None:
         """Note something that this coordinator did for somebody among its events."""
 
-    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+    def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         """Read the configuration anew, and put it in force where every agent's file holds the same. Returns what it changes. Raises
         CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read it, and say what it would change."""
 
-    def command(self, command: Command, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
         """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
         seconds. Raises RefusedError, NotLeaderError, NoAnswerError."""

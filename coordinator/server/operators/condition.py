@@ -16,7 +16,7 @@ from typing import Protocol
 from schemas.findings import TRIES_AGAIN, split_remedy
 
 
-class Row(Protocol):
+class ConditionFacts(Protocol):
     """The fields of `api.UnitRow` that a condition is judged by."""
 
     @property
@@ -32,7 +32,7 @@ class Row(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class UnitCondition:
     """`reason`: why it does not run; None where it does. `remedy`: what to do about it; None: nothing, or not known."""
 
     health: str
@@ -40,26 +40,26 @@ class Condition:
     remedy: str | None = None
 
 
-def condition(row: Row) -> Condition:
+def judge_condition(row: ConditionFacts) -> UnitCondition:
     """Judge a unit."""
     if row.paused:
         before = f"; before that it stopped by itself: {row.error}" if row.error else ""
-        return Condition("stopped", f"it is paused{before}", "rowlock units resume")
+        return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")
     if row.state == "replicating":
-        return _replicating(row.error)
+        return _judge_replicating(row.error)
     if row.moving_to is not None or row.state == "recovering":
-        return Condition("running")
+        return UnitCondition("running")
     if row.error is not None:
-        return Condition("restarting", row.error)
+        return UnitCondition("restarting", row.error)
     where = f"it is being placed on {row.agent}" if row.agent else "no agent has it yet"
-    return Condition("starting", where)
+    return UnitCondition("starting", where)
 
 
-def _replicating(error: str | None) -> Condition:
+def _judge_replicating(error: str | None) -> UnitCondition:
     """An error of a unit that is held says why its worker does not go on."""
     if error is None:
-        return Condition("running")
+        return UnitCondition("running")
     if error.startswith(TRIES_AGAIN):
-        return Condition("restarting", error.removeprefix(TRIES_AGAIN))
+        return UnitCondition("restarting", error.removeprefix(TRIES_AGAIN))
     reason, remedy = split_remedy(error)
-    return Condition("stopped", reason, remedy or None)
+    return UnitCondition("stopped", reason, remedy or None)

@@ -10,7 +10,7 @@ import msgspec
 
 
 @dataclass(frozen=True, slots=True)
-class CopyAsked:
+class CopyRequested:
     """A copy that somebody asks for, or takes back (`cancel`), or gives another rate (`rate_only`). `table`: "database.table", odd names in backticks. `source`: None: the one that has the
     table."""
 
@@ -45,7 +45,7 @@ class CopyRow(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTaken:
+class CopyRequestStored:
     """The request is in Kafka. `id`: by which the listing shows what becomes of it."""
 
     id: str
@@ -57,10 +57,10 @@ class CopyRefusedError(Exception):
     """The request cannot be carried out; the message is for the one who asked."""
 
 
-class CopyOrders(Protocol):
+class CopyRequests(Protocol):
     """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
 
-    def request_copy(self, asked: CopyAsked, *, by: str) -> CopyTaken:
+    def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
         """Put the request where capture reads it. Raises CopyRefusedError."""
 
     def list_copies(self) -> Sequence[CopyRow]:

@@ -17,7 +17,7 @@ import structlog
 log = structlog.get_logger("coordinator")
 
 #: How many are kept.
-KEPT = 1000
+MAX_JOURNAL_EVENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,22 @@ class EventRow:
 
 
 class Journal:
-    """The last `KEPT` events."""
+    """The last `MAX_JOURNAL_EVENTS` events."""
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._lock = threading.Lock()
-        self._kept: deque[EventRow] = deque(maxlen=KEPT)
+        self._kept: deque[EventRow] = deque(maxlen=MAX_JOURNAL_EVENTS)
         self._number = 0
 
-    def tell(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
+    def record_event(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
         """Log and keep an event of term `rev` (0: of no term of ours)."""
         (log.warning if alarm else log.info)(what, rev=rev, **about)
         with self._lock:
             self._number += 1
             self._kept.append(EventRow(self._number, int(self._wall() * 1000), rev, what, about))
 
-    def after(self, number: int, most: int) -> tuple[EventRow, ...]:
+    def list_events_after(self, number: int, most: int) -> tuple[EventRow, ...]:
         """Return the events behind `number`, oldest first, the newest `most` of them."""
         with self._lock:
             found = [row for row in self._kept if row.number > number]

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 from coordinator.core.health import WELL
 from coordinator.core.members import Member
-from coordinator.core.owner.configuration import in_force
+from coordinator.core.owner.configuration import has_active_config
 from coordinator.core.owner.state import OwnerState
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import CatalogueUnit
+from coordinator.core.schedulers import InventoryUnit
 from coordinator.server.operators.api import AgentRow, LeaderView, PipelineRow, UnitRow, View
 
 
-def build(
+def build_owner_view(
     state: OwnerState,
     leader: LeaderView | None,
     now: float,
@@ -27,30 +27,30 @@ def build(
 ) -> View:
     """Return the view at `now`. `streams`: counters of each connected agent. Errors of units that replicate are removed."""
     rates: Counter[str] = Counter()
-    units = tuple(_unit(state, state.sets[name], now, errors, rates) for name in sorted(state.sets))
+    units = tuple(_build_unit_row(state, state.sets[name], now, errors, rates) for name in sorted(state.sets))
     agents = tuple(
-        _agent(state, member, now, rates[name], streams.get(name))
+        _build_agent_row(state, member, now, rates[name], streams.get(name))
         for name, member in sorted(state.members.items())
     )
     dropped = {f"dropped.{why}": count for why, count in sorted(state.dropped.items())}
     waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.unsettled)}
-    return View(leader, agents, units, pipelines(state), {**counters, **dropped, **waiting})
+    return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 
 
-def pipelines(state: OwnerState) -> tuple[PipelineRow, ...]:
+def list_pipeline_rows(state: OwnerState) -> tuple[PipelineRow, ...]:
     """Return how far the pipelines are, by what is stored: the next owner begins there, so nothing shown goes back."""
     return tuple(
-        _pipeline(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
+        _build_pipeline_row(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
         for name, now in sorted(state.pipelines.items())
         if name in state.pipeline_units
     )
 
 
-def _pipeline(name: str, p: PipelineProgress, waits_for: tuple[str, ...]) -> PipelineRow:
+def _build_pipeline_row(name: str, p: PipelineProgress, waits_for: tuple[str, ...]) -> PipelineRow:
     return PipelineRow(name, p.checkpoint_ts, p.resolved_ts, p.cut_ts, dict(p.by_source), waits_for)
 
 
-def _unit(
+def _build_unit_row(
     state: OwnerState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
 ) -> UnitRow:
     name, memo = current.unit, state.memos[current.unit]
@@ -62,7 +62,7 @@ def _unit(
     if primary is not None:
         rates[primary.agent] += memo.rows_per_s
     mark = memo.mark
-    kind, source, pipeline = _identity(name, spec)
+    kind, source, pipeline = _find_identity(name, spec)
     return UnitRow(
         name,
         kind,
@@ -78,12 +78,12 @@ def _unit(
         name in state.paused,
         memo.waits if current.state is SetState.REPLICATING else errors.get(name),
         round(now - memo.since, 3),
-        _moving_to(primary, secondary),
+        _find_move_target(primary, secondary),
         memo.failures,
     )
 
 
-def _identity(name: str, spec: CatalogueUnit | None) -> tuple[str, str, str | None]:
+def _find_identity(name: str, spec: InventoryUnit | None) -> tuple[str, str, str | None]:
     """Return kind, source and pipeline; of a unit that the catalogue no longer has, what its name says."""
     if spec is not None:
         return spec.kind.value, spec.source, spec.pipeline
@@ -91,11 +91,11 @@ def _identity(name: str, spec: CatalogueUnit | None) -> tuple[str, str, str | No
     return (kind, rest, None) if kind == "capture" else (kind, "", rest.partition("/")[0] or None)
 
 
-def _moving_to(primary: Replica | None, secondary: Replica | None) -> str | None:
+def _find_move_target(primary: Replica | None, secondary: Replica | None) -> str | None:
     return secondary.agent if primary is not None and secondary is not None else None
 
 
-def _agent(
+def _build_agent_row(
     state: OwnerState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
 ) -> AgentRow:
     health = state.health.get(member.name, WELL)
@@ -115,6 +115,6 @@ def _agent(
         health.failures,
         None if rest is None else round(rest, 1),
         member.config.digest if member.config is not None else "",
-        in_force(state, member),
+        has_active_config(state, member),
         member.version,
     )

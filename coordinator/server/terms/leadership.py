@@ -23,7 +23,7 @@ class Leadership:
         self.heard = Heard(0, 0.0)
         self._since = 0.0
 
-    def change(self, leader: LeaderView | None, rev: int = 0) -> None:
+    def change_leader(self, leader: LeaderView | None, rev: int = 0) -> None:
         """Tell agents (and operators, by `leader`) whom to ask. Streams end unless it is this coordinator."""
         self.leader, self._since = leader, self._clock()
         if leader is None:
@@ -31,19 +31,19 @@ class Leadership:
         else:
             self._tell(LeaderInfo(leader.rev, leader.address, leader.rest, leader.am_i))
 
-    def named(self, now: float) -> LeaderView | None:
+    def find_leader(self, now: float) -> LeaderView | None:
         """Return who leads, with the time since then; None where nothing was heard of it for a lease.
 
         So two coordinators never name two leaders for longer than that: the one that no longer leads has not been confirmed
         since, and of one that is dead nobody hears.
         """
         leader = self.leader
-        if leader is None or now >= self._alive_at(leader) + self._owner_lease:
+        if leader is None or now >= self._get_alive_time(leader) + self._owner_lease:
             return None
         since = round(now - self._since, 3)
         return LeaderView(leader.rev, leader.name, leader.address, leader.rest, since, leader.am_i)
 
-    def _alive_at(self, leader: LeaderView) -> float:
+    def _get_alive_time(self, leader: LeaderView) -> float:
         """Return when `leader` last was known to lead: its own term when it was confirmed, another's when it was heard."""
         if not leader.am_i:
             return self.heard.at if self.heard.rev == leader.rev else float("-inf")

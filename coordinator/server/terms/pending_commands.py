@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.server.operators.api import CommandRefusedError, NotLeaderError
-from coordinator.server.requests import CommandAsked
+from coordinator.server.requests import CommandRequested
 
 
 class PendingCommands:
     """One command is carried out at a time; those that have stored something wait, by the tokens of what they stored."""
 
     def __init__(self) -> None:
-        self._now: CommandAsked | None = None
-        self._waiting: dict[int, CommandAsked] = {}
+        self._now: CommandRequested | None = None
+        self._waiting: dict[int, CommandRequested] = {}
 
-    def carry_out(self, asked: CommandAsked, work: Callable[[], None]) -> None:
+    def carry_out(self, asked: CommandRequested, work: Callable[[], None]) -> None:
         """Do `work`, which is the command's: what is stored, refused or resigned meanwhile is so for its sake."""
         self._now = asked
         try:
@@ -23,36 +23,36 @@ class PendingCommands:
         finally:
             self._now = None
 
-    def stored(self, token: int) -> None:
+    def add_stored_token(self, token: int) -> None:
         """Something was stored under `token`."""
         if self._now is not None:
             self._waiting[token] = self._now
 
-    def await_durable(self, token: int, asked: CommandAsked) -> None:
+    def await_durable(self, token: int, asked: CommandRequested) -> None:
         """A command that has ended is answered once what was stored under `token` is durable."""
         self._waiting[token] = asked
 
-    def refused(self, why: str) -> None:
+    def refuse_command(self, why: str) -> None:
         if self._now is not None:
-            self._now.answer.fail(CommandRefusedError(why))
+            self._now.answer.fail_with(CommandRefusedError(why))
 
-    def done(self) -> None:
+    def answer_command(self) -> None:
         """Answer the command: its effect is part of this very step."""
         if self._now is not None:
-            self._now.answer.give(None)
+            self._now.answer.give_value(None)
 
-    def settle(self, asked: CommandAsked) -> None:
+    def settle_command(self, asked: CommandRequested) -> None:
         """Answer a command unless something of it still has to become durable."""
         if not any(waiting is asked for waiting in self._waiting.values()):
-            asked.answer.give(None)
+            asked.answer.give_value(None)
 
-    def durable(self, token: int) -> None:
+    def confirm_durable(self, token: int) -> None:
         asked = self._waiting.pop(token, None)
         if asked is not None:
-            self.settle(asked)
+            self.settle_command(asked)
 
     def close(self) -> None:
         """The term is over: nobody knows what became of those that wait."""
         waiting, self._waiting = self._waiting, {}
         for asked in waiting.values():
-            asked.answer.fail(NotLeaderError(None))
+            asked.answer.fail_with(NotLeaderError(None))

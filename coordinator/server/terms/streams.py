@@ -9,25 +9,25 @@ from coordinator.server.batch_handler import AgentMachine
 log = structlog.get_logger("coordinator")
 
 
-class Streams:
+class StreamTable:
     """By agent; of an agent that has connected anew the newer one."""
 
     def __init__(self) -> None:
         self._machines: dict[str, AgentMachine] = {}
         self._ended: dict[str, str] = {}
 
-    def joined(self, machine: AgentMachine) -> None:
+    def add_stream(self, machine: AgentMachine) -> None:
         self._machines[machine.agent] = machine
 
-    def left(self, machine: AgentMachine, why: str) -> None:
+    def remove_stream(self, machine: AgentMachine, why: str) -> None:
         if self._machines.get(machine.agent) is machine:
             del self._machines[machine.agent]
             self._ended[machine.agent] = why
         log.info("agent's stream ended", agent=machine.agent, why=why)
 
-    def last_words(self, agent: str) -> str | None:
+    def take_end_reason(self, agent: str) -> str | None:
         """Return how the agent's last stream ended, once."""
         return self._ended.pop(agent, None)
 
-    def counters(self) -> dict[str, dict[str, int]]:
-        return {name: machine.counters() for name, machine in self._machines.items()}
+    def get_counters(self) -> dict[str, dict[str, int]]:
+        return {name: machine.get_counters() for name, machine in self._machines.items()}

@@ -7,65 +7,65 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.control.codec import Change
+from coordinator.control.codec import RecordChange
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner import owner
 from coordinator.core.owner import state as core
 from coordinator.core.owner.state import (
     Alarm,
-    Effect,
-    Event,
     Fence,
+    OwnerDecision,
+    OwnerEvent,
     OwnerState,
     Persist,
     Refused,
     Reload,
     ReloadEnded,
-    Send,
+    SendMessage,
 )
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
-from coordinator.server.operators.view import build
-from coordinator.server.requests import CommandAsked
-from coordinator.server.round import Round
+from coordinator.server.operators.view import build_owner_view
+from coordinator.server.requests import CommandRequested
+from coordinator.server.round import OwnerRound
 from coordinator.server.terms.pending_commands import PendingCommands
-from coordinator.server.terms.streams import Streams
+from coordinator.server.terms.streams import StreamTable
 from coordinator.transport.events import LeaderInfo
 
 
-class Outside(Protocol):
+class OwnerEffects(Protocol):
     """The actions of the owner's machine on the world; none of them blocks."""
 
-    def push(self, agent: str, messages: list[Down]) -> int:
+    def push_messages(self, agent: str, messages: list[Down]) -> int:
         """Return how many of them were taken."""
 
-    def append(self, rev: int, token: int, changes: tuple[Change, ...]) -> None: ...
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None: ...
 
-    def resign(self, why: str) -> None: ...
+    def resign_term(self, why: str) -> None: ...
 
-    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
-    def configure(self, digest: str) -> None:
+    def adopt_config(self, digest: str) -> None:
         """Take the configuration of this digest, which the file was last found to hold, as the one in force."""
 
     def set_leader(self, leader: LeaderInfo) -> None: ...
 
-    def leading(self, rev: int) -> None:
+    def set_term(self, rev: int) -> None:
         """A term of ours begins; 0: it is over."""
 
-    def ticked(self, took: float) -> None: ...
+    def finish_tick(self, took: float) -> None: ...
 
-    def counters(self) -> dict[str, int]: ...
+    def get_counters(self) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class CoordinatorContext:
     """The parts of a coordinator that outlast its terms. `clock`: monotonic seconds."""
 
-    outside: Outside
+    outside: OwnerEffects
     clock: Callable[[], float]
     journal: Journal
-    streams: Streams = field(default_factory=Streams)
+    streams: StreamTable = field(default_factory=StreamTable)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -76,17 +76,19 @@ class OwnerTerm:
     `step_down(why)`: is called when the core gives the term up, and closes it. A closed term does nothing any more.
     """
 
-    def __init__(self, state: OwnerState, lasting: Lasting, step_down: Callable[[str], None]) -> None:
+    def __init__(
+        self, state: OwnerState, lasting: CoordinatorContext, step_down: Callable[[str], None]
+    ) -> None:
         self.state = state
         self.rev = state.rev
         self._closed = False
         self._lasting, self._step_down = lasting, step_down
-        self._round = Round()
+        self._round = OwnerRound()
         self._commands = PendingCommands()
-        self._reload: CommandAsked | None = None
+        self._reload: CommandRequested | None = None
         self._errors: dict[str, str] = {}
 
-    def speaks(self) -> bool:
+    def may_speak(self) -> bool:
         """Tell whether this owner may still say something: its claim was confirmed not long ago."""
         return not self._closed and not self.state.silent
 
@@ -98,115 +100,117 @@ class OwnerTerm:
         self._closed = True
         self._commands.close()
         if self._reload is not None:
-            self._reload.answer.fail(NotLeaderError(None))
+            self._reload.answer.fail_with(NotLeaderError(None))
 
     # events of the core
 
-    def step(self, event: Event) -> None:
+    def step_core(self, event: OwnerEvent) -> None:
         if self._closed:
             return
-        self.state, effects = owner.step(self.state, event, self._lasting.clock())
-        self._tell()
+        self.state, effects = owner.step_owner(self.state, event, self._lasting.clock())
+        self._record_history()
         self.carry_out(effects)
 
-    def _tell(self) -> None:
+    def _record_history(self) -> None:
         """Say what happened in the core; of an agent that is gone also how its last stream ended."""
         while self.state.told:
             what, about = self.state.told.popleft()
             if what == "agent gone":
-                ended = self._lasting.streams.last_words(str(about.get("agent", "")))
+                ended = self._lasting.streams.take_end_reason(str(about.get("agent", "")))
                 about = about if ended is None else {**about, "stream": ended}
-            self._lasting.journal.tell(self.rev, what, about)
+            self._lasting.journal.record_event(self.rev, what, about)
 
-    def received(self, messages: list[Up], errors: Mapping[str, str]) -> None:
+    def receive_messages(self, messages: list[Up], errors: Mapping[str, str]) -> None:
         """Take in what an agent says. `errors`: of its units."""
         self._errors.update({unit: error for unit, error in errors.items() if unit in self.state.sets})
         for message in messages:
-            self.step(core.Received(message))
+            self.step_core(core.Received(message))
 
-    def stored(self, token: int) -> None:
+    def confirm_stored(self, token: int) -> None:
         """A round's write is committed."""
-        for one in self._round.durable(token):
-            self.step(core.Persisted(one))
-            self._commands.durable(one)
+        for one in self._round.confirm_durable(token):
+            self.step_core(core.Persisted(one))
+            self._commands.confirm_durable(one)
 
     # effects of the core
 
-    def carry_out(self, effects: list[Effect]) -> None:
+    def carry_out(self, effects: list[OwnerDecision]) -> None:
         for effect in effects:
             if self._closed:
                 return  # the term ended with an effect before this one
-            self._effect(effect)
+            self._apply_decision(effect)
 
-    def _effect(self, effect: Effect) -> None:
+    def _apply_decision(self, effect: OwnerDecision) -> None:
         match effect:
-            case Send(agent, message):
-                self._round.say(agent, message)
+            case SendMessage(agent, message):
+                self._round.add_message(agent, message)
             case Persist(token, changes):
-                self._round.store(token, changes)
-                self._commands.stored(token)
+                self._round.add_records(token, changes)
+                self._commands.add_stored_token(token)
             case Fence(unit, uid, assignment):
-                self._lasting.outside.fence(self.rev, unit, uid, assignment)
+                self._lasting.outside.queue_fence(self.rev, unit, uid, assignment)
             case Alarm(what, about):
-                self._lasting.journal.tell(self.rev, what, {"about": about}, alarm=True)
+                self._lasting.journal.record_event(self.rev, what, {"about": about}, alarm=True)
                 self._lasting.counts[f"alarm.{what}"] += 1
             case Refused(_, why):
-                self._commands.refused(why)
+                self._commands.refuse_command(why)
             case ReloadEnded():
                 self._reload_ended(effect)
             case core.StepDown(why):
-                self._commands.done()
+                self._commands.answer_command()
                 self._step_down(why)
 
     def _reload_ended(self, ended: ReloadEnded) -> None:
         """It is answered, as a command is, once what it has stored is durable."""
         asked, self._reload = self._reload, None
         if ended.refused is None:
-            self._lasting.outside.configure(ended.digest)
+            self._lasting.outside.adopt_config(ended.digest)
         if asked is None:
             return
         if ended.refused is not None:
-            asked.answer.fail(CommandRefusedError(ended.refused))
+            asked.answer.fail_with(CommandRefusedError(ended.refused))
         else:
             self._commands.await_durable(ended.token, asked)
-        self._note(asked)
+        self._record_command(asked)
 
-    def hand_on(self) -> None:
+    def finish_round(self) -> None:
         """The round is over: what it decided becomes one write of the log, and then what it says goes out."""
-        write = self._round.write()
+        write = self._round.take_write()
         if write is not None:
-            self._lasting.outside.append(self.rev, *write)
-        for agent, messages in self._round.speak().items():
-            taken = self._lasting.outside.push(agent, messages) if self.speaks() else 0
+            self._lasting.outside.append_changes(self.rev, *write)
+        for agent, messages in self._round.take_messages().items():
+            taken = self._lasting.outside.push_messages(agent, messages) if self.may_speak() else 0
             self._lasting.counts["owner.unsent"] += len(messages) - taken
 
     # operators
 
-    def command(self, asked: CommandAsked) -> None:
+    def execute_command(self, asked: CommandRequested) -> None:
         """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
-        if not self.speaks():
-            asked.answer.fail(NotLeaderError(None))
+        if not self.may_speak():
+            asked.answer.fail_with(NotLeaderError(None))
             return
         if isinstance(asked.command, Reload) and self._reload is None:
             self._reload = asked  # it is answered when it has ended: agents are asked before
-            self.step(asked.command)
+            self.step_core(asked.command)
             return
-        self._commands.carry_out(asked, lambda: self.step(asked.command))
-        self._note(asked)
-        if not self.speaks():  # a long pause ended with this very message (or it was to resign: answered)
-            asked.answer.fail(NotLeaderError(None))
-        self._commands.settle(asked)
+        self._commands.carry_out(asked, lambda: self.step_core(asked.command))
+        self._record_command(asked)
+        if not self.may_speak():  # a long pause ended with this very message (or it was to resign: answered)
+            asked.answer.fail_with(NotLeaderError(None))
+        self._commands.settle_command(asked)
 
-    def _note(self, asked: CommandAsked) -> None:
+    def _record_command(self, asked: CommandRequested) -> None:
         command, journal = asked.command, self._lasting.journal
         about: dict[str, object] = {"command": type(command).__name__.lower(), "by": asked.by or "unknown"}
         about |= {name: getattr(command, name) for name in type(command).__match_args__}
         refused = asked.answer.refused
         if refused is None:
-            journal.tell(self.rev, "command accepted", about)
+            journal.record_event(self.rev, "command accepted", about)
         else:
-            journal.tell(self.rev, "command refused", {**about, "why": refused})
+            journal.record_event(self.rev, "command refused", {**about, "why": refused})
 
-    def view(self, leader: LeaderView | None, now: float, counters: dict[str, int]) -> View:
-        streams = self._lasting.streams.counters()
-        return build(self.state, leader, now, errors=self._errors, streams=streams, counters=counters)
+    def build_view(self, leader: LeaderView | None, now: float, counters: dict[str, int]) -> View:
+        streams = self._lasting.streams.get_counters()
+        return build_owner_view(
+            self.state, leader, now, errors=self._errors, streams=streams, counters=counters
+        )

@@ -61,7 +61,7 @@ class Spill(Protocol):
 
     def append(self, event: BinlogEvent) -> None: ...
     def __iter__(self) -> Iterator[BinlogEvent]: ...
-    def stop_applying(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class RereadRequest(NamedTuple):
@@ -345,7 +345,7 @@ def _spill_events(group: _Group, events: Iterable[BinlogEvent]) -> None:
 def _discard_held_events(group: _Group) -> None:
     spill, group.spill = group.spill, None
     if spill is not None:
-        spill.stop_applying()
+        spill.close()
 
 
 def _reads_differently(event: BinlogEvent) -> TransientSourceError:

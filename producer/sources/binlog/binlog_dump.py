@@ -60,7 +60,7 @@ class DumpConnection:
         self._socket.settimeout(None)
         self._cutter = PacketSplitter()
 
-    def read_topic(self, timeout: float) -> list[bytes]:
+    def read_packets(self, timeout: float) -> list[bytes]:
         """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and body).
 
         An empty list: nothing came. Raises TransientSourceError when the connection ends, pymysql's errors when the

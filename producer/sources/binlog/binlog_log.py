@@ -46,7 +46,7 @@ class BinlogLog:
         self._event: BinlogEvent | None = None
         self.record_position_count = self._fold.record_position_count
 
-    def read_topic(self, timeout: float) -> Iterator[FoldedChange | TableStoppedError | None]:
+    def read_changes(self, timeout: float) -> Iterator[FoldedChange | TableStoppedError | None]:
         """Yield what follows from the events that arrive within `timeout` seconds. Raises like LogStream.read."""
         feed = self._fold.fold_event
         for event in self._stream.read_events(timeout):

@@ -38,7 +38,7 @@ class PacketSource(Protocol):
 
     checksum: bool
 
-    def read_topic(self, timeout: float) -> list[bytes]: ...
+    def read_packets(self, timeout: float) -> list[bytes]: ...
     def close(self) -> None: ...
 
 
@@ -62,7 +62,7 @@ class LogStream:
         self._closing: BinlogEvent | None = None  # the ROTATE that ended the file before
         self._ahead: list[BinlogEvent] = []
 
-    def read_topic(self, timeout: float) -> list[BinlogEvent]:
+    def read_events(self, timeout: float) -> list[BinlogEvent]:
         """Return the events that arrive within `timeout` seconds; empty when none came."""
         if self._ahead:
             ahead, self._ahead = self._ahead, []
@@ -74,7 +74,7 @@ class LogStream:
 
     def _read_arrived_packets(self, timeout: float) -> list[bytes]:
         with source_errors():
-            packets = self._packets.read_topic(timeout)
+            packets = self._packets.read_packets(timeout)
         if packets:
             self._heard = self._clock()
         elif self._clock() - self._heard > SILENCE:

@@ -42,9 +42,9 @@ class SpillFile:
             kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
             body = self._file.read(size)
             yield BinlogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
-        self.stop_applying()
+        self.close()
 
-    def stop_applying(self) -> None:
+    def close(self) -> None:
         """Give the room back."""
         self._file.close()
 

@@ -26,7 +26,7 @@ _log = structlog.get_logger("capture")
 class EventStream(Protocol):
     """The stream of events that it reads: producer.sources.binlog.log_stream.LogStream."""
 
-    def read_topic(self, timeout: float) -> list[BinlogEvent]: ...
+    def read_events(self, timeout: float) -> list[BinlogEvent]: ...
     @property
     def point(self) -> tuple[str, int]: ...
     def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]: ...
@@ -63,7 +63,7 @@ class TransactionStream:
 
     def read_events(self, timeout: float) -> Iterator[BinlogEvent]:
         """Yield what goes on of the events that arrive within `timeout` seconds. Raises like LogStream.read."""
-        events = self._stream.read_topic(timeout)
+        events = self._stream.read_events(timeout)
         self.heard = bool(events)
         at, count, kinds = 0, len(events), pack_event_types(events)
         while at < count:

@@ -21,7 +21,7 @@ def yield_ambiguous_row_findings(
     `debezium`: (database, name) of the tables whose topics Debezium writes.
     """
     for topic in sorted(read_known_topics(session, pipeline)):
-        _, state = session.read_topic(ApplyUnit(pipeline, topic))
+        _, state = session.read_progress(ApplyUnit(pipeline, topic))
         if state is None or state.definition is None:
             continue
         table = decode_stored(state.definition).table

@@ -52,7 +52,7 @@ class Agents(Candidates):
             self._lie(node)
         if self.now - node.heard > 2.5:
             node.leader, node.heard = (node.leader + 1) % len(CANDIDATES), self.now - 1.5
-        wait = (agents.next_wakeup(node.state) - self.clock(node)) / node.rate
+        wait = (agents.compute_next_wakeup(node.state) - self.clock(node)) / node.rate
         self.on(node, min(0.5, max(0.02, wait)), lambda: self._tick_agent(node))
 
     def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
@@ -69,13 +69,13 @@ class Agents(Candidates):
         if not node.alive:
             return
         rev = node.state.owner_rev
-        node.state, out = agents.step(node.state, event, self.clock(node))
+        node.state, out = agents.step_agent(node.state, event, self.clock(node))
         self.judge.agent(node, event, rev, out)
         for effect in out:
             match effect:
                 case agents.SendUp(message):
                     self._up(node, message)
-                case agents.Ends():
+                case agents.ExitAgent():
                     self.crash_agent(node, 1.0)
                     return
                 case PrepareWorker():
@@ -100,11 +100,12 @@ class Agents(Candidates):
         ghost = UnitStatus(other, FAR, UnitPhase.REPLICATING, far, FAR)
         ended = {UnitPhase.STOPPED, UnitPhase.STOPPING}
         held = [
-            s if s.state in ended else replace(s, mark=far, rows_per_s=-FAR) for s in agents.statuses(state)
+            s if s.state in ended else replace(s, mark=far, rows_per_s=-FAR)
+            for s in agents.list_statuses(state)
         ]
         lies: list[Up] = [
             Heartbeat(head, node.name, self.clock(node), (*held, ghost), state.liveness),
-            Heartbeat(head, node.name, float("nan"), agents.statuses(state), state.liveness),
+            Heartbeat(head, node.name, float("nan"), agents.list_statuses(state), state.liveness),
             DispatchResponse(head, node.name, 0, ghost),
             Checkpoint(head, node.name, ((other, FAR, far), *((s.unit, s.assignment, far) for s in held))),
             Rejected(head, node.name, FAR),

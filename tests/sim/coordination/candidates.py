@@ -12,7 +12,7 @@ from coordinator.core.messages import Down
 from coordinator.core.owner import owner as owners
 from coordinator.core.owner import state as o
 from coordinator.core.schedulers import UnitKind
-from coordinator.server.round import Round
+from coordinator.server.round import OwnerRound
 from tests.sim.coordination.control import Open, Producer, Wrote
 from tests.sim.coordination.ground import Ground
 from tests.sim.coordination.nodes import (
@@ -33,8 +33,8 @@ class Candidates(Ground):
     def _start_candidate(self, node: OwnerNode) -> None:
         """A process that has read nothing yet."""
         node.alive, node.paused = True, False
-        node.fold, node.producer = folds.Fold(), Producer(broken=True)
-        node.election = elections.begin(self.clock(node), self.rng.uniform(0.0, 0.5))
+        node.fold, node.producer = folds.ControlFold(), Producer(broken=True)
+        node.election = elections.begin_election(self.clock(node), self.rng.uniform(0.0, 0.5))
 
     def _candidate(self, node: OwnerNode) -> None:
         self.at(0.5, lambda: self._candidate(node))
@@ -50,7 +50,7 @@ class Candidates(Ground):
         self.happened["control: open for too long"] += self.topic.expire(self.now)
         self.happened["control: cut before a reader"] += 0 < node.fold.end < self.topic.start
         new = self.topic.read(node.fold.end) if self.now >= node.lags_until else []
-        counted = [folds.apply(node.fold, offset, message) for offset, message in new]
+        counted = [folds.fold_message(node.fold, offset, message) for offset, message in new]
         if counted:
             vacant = node.fold.rev == 0 or node.fold.resigned
             self.vote(
@@ -63,7 +63,7 @@ class Candidates(Ground):
         return self.up("kafka") and not {(node.name, "kafka"), ("kafka", node.name)} & self.cuts
 
     def vote(self, node: OwnerNode, event: elections.ElectionEvent) -> None:
-        node.election, effects = elections.step(node.election, event, self.clock(node), ELECTION)
+        node.election, effects = elections.step_election(node.election, event, self.clock(node), ELECTION)
         for effect in effects:
             match effect:
                 case elections.StartClaim():
@@ -104,7 +104,7 @@ class Candidates(Ground):
             self._trim(fold.base)
         now, floor = self.clock(node), self.wall_ms(node)
         began = node.claim_began
-        node.state, out = owners.begin(
+        node.state, out = owners.begin_owner_term(
             node.name, rev, dict(fold.records), CONFIG, now, floor=floor, claimed_at=began
         )
         self._owner_effects(node, out)
@@ -124,7 +124,7 @@ class Candidates(Ground):
         if self.now < self.unlisted_until:
             self.happened["empty metadata"] += 1
             units = tuple(spec for spec in units if spec.kind is UnitKind.CAPTURE)
-        found = o.Catalogue(units, {PIPELINE: tuple(sorted(read))})
+        found = o.Inventory(units, {PIPELINE: tuple(sorted(read))})
         if found != node.given:
             node.given = found
         self.step_owner(node, node.given or found)
@@ -138,7 +138,7 @@ class Candidates(Ground):
     def _commit(
         self,
         node: OwnerNode,
-        records: tuple[tuple[str, durable.Record | None], ...],
+        records: tuple[tuple[str, durable.DurableRecord | None], ...],
         then: Callable[[], None],
     ) -> None:
         """Records of this term, or a beat; and a snapshot behind them where the topic has become long."""
@@ -155,7 +155,7 @@ class Candidates(Ground):
                 else:
                     node.records[key] = record
             node.end = offset + 2
-            if folds.due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
+            if folds.is_snapshot_due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
                 self._shorten(node, rev)
             then()
 
@@ -253,21 +253,21 @@ class Candidates(Ground):
         for message in messages[:1]:
             self.judge.committed(message.changes if isinstance(message, Changes) else ())
 
-    def step_owner(self, node: OwnerNode, event: o.Event) -> None:
+    def step_owner(self, node: OwnerNode, event: o.OwnerEvent) -> None:
         if node.state is None:
             return
         self.judge.before_owner(node, event)
-        node.state, out = owners.step(node.state, event, self.clock(node))
+        node.state, out = owners.step_owner(node.state, event, self.clock(node))
         self.judge.owner(node, event, out)
         self._owner_effects(node, out)
 
-    def _owner_effects(self, node: OwnerNode, out: list[o.Effect]) -> None:
+    def _owner_effects(self, node: OwnerNode, out: list[o.OwnerDecision]) -> None:
         for effect in out:
             match effect:
-                case o.Send(to, message):
-                    node.round.say(to, message)
+                case o.SendMessage(to, message):
+                    node.round.add_message(to, message)
                 case o.Persist(token, records):
-                    node.round.store(token, records)
+                    node.round.add_records(token, records)
                 case o.Fence(unit, _, assignment):
                     self.at(self.rng.uniform(0.01, 0.3), lambda u=unit, e=assignment: self._fence(node, u, e))  # type: ignore[misc]
                 case o.StepDown(why):
@@ -291,16 +291,16 @@ class Candidates(Ground):
     def _end_round(self, node: OwnerNode) -> None:
         """As server.owner_machine does: one write, and then what is to be said."""
         node.rounding = False
-        write = node.round.write()
+        write = node.round.take_write()
         if write is not None:
             token, records = write
             self._commit(node, records, lambda: self._stored(node, token))
-        for to, messages in node.round.speak().items():
+        for to, messages in node.round.take_messages().items():
             for message in messages:
                 self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
 
     def _stored(self, node: OwnerNode, token: int) -> None:
-        for one in node.round.durable(token):
+        for one in node.round.confirm_durable(token):
             self.step_owner(node, o.Persisted(one))
 
     def _fence(self, node: OwnerNode, unit: str, assignment: int) -> None:
@@ -313,7 +313,7 @@ class Candidates(Ground):
         self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, assignment)))
 
     def end_owner(self, node: OwnerNode) -> None:
-        node.state, node.round, node.rounding = None, Round(), False
+        node.state, node.round, node.rounding = None, OwnerRound(), False
         node.life += 1
         node.queue.clear()
         node.producer.jobs.clear()

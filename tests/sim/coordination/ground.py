@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from coordinator.core.schedulers import CatalogueUnit, UnitKind
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from tests.sim.coordination.capture import CaptureTopic
 from tests.sim.coordination.control import ControlTopic
 from tests.sim.coordination.judge import Judge
@@ -68,11 +68,11 @@ class Ground:
         self.events = 0
         self.storm: Counter[int] = Counter()
 
-    def spec(self, unit: str) -> CatalogueUnit:
+    def spec(self, unit: str) -> InventoryUnit:
         if unit in CAPTURES:
-            return CatalogueUnit(unit, UnitKind.CAPTURE, "s1", None, "1")
+            return InventoryUnit(unit, UnitKind.CAPTURE, "s1", None, "1")
         apart = "x" if unit in UNITS[:2] else None
-        return CatalogueUnit(
+        return InventoryUnit(
             unit, UnitKind.APPLY, "s1" if unit in UNITS[:2] else "s2", PIPELINE, str(self.uids[unit]), apart
         )
 

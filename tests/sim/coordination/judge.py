@@ -21,9 +21,9 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
 from coordinator.core.owner import owner as owners
 from coordinator.core.owner import state as o
-from coordinator.core.owner.sets import wanted
+from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
-from coordinator.core.replication import require
+from coordinator.core.replication import require_invariant
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server.operators import view as views
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
@@ -89,7 +89,7 @@ class Judge:
                 row = self.world.target.rows.get(worker.unit)
                 if row is not None and row.assignment == worker.assignment:
                     other = found.setdefault(worker.unit, worker)
-                    require(other is worker, f"the target would accept {worker} and {other}")
+                    require_invariant(other is worker, f"the target would accept {worker} and {other}")
 
     def fault(self, kind: str) -> None:
         """Count in which states of units a fault strikes."""
@@ -99,7 +99,7 @@ class Judge:
 
     # owners
 
-    def before_owner(self, node: OwnerNode, event: o.Event) -> None:
+    def before_owner(self, node: OwnerNode, event: o.OwnerEvent) -> None:
         """Write down the final marks that this event brings from replicas the owner expects them from."""
         self.final = []
         state = node.state
@@ -130,23 +130,23 @@ class Judge:
             if known and status.state is UnitPhase.STOPPED and status.mark is not None:
                 self.final.append((status.unit, status.assignment, status.mark))
 
-    def owner(self, node: OwnerNode, event: o.Event | None, out: list[o.Effect]) -> None:
+    def owner(self, node: OwnerNode, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """`event`: None for the claim that begins a term."""
         state = node.state
         if state is None:
             return
         if event is None:
-            require(state.rev not in self.begun, f"term {state.rev} begins twice")
+            require_invariant(state.rev not in self.begun, f"term {state.rev} begins twice")
             self.begun.add(state.rev)
             self.limits.before(state)
-        owners.check(state)
+        owners.check_owner_invariants(state)
         self.watch.owner(node, event, out)
         self.leases.owner(node, out)
         for unit, _, mark in self.final:
             memo = state.memos.get(unit)
             held = memo.mark if memo is not None else None
             taken = memo is None or (held is not None and held.checkpoint_ts >= mark.checkpoint_ts)
-            require(taken, f"final mark {mark} of {unit} was not taken: {held}")
+            require_invariant(taken, f"final mark {mark} of {unit} was not taken: {held}")
         self.final = []
         self._believed(state, event, out)
         self._count(state)
@@ -155,15 +155,17 @@ class Judge:
         self.catalogue.after(state, event)
         self._pipelines(state)
 
-    def _believed(self, state: o.OwnerState, event: o.Event | None, out: list[o.Effect]) -> None:
+    def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """No agent's word raises what is never taken back, or ends a term."""
-        require(state.counter < FAR // 2, f"epochs go on at {state.counter}")
+        require_invariant(state.counter < FAR // 2, f"epochs go on at {state.counter}")
         for unit, memo in state.memos.items():
             mark = memo.mark
             far = mark is not None and max(mark.checkpoint_ts, mark.resolved_ts) >= FAR // 2
-            require(not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s")
+            require_invariant(
+                not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s"
+            )
         ended = any(isinstance(effect, o.StepDown) for effect in out)
-        require(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
+        require_invariant(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
         self.cells.update(state.cells)
@@ -194,7 +196,7 @@ class Judge:
             and world.now - owner.paused_at > 10.0
         ):
             writing = [w.unit for w in node.workers.values() if w.live and not w.stopping]
-            require(not writing, f"agent {node.name} is taken for gone and writes {writing}")
+            require_invariant(not writing, f"agent {node.name} is taken for gone and writes {writing}")
 
     def _pipelines(self, state: o.OwnerState) -> None:
         for pipeline, progress in state.pipelines.items():
@@ -203,10 +205,10 @@ class Judge:
             if before is None:
                 before = _known(state.recorded_pipelines.get(pipeline, PipelineProgress()).checkpoint_ts)
             self.computed[key] = ts
-            require(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
+            require_invariant(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
             if ts > before:
                 self._applied(state, pipeline, ts)
-        for row in views.pipelines(state):
+        for row in views.list_pipeline_rows(state):
             self._showed(row.pipeline, "checkpoint", state.rev, _known(row.checkpoint_ts))
             self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
 
@@ -214,7 +216,9 @@ class Judge:
         for unit, spec in (state.catalogue or {}).items():
             if spec.pipeline is not None:
                 done = self.applied.get((unit, int(spec.uid)), 0)
-                require(done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}")
+                require_invariant(
+                    done >= ts, f"checkpoint {ts} of {pipeline}, but {unit} is applied up to {done}"
+                )
 
     def _showed(self, pipeline: str, what: str, rev: int, ts: int) -> None:
         """No term shows less than an earlier one has shown or, where that does not know yet that it is over, will show."""
@@ -222,15 +226,15 @@ class Judge:
         first, last = terms.get(rev, (ts, ts))
         if rev in terms and ts == last:
             return
-        require(ts >= last, f"shown {what} of {pipeline} from {last} back to {ts}")
+        require_invariant(ts >= last, f"shown {what} of {pipeline} from {last} back to {ts}")
         terms[rev] = (first, ts)
         for other, (begins, ends) in terms.items():
             low, high = (ends, first) if other < rev else (ts, begins)
-            require(
+            require_invariant(
                 other == rev or low <= high, f"shown {what} of {pipeline} by terms {other} and {rev}: {terms}"
             )
 
-    def committed(self, records: tuple[tuple[str, durable.Record | None], ...]) -> None:
+    def committed(self, records: tuple[tuple[str, durable.DurableRecord | None], ...]) -> None:
         for key, record in records:
             if key.startswith("unit/"):
                 held = record.holders if isinstance(record, durable.UnitRecord) else ()
@@ -238,15 +242,17 @@ class Judge:
             if isinstance(record, durable.PipelineRecord) and record.progress.checkpoint_ts is not None:
                 before = self.progress.get(record.pipeline, -1)
                 now = record.progress.checkpoint_ts
-                require(now >= before, f"durable checkpoint of {record.pipeline} from {before} back to {now}")
+                require_invariant(
+                    now >= before, f"durable checkpoint of {record.pipeline} from {before} back to {now}"
+                )
                 self.progress[record.pipeline] = now
 
     def alarm(self, what: str, about: str) -> None:
         self.alarms[what] += 1
-        require(what != "impossible report", f"{what}: {about}")
+        require_invariant(what != "impossible report", f"{what}: {about}")
         faults = self.world.faults
         alone = "busy machine" in faults and faults <= {"busy machine", "join", "catalogue", "commands"}
-        require(what != "preparation given up" or not alone, f"it got on, and {what}: {about}")
+        require_invariant(what != "preparation given up" or not alone, f"it got on, and {what}: {about}")
 
     # agents
 
@@ -254,7 +260,9 @@ class Judge:
         self, node: AgentNode, event: agents.AgentEvent, rev: int, out: list[agents.AgentEffect]
     ) -> None:
         state = node.state
-        require(state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}")
+        require_invariant(
+            state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}"
+        )
         if isinstance(event, agents.InstructionReceived) and isinstance(event.message, Dispatch):
             self._instructed(node, event.message)
             self.watch.answered(node, event.message, out)
@@ -264,18 +272,20 @@ class Judge:
             if not isinstance(effect, PrepareWorker | StartWorker):
                 continue
             header = event.message.header if isinstance(event, agents.InstructionReceived) else None
-            require(
+            require_invariant(
                 header is not None and header.owner_rev == state.owner_rev, f"acted for a lower term: {event}"
             )
-            require(
+            require_invariant(
                 header is not None and header.agent_epoch == state.agent_epoch, f"meant for another: {event}"
             )
             if isinstance(effect, PrepareWorker):
                 me = (effect.unit, state.incarnation)
                 holder = self.opened.setdefault(effect.assignment, me)
                 closed = self.removed.get((state.incarnation, effect.unit, state.owner_rev), 0)
-                require(effect.assignment > closed, f"{effect} was removed before, up to {closed}")
-                require(holder == me, f"epoch {effect.assignment} was given to {holder} and to {me}")
+                require_invariant(effect.assignment > closed, f"{effect} was removed before, up to {closed}")
+                require_invariant(
+                    holder == me, f"epoch {effect.assignment} was given to {holder} and to {me}"
+                )
             else:
                 self._started(node, effect)
 
@@ -293,7 +303,9 @@ class Judge:
         """An instruction stops what it was given for, or makes room for a later epoch; never a later one."""
         if isinstance(message, Dispatch):
             assignment = message.header.assignment
-            require(assignment >= effect.assignment, f"an instruction for epoch {assignment} stops {effect}")
+            require_invariant(
+                assignment >= effect.assignment, f"an instruction for epoch {assignment} stops {effect}"
+            )
 
     def _started(self, node: AgentNode, effect: StartWorker) -> None:
         """C4: others that may write were taken for gone, by this owner or by a registration."""
@@ -308,7 +320,9 @@ class Judge:
                 gone = any(term <= rev and worker.assignment <= given for term, given in judged.items())
                 gone = gone or self.registered.get(worker.agent, 0) > worker.agent_epoch
                 gone = gone or self._forgotten(worker.agent, rev)
-                require(gone, f"{node.name} starts {effect.unit} at {effect.assignment} beside {worker}")
+                require_invariant(
+                    gone, f"{node.name} starts {effect.unit} at {effect.assignment} beside {worker}"
+                )
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
         """An owner whose clock leapt took this one for gone within its lease: what holds it back is the fence."""
@@ -332,21 +346,23 @@ class Judge:
         self.applied[key] = max(self.applied.get(key, 0), row.offset)
         assignments = [assignment for assignment, _ in row.writes[-2:]]
         ends = [end for _, end in row.writes[-2:]]
-        require(
+        require_invariant(
             assignments == sorted(assignments),
             f"{unit}: epoch {assignments[-1]} wrote after {assignments[0]}",
         )
-        require(ends == sorted(ends), f"{unit}: {ends[-1]} written over {ends[0]}")
+        require_invariant(ends == sorted(ends), f"{unit}: {ends[-1]} written over {ends[0]}")
         self._assigned(unit, transaction.worker.assignment)
 
     def _assigned(self, unit: str, assignment: int) -> None:
         """I8 and C2: who writes has been assigned durably, and the unit has not been removed since. Also over the
         life of the unit, whose row begins anew with another uid: an epoch that has been followed never writes again."""
         held = self.holders.get(unit, ())
-        require(bool(held), f"{unit} is removed, and is written by epoch {assignment}")
-        require(assignment <= max(held), f"{unit} is written by epoch {assignment}, before its record {held}")
+        require_invariant(bool(held), f"{unit} is removed, and is written by epoch {assignment}")
+        require_invariant(
+            assignment <= max(held), f"{unit} is written by epoch {assignment}, before its record {held}"
+        )
         last = self.wrote_last.get(unit, 0)
-        require(
+        require_invariant(
             assignment >= last,
             f"{unit}: epoch {assignment} wrote after {last}, in an earlier life of the unit",
         )
@@ -356,14 +372,14 @@ class Judge:
         """Events of a capture unit have arrived (the topic itself says when some are missing)."""
         topic = self.world.captured[worker.unit]
         gens = [gen for gen, _ in topic.writes[-2:]]
-        require(gens == sorted(gens), f"{worker.unit}: read in the order of gens {gens}")
+        require_invariant(gens == sorted(gens), f"{worker.unit}: read in the order of gens {gens}")
         writing = [
             w
             for node in self.world.agents.values()
             for w in node.workers.values()
             if w.live and w.stage == "writing" and w.unit == worker.unit and w.gen == topic.seen
         ]
-        require(len(writing) <= 1, f"readers would take events of {writing}")
+        require_invariant(len(writing) <= 1, f"readers would take events of {writing}")
 
     # the end
 
@@ -385,7 +401,7 @@ class Judge:
             if held.state is not UnitPhase.ABSENT and agent.alive
         }
         for unit in sorted(state.sets):
-            current, spec = state.sets[unit], wanted(state, unit)
+            current, spec = state.sets[unit], find_desired_unit(state, unit)
             if spec is None:
                 return f"{unit} is still there or paused: {current.state.value}"
             primary = current.primary
@@ -407,7 +423,7 @@ class Judge:
 
     def _behind(self, state: o.OwnerState) -> str:
         """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
-        for row in views.pipelines(state):
+        for row in views.list_pipeline_rows(state):
             heads = [
                 self.world.heads[u] for u, s in self.world.catalogue.items() if s.pipeline == row.pipeline
             ]
@@ -423,5 +439,5 @@ class Judge:
         """Once well: no live worker beside the primaries, and the members are all there."""
         world = self.world
         live = Counter(w.unit for a in world.agents.values() for w in a.workers.values() if w.live)
-        require(all(live[unit] == 1 for unit in world.catalogue), f"live workers {dict(live)}")
-        require(set(live) == set(world.catalogue), f"live workers of unwanted units {dict(live)}")
+        require_invariant(all(live[unit] == 1 for unit in world.catalogue), f"live workers {dict(live)}")
+        require_invariant(set(live) == set(world.catalogue), f"live workers of unwanted units {dict(live)}")

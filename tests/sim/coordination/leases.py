@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.core.messages import Dispatch, HeartbeatResponse
 from coordinator.core.owner import state as o
-from coordinator.core.replication import require
-from coordinator.core.replication_table import Role, Seen, SetState
+from coordinator.core.replication import require_invariant
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class LeaseJudge:
         if claims and claims[-1][0] not in self.claimed:
             self.claimed[claims[-1][0]] = self.world.now
 
-    def owner(self, node: OwnerNode, out: list[o.Effect]) -> None:
+    def owner(self, node: OwnerNode, out: list[o.OwnerDecision]) -> None:
         """What an owner says in one step."""
         self.always()
         for effect in out:
-            if not isinstance(effect, o.Send) or node.state is None:
+            if not isinstance(effect, o.SendMessage) or node.state is None:
                 continue
             message = effect.message
             if isinstance(message, HeartbeatResponse) and message.granted:
@@ -51,7 +51,7 @@ class LeaseJudge:
     def _grants(self, state: o.OwnerState, agent: str, message: HeartbeatResponse) -> None:
         self._note(state, agent, message)
         for unit, assignment in message.granted:
-            require(
+            require_invariant(
                 _stays(state, agent, message.header.agent_epoch, unit, assignment),
                 f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.get(unit)}",
             )
@@ -67,7 +67,9 @@ class LeaseJudge:
         if later and "clock" not in self.world.faults:
             for_ = self.world.now - min(later)
             most = state.config.owner_lease * DRIFT
-            require(for_ <= most, f"term {state.rev} grants a lease {for_:.3f} s after a later claim")
+            require_invariant(
+                for_ <= most, f"term {state.rev} grants a lease {for_:.3f} s after a later claim"
+            )
 
     def gone(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
         """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever granted it, has ended. One
@@ -75,7 +77,9 @@ class LeaseJudge:
         if "clock" in self.world.faults or rev != self.world.topic.claims[-1][0]:
             return
         left = self.granted.get((node.name, agent_epoch), 0.0) - self.world.clock(node)
-        require(left <= 0, f"{node.name} is taken for gone, and a lease of it lasts another {left:.3f} s")
+        require_invariant(
+            left <= 0, f"{node.name} is taken for gone, and a lease of it lasts another {left:.3f} s"
+        )
 
 
 def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
@@ -88,7 +92,7 @@ def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignm
             assignment,
         ) and current is not None:
             if current.state is SetState.RECOVERING:
-                return one.seen is Seen.REPLICATING
+                return one.seen is ReplicaPhase.REPLICATING
             leaves = current.state is SetState.COMMIT and current.secondary is not None
             return one.role is Role.PRIMARY and not leaves
     return False

@@ -27,10 +27,19 @@ from coordinator.core.owner import sets as owner_feed
 from coordinator.core.owner.state import Confirmed, Fence, Persisted
 from coordinator.core.records import UnitRecord
 from coordinator.core.replication import Assign, Instruct, ReplicationSet, SetRefusedError
-from coordinator.core.replication_table import CELLS, SETTLE, Act, Primary, Role, Secondary, Seen, SetState
-from coordinator.core.schedulers import CatalogueUnit, Loads, UnitKind
+from coordinator.core.replication_table import (
+    CELLS,
+    SETTLE,
+    Primary,
+    ReplicaAction,
+    ReplicaPhase,
+    Role,
+    Secondary,
+    SetState,
+)
+from coordinator.core.schedulers import AgentLoads, InventoryUnit, UnitKind
 from coordinator.server.operators import view as views
-from coordinator.server.round import Round
+from coordinator.server.round import OwnerRound
 from schemas.units import UnitOperation
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
@@ -62,7 +71,7 @@ def attribute(target: object, name: str, value: object) -> Patch:
     return lambda: mock.patch.object(target, name, value)
 
 
-def cells(acts: tuple[Act, ...], *where: tuple[SetState, Role, Seen]) -> Patch:
+def cells(acts: tuple[ReplicaAction, ...], *where: tuple[SetState, Role, ReplicaPhase]) -> Patch:
     return lambda: mock.patch.dict(CELLS, dict.fromkeys(where, acts))
 
 
@@ -70,17 +79,25 @@ def _any_incarnation(member: members.Member, agent_epoch: int, *args: Any, **kwa
     return _hear(member, member.agent_epoch, *args, **kwargs)
 
 
-_hear = members.hear
-_report, _assign, _classify = replication._report, replication._assign, replication._classify
-_prepare, _replica, _advance = agent_unit._prepare, reports._replica, progress.advance
-_receive, _wanted, _step = agents._receive, owner_feed.wanted, agent_unit.step
+_hear = members.judge_message
+_report, _assign, _classify = (
+    replication._apply_report,
+    replication._assign_replica,
+    replication._classify_replicas,
+)
+_prepare, _replica, _advance = (
+    agent_unit._prepare_worker,
+    reports._find_reporting_replica,
+    progress.advance_pipeline,
+)
+_receive, _wanted, _step = agents._receive_message, owner_feed.find_desired_unit, agent_unit.step_agent_unit
 _fence_unless_wanted, _instruct, _dispatched = (
     owner_feed.fence_unless_wanted,
-    owner_feed._instruct,
-    agents._dispatched,
+    owner_feed._send_instruction,
+    agents._handle_dispatch,
 )
-_expire, _begin, _owner_step = members.expire, owner.begin, owner.step
-_pipeline_units, _pipelines = periodic.pipeline_units, views.pipelines
+_expire, _begin, _owner_step = members.expire_member, owner.begin_owner_term, owner.step_owner
+_pipeline_units, _pipelines = periodic.collect_pipeline_units, views.list_pipeline_rows
 
 
 def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
@@ -101,7 +118,7 @@ def _assign_at_once(current: ReplicationSet, event: Assign, out: list[Any]) -> R
 def _blind_classify(current: ReplicationSet) -> ReplicationSet:
     """A new owner forgets what is stopping."""
     return _classify(
-        replace(current, replicas=tuple(r for r in current.replicas if r.seen is not Seen.STOPPING))
+        replace(current, replicas=tuple(r for r in current.replicas if r.seen is not ReplicaPhase.STOPPING))
     )
 
 
@@ -162,7 +179,7 @@ def _no_expiry(held: AgentUnit, _now: float) -> Any:
 
 
 def _resurrect(state: Any, unit: str) -> Any:
-    return _wanted(state, unit) or (CatalogueUnit(unit, UnitKind.APPLY, "s1", None, state.memos[unit].uid))
+    return _wanted(state, unit) or (InventoryUnit(unit, UnitKind.APPLY, "s1", None, state.memos[unit].uid))
 
 
 def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs: Any) -> Any:
@@ -175,8 +192,8 @@ def _never_ill(known: health.AgentHealth, *_: Any) -> health.AgentHealth:
     return known
 
 
-def _whatever_failed(unit: Any, agent: str, loads: Loads) -> bool:
-    return loads.room(agent)
+def _whatever_failed(unit: Any, agent: str, loads: AgentLoads) -> bool:
+    return loads.has_room(agent)
 
 
 def _impatient(member: Any, now: float, silence: float) -> Any:
@@ -230,7 +247,7 @@ def _no_clock(*_: Any) -> None:
 
 
 def _step_down_at_a_word(state: Any, agent: str, _now: float, out: list[Any], **_: Any) -> None:
-    owner_members.step_down(state, f"agent {agent} obeys a later owner", out)
+    owner_members.step_down_owner(state, f"agent {agent} obeys a later owner", out)
 
 
 def _time_is_up(state: Any, memo: Any, now: float) -> bool:
@@ -241,16 +258,16 @@ def _credulous(*_: Any) -> dict[str, int]:
     return {}
 
 
-def _no_limit(_self: Loads, _agent: str) -> bool:
+def _no_limit(_self: AgentLoads, _agent: str) -> bool:
     return True
 
 
 def _told_without_tombstone(held: AgentUnit, assignment: int) -> Any:
-    return (held, ()) if held.assignment > assignment else agent_unit._halt(held)
+    return (held, ()) if held.assignment > assignment else agent_unit._halt_worker(held)
 
 
 def _remove_whatever(held: AgentUnit, assignment: int) -> Any:
-    return agent_unit._halt(replace(held, closed=max(held.closed, assignment)))
+    return agent_unit._halt_worker(replace(held, closed=max(held.closed, assignment)))
 
 
 def _weak(**weak: bool) -> Patch:
@@ -287,9 +304,9 @@ def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: 
 
 def _plan_with(**more: int) -> Patch:
     """A limit is forgotten."""
-    plan = periodic.plan
+    plan = periodic.plan_tasks
     return attribute(
-        periodic, "plan", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
+        periodic, "plan_tasks", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
     )
 
 
@@ -300,7 +317,7 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     out += [effect for effect in said if not isinstance(effect, Fence)]
     memo = state.memos.get(unit)
     if memo is not None and memo.fence:
-        owner_feed.fenced(state, unit, memo.fence, now, out)
+        owner_feed.confirm_fenced(state, unit, memo.fence, now, out)
 
 
 def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
@@ -336,74 +353,74 @@ def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, o
         ]
 
 
-_durable = Round.durable
+_durable = OwnerRound.confirm_durable
 
 
-def _last_durable(self: Round, token: int) -> tuple[int, ...]:
+def _last_durable(self: OwnerRound, token: int) -> tuple[int, ...]:
     """Of a round's decisions only the last hears that it is stored."""
     return _durable(self, token)[-1:]
 
 
-S, R, N = SetState, Role, Seen
+S, R, N = SetState, Role, ReplicaPhase
 #: Modules that know `fence_unless_wanted`.
 _FENCING = (owner_feed, catalogue, owner_commands, periodic)
 MUTATIONS = (
-    Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "hear", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
+    Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "judge_message", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
     Mutation(
         "a stopping primary is cleared",
         "B3",
-        (cells((Act.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
+        (cells((ReplicaAction.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
     ),
-    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
-    Mutation("orphans are ignored", "B4", (attribute(replication, "_report", _no_orphans),)),
-    Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_instruct", _orphans_now_and_then),)),
-    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((Act.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
-    Mutation("a primary's crash is only logged", "B6", (cells((Act.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
-    Mutation("the limit on moves is not kept", "B7", (attribute(Loads, "room", _no_limit),), faults=("commands", "crash agent")),
+    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove_worker", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
+    Mutation("orphans are ignored", "B4", (attribute(replication, "_apply_report", _no_orphans),)),
+    Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_send_instruction", _orphans_now_and_then),)),
+    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
+    Mutation("a primary's crash is only logged", "B6", (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
+    Mutation("the limit on moves is not kept", "B7", (attribute(AgentLoads, "has_room", _no_limit),), faults=("commands", "crash agent")),
     Mutation("a plan adds more than a burst", "B7", (_plan_with(burst=9),)),
     Mutation("a plan gives one agent more than its share", "B7", (_plan_with(agent_burst=9),)),
     Mutation("the moves to one agent are not limited", "B7", (_plan_with(per_agent=9),), faults=("commands", "stop agent")),
-    Mutation("an agent that cannot prepare attracts moves", "found here", (attribute(health, "failed", _never_ill), attribute(balances, "_may_go", _whatever_failed)), {"fault_time": 60.0}, ("black hole",)),
-    Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
+    Mutation("an agent that cannot prepare attracts moves", "found here", (attribute(health, "record_agent_failure", _never_ill), attribute(balances, "_may_go", _whatever_failed)), {"fault_time": 60.0}, ("black hole",)),
+    Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify_replicas", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
     Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
     Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
-    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(reports, "_replica", _only_primaries),)),
-    Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare", _keep_old_mark), attribute(agent_unit, "step", _keep_on_forget))),
+    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(reports, "_find_reporting_replica", _only_primaries),)),
+    Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare_worker", _keep_old_mark), attribute(agent_unit, "step_agent_unit", _keep_on_forget))),
     Mutation(
         "a dropped unit is added again", "ticdc#4874",
-        (attribute(owner_feed, "wanted", _resurrect), attribute(periodic, "wanted", _resurrect)),
+        (attribute(owner_feed, "find_desired_unit", _resurrect), attribute(periodic, "find_desired_unit", _resurrect)),
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
         tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
-    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance", _skip_missing),)),
-    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
-    Mutation("progress is shown before it is stored", "found here", (attribute(views, "pipelines", _shown_before_stored),)),
-    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
-    Mutation("of a round only the last decision is told", "ADR 18", (attribute(Round, "durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
-    Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
-    Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance_pipeline", _skip_missing),)),
+    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
+    Mutation("progress is shown before it is stored", "found here", (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
+    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign_replica", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
+    Mutation("of a round only the last decision is told", "ADR 18", (attribute(OwnerRound, "confirm_durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
+    Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove_worker", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
+    Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive_message", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
     Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_dispatched", _silent_unless_changed),)),
-    Mutation("late reports are applied", "no op_seq", (attribute(members, "hear", _late_is_fine),)),
-    Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
-    Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire", _no_expiry),)),
-    Mutation("an agent is gone after 80 % of its lease", "found here", (attribute(members, "expire", _impatient),), faults=("crash agent", "pause agent")),
+    Mutation("late reports are applied", "no op_seq", (attribute(members, "judge_message", _late_is_fine),)),
+    Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive_message", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
+    Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire_lease", _no_expiry),)),
+    Mutation("an agent is gone after 80 % of its lease", "found here", (attribute(members, "expire_member", _impatient),), faults=("crash agent", "pause agent")),
     Mutation("leases are 120 % of what the owner waits", "found here", (attribute(leases, "HeartbeatResponse", _generous),), faults=("crash agent", "pause agent")),
-    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(owner, "begin", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
+    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(owner, "begin_owner_term", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
     Mutation("a move that was accepted dies with its owner", "found here", (attribute(owner_commands, "MoveRecord", _unstored_move),), scenario="a_move_waits_for_another_and_the_owner_dies"),
-    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
-    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
-    Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_granted", _granted_to_all),)),
-    Mutation("an empty list of topics is believed", "found here", (attribute(catalogue, "doubted", _credulous),), faults=("empty metadata",)),
-    Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse", _raise_counter),), faults=("hostile agent",)),
-    Mutation("marks later than now are believed", "found here", (attribute(bounds, "latest_ts", _no_clock),), faults=("hostile agent",)),
-    Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse", _step_down_at_a_word),), faults=("hostile agent",)),
-    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(periodic, "impatient", _time_is_up),), faults=("busy machine",)),
-    Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive", _deaf_to_strangers),)),
+    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step_owner", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
+    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin_owner_term", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
+    Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_list_granted", _granted_to_all),)),
+    Mutation("an empty list of topics is believed", "found here", (attribute(catalogue, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
+    Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse_claim", _raise_counter),), faults=("hostile agent",)),
+    Mutation("marks later than now are believed", "found here", (attribute(bounds, "compute_latest_ts", _no_clock),), faults=("hostile agent",)),
+    Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse_claim", _step_down_at_a_word),), faults=("hostile agent",)),
+    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(periodic, "has_prepare_timed_out", _time_is_up),), faults=("busy machine",)),
+    Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive_message", _deaf_to_strangers),)),
     Mutation("a late start claims a topic", "found here", (_late_claims,), faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
     Mutation("no fence at all", "ticdc#6045", (_weak(checked=False),)),

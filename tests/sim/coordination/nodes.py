@@ -14,7 +14,7 @@ from coordinator.core.health import HealthConfig
 from coordinator.core.owner import state as o
 from coordinator.core.owner.state import OwnerConfig, OwnerState
 from coordinator.core.schedulers import MoveLimits
-from coordinator.server.round import Round
+from coordinator.server.round import OwnerRound
 from tests.sim.coordination.control import Producer
 from tests.sim.coordination.target import Worker
 
@@ -110,16 +110,16 @@ class OwnerNode(Node):
     `round`: what it has decided and not handed on yet; `rounding`: the end of the round will come."""
 
     state: OwnerState | None = None
-    round: Round = field(default_factory=Round)
+    round: OwnerRound = field(default_factory=OwnerRound)
     rounding: bool = False
-    fold: folds.Fold = field(default_factory=folds.Fold)
-    election: elections.Election = field(default_factory=lambda: elections.begin(0.0, 0.0))
+    fold: folds.ControlFold = field(default_factory=folds.ControlFold)
+    election: elections.Election = field(default_factory=lambda: elections.begin_election(0.0, 0.0))
     producer: Producer = field(default_factory=Producer)
-    records: dict[str, durable.Record] = field(default_factory=dict)
+    records: dict[str, durable.DurableRecord] = field(default_factory=dict)
     base: int = 0
     end: int = 0
     lags_until: float = 0.0
-    given: o.Catalogue | None = None
+    given: o.Inventory | None = None
     claim_began: float = 0.0
 
     @property

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from coordinator.control.election import ElectionPhase
 from coordinator.core.members import MemberState
 from coordinator.core.owner import state as o
-from coordinator.core.replication_table import Cell, Role, Seen, SetState
+from coordinator.core.replication_table import Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
 
-_S, _R, _N = SetState, Role, Seen
+_S, _R, _N = SetState, Role, ReplicaPhase
 CAPTURE = CAPTURES[0]
 
 

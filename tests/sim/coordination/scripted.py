@@ -8,13 +8,13 @@ from coordinator.core import agent as agents
 from coordinator.core.messages import Dispatch, Down, Up
 from coordinator.core.owner import state as o
 from coordinator.core.replication import Replica, ReplicationSet
-from coordinator.core.replication_table import Cell, Role, Seen, SetState
+from coordinator.core.replication_table import Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import AgentNode, Options, OwnerNode
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
 
-_S, _R, _N = SetState, Role, Seen
+_S, _R, _N = SetState, Role, ReplicaPhase
 UNIT = "apply/p/u3"
 
 
@@ -134,7 +134,7 @@ class Scripted(World):
         other = min(agent for agent in self.agents if agent != primary.agent)
         return self.agents[primary.agent], self.agents[other]
 
-    def tell(self, command: o.Command) -> None:
+    def tell(self, command: o.OwnerCommand) -> None:
         self.step_owner(self.owner, command)
 
     def reach(self, *cells: Cell) -> None:

@@ -14,7 +14,7 @@ import pytest
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.core.owner import periodic
 from coordinator.core.owner.state import Move, OwnerState
-from coordinator.core.replication_table import CELLS, Cell, Role, Seen, SetState
+from coordinator.core.replication_table import CELLS, Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation, UnitPhase
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
 from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
@@ -26,7 +26,7 @@ from tests.sim.seeds import over_seeds
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 
-_S, _R, _N = SetState, Role, Seen
+_S, _R, _N = SetState, Role, ReplicaPhase
 #: Cells that correct agents and owners cannot reach; tests/unit has each of them by hand. Why not: an agent reports
 #: Stopped until it is noted, so what was heard once is never just absent; states only go forward in one epoch; an
 #: undetermined replica of a set that prepares or commits had been seen to stop.
@@ -138,7 +138,7 @@ def test_a_seed_is_the_same_run_every_time() -> None:
 def test_without_faults_nothing_is_alarmed_and_nothing_moves_after_the_start() -> None:
     world = run(Options(1, faults=()))
     assert not world.judge.alarms
-    assert world.judge.cells[SetState.REMOVING, Role.UNDETERMINED, Seen.STOPPING] == 0
+    assert world.judge.cells[SetState.REMOVING, Role.UNDETERMINED, ReplicaPhase.STOPPING] == 0
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -151,7 +151,7 @@ def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> No
         return state.no_such_thing  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="no_such_thing"):
-        find(Mutation("stale", "", (attribute(periodic, "pipeline_units", stale),)), range(1))
+        find(Mutation("stale", "", (attribute(periodic, "collect_pipeline_units", stale),)), range(1))
 
 
 def test_the_page_names_the_bugs_that_can_be_put_back() -> None:

@@ -13,7 +13,7 @@ import pytest
 from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Changes, Claim, Message, Snapshot
 from coordinator.core.owner import owner
-from coordinator.core.replication_table import Act, Role, Seen, SetState
+from coordinator.core.replication_table import ReplicaAction, ReplicaPhase, Role, SetState
 from tests.sim.coordination.control import ControlTopic, Producer
 from tests.sim.coordination.mutations import Mutation, _weak, attribute, cells, find
 from tests.sim.coordination.nodes import Options, OwnerNode
@@ -21,7 +21,7 @@ from tests.sim.coordination.target import Target, Worker
 from tests.sim.coordination.world import World, run
 
 UNLOCKED = _weak(locked=False)
-_begin, _land, _trim = owner.begin, World._land, ControlTopic.trim
+_begin, _land, _trim = owner.begin_owner_term, World._land, ControlTopic.trim
 
 
 def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
@@ -44,14 +44,14 @@ def _marker_too(self: ControlTopic, before: int) -> None:
     _trim(self, before + 1)
 
 
-def _snapshot_is_nothing(fold: folds.Fold, offset: int, message: Message, size: int = 0) -> bool:
+def _snapshot_is_nothing(fold: folds.ControlFold, offset: int, message: Message, size: int = 0) -> bool:
     if isinstance(message, Snapshot):
         fold.end = offset + 1
         return False
     return _fold(fold, offset, message, size)
 
 
-_fold = folds.apply
+_fold = folds.fold_message
 _BELIEVING = {"believing": True}
 _OWNERS = ("crash owner", "two owners", "pause owner", "commands")
 BROKEN = {
@@ -62,11 +62,11 @@ BROKEN = {
     "target restart": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("target restart",)),
     "failover": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("failover",)),
     "clock: behind": Mutation("lease longer than thought", "", (UNLOCKED,), faults=("clock",)),
-    "clock: set back": Mutation("", "", (attribute(owner, "begin", _floor_alone),), faults=("clock", *_OWNERS)),
-    "leave": Mutation("", "", (cells((Act.KEEP,), (SetState.REPLICATING, Role.PRIMARY, Seen.GONE)),), faults=("leave",)),
+    "clock: set back": Mutation("", "", (attribute(owner, "begin_owner_term", _floor_alone),), faults=("clock", *_OWNERS)),
+    "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.GONE)),), faults=("leave",)),
     "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),), faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),
-    "snapshot": Mutation("", "", (attribute(folds, "apply", _snapshot_is_nothing),), faults=_OWNERS),
+    "snapshot": Mutation("", "", (attribute(folds, "fold_message", _snapshot_is_nothing),), faults=_OWNERS),
 }  # fmt: skip
 
 

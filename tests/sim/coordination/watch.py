@@ -12,7 +12,7 @@ from coordinator.core import records as durable
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse
 from coordinator.core.owner import state as o
-from coordinator.core.replication import ReplicationSet, require
+from coordinator.core.replication import ReplicationSet, require_invariant
 from coordinator.core.replication_table import SetState
 from schemas.units import UnitPhase
 
@@ -38,7 +38,7 @@ class LimitsJudge:
     def _highest(current: ReplicationSet) -> int:
         return current.replicas[-1].assignment if current.replicas else 0
 
-    def after(self, state: o.OwnerState, event: o.Event | None) -> None:
+    def after(self, state: o.OwnerState, event: o.OwnerEvent | None) -> None:
         limits = state.config.limits
         added: Counter[str] = Counter()
         moved: Counter[str] = Counter()
@@ -48,19 +48,25 @@ class LimitsJudge:
                 continue
             newest = current.replicas[-1]
             started = newest.assignment > self.known.get(unit, 0)
-            require(not started or isinstance(event, o.Tick), f"{unit} is assigned by {event}")
+            require_invariant(not started or isinstance(event, o.Tick), f"{unit} is assigned by {event}")
             if len(current.replicas) > 1 and current.state in _MOVES:
                 incoming[newest.agent] += 1
                 moved[newest.agent] += started
             else:
                 added[newest.agent] += started
-        require(added.total() <= limits.burst, f"{added.total()} units added in one plan")
+        require_invariant(added.total() <= limits.burst, f"{added.total()} units added in one plan")
         for agent in state.members:
-            require(added[agent] <= limits.agent_burst, f"{added[agent]} units added to {agent} in one plan")
+            require_invariant(
+                added[agent] <= limits.agent_burst, f"{added[agent]} units added to {agent} in one plan"
+            )
             fits = not moved[agent] or incoming[agent] <= limits.per_agent
-            require(fits, f"{incoming[agent]} moves to {agent} under way, the limit is {limits.per_agent}")
+            require_invariant(
+                fits, f"{incoming[agent]} moves to {agent} under way, the limit is {limits.per_agent}"
+            )
         moving = incoming.total()
-        require(moving <= limits.concurrent, f"{moving} moves under way, the limit is {limits.concurrent}")
+        require_invariant(
+            moving <= limits.concurrent, f"{moving} moves under way, the limit is {limits.concurrent}"
+        )
 
 
 class BlackHoleJudge:
@@ -72,7 +78,7 @@ class BlackHoleJudge:
         #: (term, agent) → when it was first sent one, and how many since
         self.sent: dict[tuple[int, str], tuple[float, int]] = {}
 
-    def owner(self, state: o.OwnerState, event: o.Event | None, out: list[o.Effect]) -> None:
+    def owner(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         world = self.world
         if (
             not world.black_holes
@@ -94,7 +100,9 @@ class BlackHoleJudge:
         pauses = int(math.log2(1 + (self.world.now - first) / health.retry_first)) + 1
         pauses += int((self.world.now - first) / health.retry_most)
         most = health.failures + limits.per_agent + pauses + len(self.world.catalogue)
-        require(count < most, f"{count + 1} units in vain to {agent} in {self.world.now - first:.1f} s")
+        require_invariant(
+            count < most, f"{count + 1} units in vain to {agent} in {self.world.now - first:.1f} s"
+        )
 
 
 class CatalogueJudge:
@@ -120,7 +128,7 @@ class CatalogueJudge:
             unit: s.primary.assignment for unit, s in sets if s.state is SetState.REPLICATING and s.primary
         }
 
-    def after(self, state: o.OwnerState, event: o.Event | None) -> None:
+    def after(self, state: o.OwnerState, event: o.OwnerEvent | None) -> None:
         if not isinstance(event, o.Tick):
             return
         for unit, assignment in self.replicating.items():
@@ -130,12 +138,12 @@ class CatalogueJudge:
             if stopped and there is not None and unit not in state.paused:
                 uid = state.memos[unit].uid if unit in state.memos else ""
                 for_ = self.world.now - there[1]
-                require(
+                require_invariant(
                     uid != there[0] or for_ < 5.0, f"{unit} is removed and has been there for {for_:.1f} s"
                 )
 
 
-def _units(effect: o.Effect) -> list[durable.UnitRecord]:
+def _units(effect: o.OwnerDecision) -> list[durable.UnitRecord]:
     records = effect.records if isinstance(effect, o.Persist) else ()
     return [record for _, record in records if isinstance(record, durable.UnitRecord)]
 
@@ -199,11 +207,13 @@ class Watch:
                     found[key] = self.orphans.get(key, now)
         self.orphans = found
         for key, since in found.items():
-            require(now - since <= state.config.interval + SOON, f"orphan {key} since {since:.3f} s")
+            require_invariant(
+                now - since <= state.config.interval + SOON, f"orphan {key} since {since:.3f} s"
+            )
 
     # dispatches
 
-    def owner(self, node: OwnerNode, event: o.Event | None, out: list[o.Effect]) -> None:
+    def owner(self, node: OwnerNode, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """Write down what the owner asks, and what it hears in answer."""
         state = node.state
         if state is None or node is not self.world.current():
@@ -216,7 +226,7 @@ class Watch:
             if asked is not None and (asked.rev, asked.op_seq) == (message.header.owner_rev, message.answers):
                 del self.asked[key]
         for effect in out if not state.silent else ():
-            if isinstance(effect, o.Send) and isinstance(effect.message, Dispatch):
+            if isinstance(effect, o.SendMessage) and isinstance(effect.message, Dispatch):
                 head = effect.message.header
                 asked = Asked(self.world.now, head.owner_rev, head.op_seq, head.agent_epoch)
                 self.asked[effect.agent, effect.message.unit] = asked
@@ -228,7 +238,7 @@ class Watch:
             return
         said = [e.message for e in out if isinstance(e, agents.SendUp)]
         answers = [m.answers for m in said if isinstance(m, DispatchResponse)]
-        require(head.op_seq in answers, f"agent {node.name} does not answer {message}")
+        require_invariant(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 
     def _unanswered(self, state: o.OwnerState) -> None:
         """I10: an answer arrives, unless somebody else is asked by now: another owner, another incarnation."""
@@ -239,6 +249,6 @@ class Watch:
                 del self.asked[name, unit]
                 continue
             late = self.world.now - asked.at
-            require(
+            require_invariant(
                 late <= SOON, f"dispatch {asked.op_seq} of {unit} to {name} is unanswered for {late:.3f} s"
             )

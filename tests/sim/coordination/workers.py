@@ -36,7 +36,7 @@ class Workers(Agents):
         """It does something now and then, and its agent says so."""
         if worker.stage == "opening" and not worker.stopping:
             self.happened["a slow preparation gets on"] += 1
-            self.step_agent(node, agents.WorkerHappening(worker.unit, PrepareProgress(worker.assignment)))
+            self.step_agent(node, agents.WorkerEventReceived(worker.unit, PrepareProgress(worker.assignment)))
             self.on(node, 0.7, lambda: self._get_on(node, worker))
 
     def _ready(self, node: AgentNode, worker: Worker) -> None:
@@ -44,7 +44,7 @@ class Workers(Agents):
             worker.stage = "ready"
             if "worker fails" in self.faults and not self.healed and self.rng.random() < 0.1:
                 self.on(node, self.rng.uniform(0.01, 1.0), lambda: self._end(node, worker, "failed"))
-            self.step_agent(node, agents.WorkerHappening(worker.unit, Prepared(worker.assignment)))
+            self.step_agent(node, agents.WorkerEventReceived(worker.unit, Prepared(worker.assignment)))
 
     def _take(self, node: AgentNode, worker: Worker, tries: int) -> None:
         """Take over the progress row; a locked one is waited for, then its holder is killed."""
@@ -219,7 +219,7 @@ class Workers(Agents):
         worker.offset = done.end
         mark = self._mark(worker)
         self.step_agent(
-            node, agents.WorkerHappening(worker.unit, UnitProgressed(worker.assignment, mark, 10))
+            node, agents.WorkerEventReceived(worker.unit, UnitProgressed(worker.assignment, mark, 10))
         )
         again = self._capture if worker.unit in CAPTURES else self._apply
         self.on(node, self.rng.uniform(0.2, 0.5), lambda: again(node, worker))
@@ -246,5 +246,5 @@ class Workers(Agents):
         self, node: AgentNode, worker: Worker, error: str | None, mark: UnitProgress | None = None
     ) -> None:
         self.step_agent(
-            node, agents.WorkerHappening(worker.unit, WorkerEnded(worker.assignment, mark, error))
+            node, agents.WorkerEventReceived(worker.unit, WorkerEnded(worker.assignment, mark, error))
         )

@@ -242,7 +242,7 @@ class World(Workers):
         if node is None:
             return
         unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self._some_agent().name
-        commands: list[o.Command] = [
+        commands: list[o.OwnerCommand] = [
             o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
         ]  # fmt: skip
         command = self.rng.choice(commands)

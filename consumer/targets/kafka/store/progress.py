@@ -118,7 +118,9 @@ class KafkaProgress(ProgressTopicUnits):
         known = self._commit_change(unit, begun, epoch)
         return list(known.lanes), known.state, _sort_quarantine(known)
 
-    def read_topic(self, unit: ApplyUnit, lanes: bool = True) -> tuple[list[LaneProgress], UnitState | None]:
+    def read_progress(
+        self, unit: ApplyUnit, lanes: bool = True
+    ) -> tuple[list[LaneProgress], UnitState | None]:
         known = self._progress.read_new_records().get_unit(unit)
         return list(known.lanes) if lanes else [], None if known.record is None else known.state
 
