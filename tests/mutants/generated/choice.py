@@ -1,0 +1,118 @@
+"""Chooses the tests that judge a mutant: the most specific ones of those that call its function, within a budget."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutants.generated.places import MODULE, Place
+from tests.mutants.generated.tracing import CallName, Trace
+
+
+class Budget(NamedTuple):
+    """How much a mutant's tests may take: so many, and seconds without a mutant."""
+
+    tests: int = 40
+    seconds: float = 10.0
+
+
+class Choice:
+    """Knows which tests call what, and chooses from these."""
+
+    def __init__(self, root: Path, packages: Iterable[str], trace: Trace, budget: Budget) -> None:
+        self._trace = trace
+        self._budget = budget
+        self._callers: dict[CallName, list[str]] = defaultdict(list)
+        for name, test in trace.tests.items():
+            for number in test.calls:
+                self._callers[trace.functions[number]].append(name)
+        self._uses = _Uses(root, packages)
+
+    def choose(self, place: Place) -> list[str]:
+        """Return the tests that judge a mutant, the most specific ones first; none if no test calls the function."""
+        file = place.key.file
+        if place.function is not None:
+            return self._limit(self._order(file, self._callers.get(place.call, ())))
+        users = self._uses.list_users(place.names)
+        here = [call for call in users if call.startswith(f"{file} ")]
+        anything = [call for call in self._callers if call.startswith(f"{file} ") and not call.endswith(MODULE)]  # fmt: skip
+        tiers = (here, users, anything)
+        ordered = [test for tier in tiers for test in self._order(file, self._list_callers(tier))]
+        return self._limit(dict.fromkeys(ordered))
+
+    def _list_callers(self, calls: Iterable[CallName]) -> set[str]:
+        return {test for call in calls for test in self._callers.get(call, ())}
+
+    def _order(self, file: str, tests: Iterable[str]) -> list[str]:
+        """Put those whose module is named like the file first, and before others those that call few functions."""
+        words = set(_split(file))
+
+        def order(test: str) -> tuple[int, int, str]:
+            module = Path(test.partition("::")[0]).stem.removeprefix("test_")
+            return -len(words & set(_split(module))), len(self._trace.tests[test].calls), test
+
+        return sorted(tests, key=order)
+
+    def _limit(self, tests: Iterable[str]) -> list[str]:
+        """Return the first tests within the budget; a single quick one if all exceed it."""
+        chosen: list[str] = []
+        left = self._budget.seconds
+        tests = list(tests)
+        for test in tests:
+            seconds = self._trace.tests[test].seconds
+            if len(chosen) < self._budget.tests and seconds <= left:
+                chosen.append(test)
+                left -= seconds
+        if not chosen and tests:
+            return [min(tests, key=lambda test: self._trace.tests[test].seconds)]
+        return chosen
+
+
+def _split(path: str) -> list[str]:
+    """Return the words of a path that tell something; plurals count as singulars."""
+    words = re.split(r"[/_.]", path.removesuffix(".py"))
+    return [word.removesuffix("s") for word in words if len(word) > 2 and word not in ("init", "test")]
+
+
+class _Uses:
+    """Which functions of the product mention which names."""
+
+    def __init__(self, root: Path, packages: Iterable[str]) -> None:
+        self._root, self._packages = root, tuple(packages)
+        self._users: dict[str, list[CallName]] = {}
+
+    def list_users(self, names: Iterable[str]) -> list[CallName]:
+        """Return the outermost functions that mention one of the names."""
+        if not self._users:
+            self._users = defaultdict(list)
+            for package in self._packages:
+                for path in sorted((self._root / package).rglob("*.py")):
+                    file = path.relative_to(self._root).as_posix()
+                    self._add(file, ast.parse(path.read_text()), "")
+        return list(dict.fromkeys(user for name in names for user in self._users.get(name, ())))
+
+    def _add(self, file: str, tree: ast.AST, outer: str) -> None:
+        for node in ast.iter_child_nodes(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                call = f"{file} {outer}{node.name}"
+                for name in {node.name, *_list_mentions(node)}:
+                    self._users[name].append(call)
+            else:
+                inner = f"{outer}{node.name}." if isinstance(node, ast.ClassDef) else outer
+                self._add(file, node, inner)
+
+
+def _list_mentions(function: ast.AST) -> set[str]:
+    mentions: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            mentions.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            mentions.add(node.attr)
+        elif isinstance(node, ast.keyword) and node.arg:
+            mentions.add(node.arg)
+    return mentions
