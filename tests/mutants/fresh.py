@@ -48,7 +48,10 @@ _COUNTED: dict[type[ast.operator], tuple[str, str]] = {ast.Add: ("+", "-"), ast.
 
 
 class Change(NamedTuple):
-    """`text` in place of the characters from `start` to `end` of `file`; `line` counts from 1. `operator`: what kind of change it is."""
+    """`text` in place of the characters from `start` to `end` of `file`; `line` counts from 1.
+
+    `operator`: what kind of change it is.
+    """
 
     file: str
     line: int

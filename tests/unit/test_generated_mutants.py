@@ -113,7 +113,11 @@ def test_every_place_of_the_product_has_a_key_of_its_own() -> None:
 
 
 def test_sample_is_in_proportion_and_the_same_for_a_seed() -> None:
-    keys = [Key(f"{folder}/x.py", "f", "add 1", n) for folder, size in (("a/b", 60), ("a/c", 40)) for n in range(size)]  # fmt: skip
+    keys = [
+        Key(f"{folder}/x.py", "f", "add 1", n)
+        for folder, size in (("a/b", 60), ("a/c", 40))
+        for n in range(size)
+    ]
     drawn = draw(keys, 10, 1)
     assert Counter(key.stratum for key in drawn) == {"a/b": 6, "a/c": 4}
     assert drawn == draw(reversed(keys), 10, 1) != draw(keys, 10, 2)
@@ -145,7 +149,9 @@ def test_a_sample_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_key_without_a_place_is_replaced_nearby() -> None:
-    kept, gone, near, far = (Key(file, "f", "add 1", n) for n, file in enumerate(("a/b/x.py", "a/b/y.py", "a/b/y.py", "c/d/z.py")))  # fmt: skip
+    kept, gone, near, far = (
+        Key(file, "f", "add 1", n) for n, file in enumerate(("a/b/x.py", "a/b/y.py", "a/b/y.py", "c/d/z.py"))
+    )
     judged = Judged("survived")
     assert redraw({kept: judged, gone: judged}, [kept, near, far]) == {kept: judged, near: None}
 
@@ -282,7 +288,15 @@ for place, judged in Runner(Budget(), tests).judge(places, folder / "trace.json"
 def test_planted_mutants_get_the_right_verdicts(tmp_path: Path) -> None:
     """In a process of its own: it forks, and nothing of the product may be imported before."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     verdicts = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
     assert verdicts == [
         [0, "killed", "failed"],

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants.generated (--store [--again|--survivors] [--only PATH] | --sample N | --renamed TSV | --redraw | --quoted TSV)`."""
+"""The commands on the sample of generated mutants; without an option, its verdicts by package."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--quoted", metavar="TSV", help="write how the quoted mutants relate to generated ones"
     )
-    parser.add_argument("--redraw", action="store_true", help="replace keys whose place is gone by new places nearby")  # fmt: skip
+    parser.add_argument(
+        "--redraw", action="store_true", help="replace keys whose place is gone by new places nearby"
+    )
     return parser.parse_args()
 
 
@@ -100,26 +102,33 @@ def _store(sample: Sample, chosen: list[Place], budget: Budget) -> None:
     for number, (place, judged) in enumerate(Runner(budget).judge(chosen, cache_path()), 1):
         sample[place.key] = judged
         elapsed = time.monotonic() - began
-        print(f"{number}/{len(chosen)} {elapsed:.0f}s {place.key} {judged.verdict} {judged.test} {judged.how}", flush=True)  # fmt: skip
+        print(
+            f"{number}/{len(chosen)} {elapsed:.0f}s {place.key} {judged.verdict} {judged.test} {judged.how}",
+            flush=True,
+        )
         if number % PORTION == 0:
             write_sample(SAMPLE, sample)
     write_sample(SAMPLE, sample)
 
 
 def _check(sample: Sample, places: dict[Key, Place], count: int, seed: int) -> int:
-    """Judge killed mutants again, each by the test that killed it and then, if it does not fail, by the others."""
+    """Judge killed mutants again, by the test that killed each; if that one passes, by the others."""
     killed = {key: judged for key, judged in sample.items() if judged and judged.verdict == "killed"}
     chosen = random.Random(seed).sample(sorted(killed), min(count, len(killed)))
     tests = {places[key]: [killed[key].test] for key in chosen if killed[key].test}
     modules = sorted({test.partition("::")[0] for each in tests.values() for test in each})
     modules = [module for module in modules if (ROOT / module).exists()]
-    found = {place for place, judged in Runner(Budget(), modules).judge_by(tests) if judged.verdict == "killed"}  # fmt: skip
+    found = {
+        place for place, judged in Runner(Budget(), modules).judge_by(tests) if judged.verdict == "killed"
+    }
     left = [places[key] for key in chosen if places[key] not in found]
     lost = []
     if left:
         print(f"{len(left)} are not found by the test that found them: the other tests are tried", flush=True)
         judged_anew = Runner(Budget()).judge(left, cache_path())
-        lost = [(place, judged) for place, judged in judged_anew if judged.verdict in ("survived", "unreached")]  # fmt: skip
+        lost = [
+            (place, judged) for place, judged in judged_anew if judged.verdict in ("survived", "unreached")
+        ]
     for place, judged in lost:
         print(
             f"killed before, {judged.verdict} now: {place.key}\n  {ROOT / place.key.file}:{place.change.line}"
@@ -135,7 +144,14 @@ def _rename(path: Path, places: dict[Key, Place]) -> int:
     write_sample(SAMPLE, sample)
     write_accepted(ACCEPTED, [rename(each, renames) for each in read_accepted(ACCEPTED)])
     missing = [key for key in sample if key not in places]
-    print("\n".join([*(f"no such place: {key}" for key in missing), f"{len(sample)} keys, {len(missing)} of them without a place"]))  # fmt: skip
+    print(
+        "\n".join(
+            [
+                *(f"no such place: {key}" for key in missing),
+                f"{len(sample)} keys, {len(missing)} of them without a place",
+            ]
+        )
+    )
     return 1 if missing else 0
 
 
@@ -164,7 +180,13 @@ def format_table(sample: Sample) -> str:
         for name in (key.file.split("/")[0], "all"):
             rows.setdefault(name, Counter())[judged.verdict if judged else "not judged"] += 1
     rows["all"] = rows.pop("all", Counter())
-    return "\n".join(_format_row(each) for each in [("", *columns), *((name, *(str(row[column]) for column in columns)) for name, row in rows.items())])  # fmt: skip
+    return "\n".join(
+        _format_row(each)
+        for each in [
+            ("", *columns),
+            *((name, *(str(row[column]) for column in columns)) for name, row in rows.items()),
+        ]
+    )
 
 
 def _format_row(cells: Iterable[str]) -> str:
@@ -175,7 +197,11 @@ def _format_row(cells: Iterable[str]) -> str:
 def _prepare() -> None:
     """Let each run hash texts alike, and make sure that the product is the one of this tree."""
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.mutants.generated", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.mutants.generated", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None or not Path(spec.origin).is_relative_to(ROOT):

@@ -1,4 +1,4 @@
-"""Chooses the tests that judge a mutant: the most specific ones of those that call its function, within a budget."""
+"""Chooses the tests that judge a mutant: of those that call its function the most specific ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Budget(NamedTuple):
 
 
 class Choice:
-    """Knows which tests call what, and chooses from these."""
+    """A choice of tests by what each of them called when it was traced."""
 
     def __init__(self, root: Path, packages: Iterable[str], trace: Trace, budget: Budget) -> None:
         self._trace = trace
@@ -33,13 +33,15 @@ class Choice:
         self._uses = _Uses(root, packages)
 
     def choose(self, place: Place) -> list[str]:
-        """Return the tests that judge a mutant, the most specific ones first; none if no test calls the function."""
+        """Return the tests that judge a mutant, the most specific ones first; none if none calls it."""
         file = place.key.file
         if place.function is not None:
             return self._limit(self._order(file, self._callers.get(place.call, ())))
         users = self._uses.list_users(place.names)
         here = [call for call in users if call.startswith(f"{file} ")]
-        anything = [call for call in self._callers if call.startswith(f"{file} ") and not call.endswith(MODULE)]  # fmt: skip
+        anything = [
+            call for call in self._callers if call.startswith(f"{file} ") and not call.endswith(MODULE)
+        ]
         tiers = (here, users, anything)
         ordered = [test for tier in tiers for test in self._order(file, self._list_callers(tier))]
         return self._limit(dict.fromkeys(ordered))
@@ -48,7 +50,7 @@ class Choice:
         return {test for call in calls for test in self._callers.get(call, ())}
 
     def _order(self, file: str, tests: Iterable[str]) -> list[str]:
-        """Put those whose module is named like the file first, and before others those that call few functions."""
+        """Sort tests: those whose module is named like the file come first, then those with few calls."""
         words = set(_split(file))
 
         def order(test: str) -> tuple[int, int, str]:
@@ -73,7 +75,7 @@ class Choice:
 
 
 def _split(path: str) -> list[str]:
-    """Return the words of a path that tell something; plurals count as singulars."""
+    """Return the words of a path; plurals count as singulars."""
     words = re.split(r"[/_.]", path.removesuffix(".py"))
     return [word.removesuffix("s") for word in words if len(word) > 2 and word not in ("init", "test")]
 

@@ -1,4 +1,4 @@
-"""Puts a mutant into a running process: exchanges the code of functions, or the source of a module before it is imported."""
+"""Puts a mutant into a process: exchanges the code of functions, or the source of a module to import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoSuchFunctionError(Exception):
 
 
 class LiveFunctions:
-    """The function objects of the product in this process, found by their code; also those that decorators hold."""
+    """The function objects of the product in this process, with those that only decorators hold."""
 
     def __init__(self, root: Path, packages: Sequence[str]) -> None:
         self._root = root
@@ -43,7 +43,7 @@ class LiveFunctions:
         return Function(file, code.co_qualname, code.co_firstlineno)
 
     def exchange(self, function: Function, source: str) -> None:
-        """Give `function` and all within it the code that they have in the mutated source, and empty all caches.
+        """Give `function` and all within it their code of the mutated source, and empty all caches.
 
         Raises NoSuchFunctionError if there is no such function, and SyntaxError if the source is none.
         """
@@ -81,11 +81,15 @@ class MutatedImport(MetaPathFinder):
         """Come before all other finders."""
         sys.meta_path.insert(0, self)
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:  # fmt: skip
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return the module's spec; None for all other modules."""
         if fullname != self._module:
             return None
-        return spec_from_file_location(fullname, self._path, loader=_Loader(fullname, self._path, self._source))  # fmt: skip
+        return spec_from_file_location(
+            fullname, self._path, loader=_Loader(fullname, self._path, self._source)
+        )
 
 
 class _Loader(SourceFileLoader):

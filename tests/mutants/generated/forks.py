@@ -1,4 +1,4 @@
-"""Runs work in a forked process that reports each test it begins, and ends that process if a test takes too long."""
+"""Runs work in a forked process, and ends that process if one of its tests takes too long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, NoReturn
 
 import psutil
 
-from tests.mutants.generated.sample import Judged
+from tests.mutants.generated.sample import VERDICTS, Judged
 
 START_S = 120.0
 """A process that has not begun its first test after this long is ended: it may have to import the product."""
@@ -26,17 +26,17 @@ MORE_MEMORY = 6 << 30
 
 
 class Report:
-    """What a forked process tells its parent: a line for each test that it begins, and one at the end."""
+    """The lines that a forked process sends to its parent: one for each test, and one at the end."""
 
     def __init__(self, pipe: IO[str]) -> None:
         self._pipe = pipe
 
     def begin(self, test: str) -> None:
-        """Tell which test begins."""
+        """Report that a test begins."""
         self._send({"test": test})
 
     def end(self, verdict: str, test: str = "", how: str = "") -> NoReturn:
-        """Tell the verdict and end the process at once: teardowns are of no use to a copy of a process."""
+        """Report the verdict and end the process at once, without teardowns."""
         self._send({"verdict": verdict, "test": test, "how": how})
         os._exit(0)
 
@@ -53,8 +53,9 @@ class _Sent(NamedTuple):
 
 
 def judge_in_fork(work: Callable[[Report], None], usual_s: Mapping[str, float]) -> Judged:
-    """Run `work` in a fork and return the verdict it reports. `usual_s`: seconds that tests take without a mutant.
+    """Run `work` in a fork and return the verdict it reports.
 
+    `usual_s`: seconds that tests take without a mutant.
     A test that takes too long, or that ends the process, has killed the mutant.
     """
     reading, writing = os.pipe()
@@ -95,7 +96,7 @@ def _limit_memory() -> None:
 
 
 def _guard_kill() -> None:
-    """Let signals go to processes of this session and its descendants only: a mutant may have computed a wrong number."""
+    """Let this process send signals to its own session and descendants only: a mutant may name any."""
     kill, killpg, me = os.kill, os.killpg, os.getpid()
 
     def is_own(process: int) -> bool:
@@ -146,9 +147,7 @@ def _read(line: bytes, sent: _Sent) -> _Sent:
 
 
 def _to_judged(message: dict[str, str]) -> Judged:
-    verdict = message["verdict"]
-    assert verdict in ("killed", "survived", "unreached", "error")
-    return Judged(verdict, message["test"], message["how"])  # type: ignore[arg-type]  # narrowed by the assertion
+    return Judged(VERDICTS[message["verdict"]], message["test"], message["how"])
 
 
 def _end_session(leader: int) -> None:

@@ -1,4 +1,4 @@
-"""Names every place where a change can be made by a key that lines moved elsewhere in the file do not alter."""
+"""Names each place of a possible change by a key that does not depend on its line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Key(NamedTuple):
-    """The name of a place. `function`: dotted, with its classes and outer functions; a class for a class body, MODULE for a module's
-    own statements. `ordinal`: counts from 0 the places of this operator in this function."""
+    """The name of a place."""
 
     file: str
     function: str
+    """Dotted, with its classes; a class for statements of its body, MODULE for those of a module."""
     operator: str
     ordinal: int
+    """Counts from 0 the places of this operator in this function."""
 
     @property
     def stratum(self) -> str:
@@ -35,11 +36,12 @@ class Key(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function that is not within another one: what is exchanged in a running process. `line`: its first, decorators included."""
+    """A function that is not within another one: the unit that is exchanged in a running process."""
 
     file: str
     name: str
     line: int
+    """Its first one, decorators included."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ class Place:
     key: Key
     change: Change
     function: Function | None
-    """The outermost function whose body holds the change; None if the changed code runs when the module is imported."""
+    """The outermost function whose body holds the change; None if the code runs at import."""
     names: tuple[str, ...]
-    """The names that a changed statement outside of functions binds: functions that use one may behave differently."""
+    """Names that a changed statement outside of functions binds; functions that use one may be affected."""
 
     @property
     def call(self) -> str:
@@ -63,9 +65,9 @@ class Place:
         return self.change.made(source)
 
     def mutate_in_place(self, source: str) -> str:
-        """Return a source that does the same, with as many lines and the same variables of outer scopes as before.
+        """Return a source of the same effect with as many lines and the same free variables as before.
 
-        A function's code can be exchanged only for code with the same free variables, and a dropped `super().f()` has one.
+        A function accepts only code with the same free variables, and `super().f()` has one.
         """
         if self.change.text != "pass":
             return self.mutate(source)
@@ -74,17 +76,21 @@ class Place:
 
 
 class _Scope(NamedTuple):
-    """A definition's lines. `body`: the first line of its body. `outermost`: the function outside of all others that holds it."""
+    """The lines of a definition."""
 
     name: str
     first: int
     body: int
+    """The first line of its body."""
     last: int
     is_function: bool
     outermost: Function | None
+    """The function outside of all others that holds it, or is it."""
 
 
-def _list_scopes(file: str, tree: ast.AST, outer: str = "", outermost: Function | None = None) -> Iterator[_Scope]:  # fmt: skip
+def _list_scopes(
+    file: str, tree: ast.AST, outer: str = "", outermost: Function | None = None
+) -> Iterator[_Scope]:
     """Yield the scopes of all definitions, outer ones first."""
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, _Definition):
@@ -100,7 +106,7 @@ def _list_scopes(file: str, tree: ast.AST, outer: str = "", outermost: Function 
 
 
 def _list_names(tree: ast.AST, line: int) -> tuple[str, ...]:
-    """Return the names that the statement of a module or class at `line` binds, and those of the classes around it."""
+    """Return the names that the statement at `line` binds, and those of the classes around it."""
     for node in ast.iter_child_nodes(tree):
         last = getattr(node, "end_lineno", None)
         if not isinstance(node, ast.stmt) or not node.lineno <= line <= (last or node.lineno):

@@ -1,9 +1,10 @@
-"""Holds the quoted mutants against the generated ones: which of them make the same change, or one of the same statement.
+"""Compares the quoted mutants with the generated ones.
 
-`python -m tests.mutants.generated --quoted TSV` judges these generated mutants and writes a line for each quoted one: what it is to
-the generated ones, the change, and the keys of these, with verdicts. The first column:
+`python -m tests.mutants.generated --quoted TSV` judges generated mutants of the statements that quoted ones
+change, and writes a line for each quoted one: its relation to the generated ones, its change, and their keys
+with verdicts. Relations:
 
-- same: a generated change makes the same program.
+- same: a generated change makes the same program, and is killed.
 - statement: generated changes of the same statement are killed.
 - survived: all generated changes of that statement survive, or no unit test calls them.
 - none: no operator changes that statement.
@@ -72,7 +73,11 @@ def relate(mutants: Iterable[Mutant], places: Iterable[Place]) -> Iterator[Relat
             continue
         start, end = _find_change(source, mutant)
         first, last = _find_statement(source, start, end)
-        near = [each for each in by_file.get(mutant.file, ()) if first <= each.change.start and each.change.end <= last]  # fmt: skip
+        near = [
+            each
+            for each in by_file.get(mutant.file, ())
+            if first <= each.change.start and each.change.end <= last
+        ]
         wanted = _dump(source.replace(mutant.old, mutant.new)) if near else ""
         same = tuple(each for each in near if _dump(each.mutate(source)) == wanted)
         yield Relation(mutant, same, tuple(near))
@@ -91,7 +96,7 @@ def _dump(source: str) -> str:
 
 
 def _find_change(source: str, mutant: Mutant) -> tuple[int, int]:
-    """Return from where to where the mutant differs from the source; an insertion has a range of one character."""
+    """Return the first and last offset of the mutant's difference; an insertion has one character."""
     begin = source.index(mutant.old)
     before = _count_equal(mutant.old, mutant.new)
     behind = _count_equal(mutant.old[before:][::-1], mutant.new[before:][::-1])
@@ -108,7 +113,7 @@ def _count_equal(one: str, other: str) -> int:
 
 
 def _find_statement(source: str, start: int, end: int) -> tuple[int, int]:
-    """Return from where to where the innermost statement reaches that holds the change; of a compound one its head, if that does."""
+    """Return the offsets of the innermost statement around the change, or of its head."""
     offsets = [0]
     for line in source.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
@@ -127,5 +132,8 @@ def _find_statement(source: str, start: int, end: int) -> tuple[int, int]:
 
 def write_table(path: Path, relations: Iterable[Relation], verdicts: dict[Key, Judged]) -> None:
     """Write the table."""
-    lines = ["relation\tquoted mutant\tgenerated mutants", *(each.format_line(verdicts) for each in relations)]  # fmt: skip
+    lines = [
+        "relation\tquoted mutant\tgenerated mutants",
+        *(each.format_line(verdicts) for each in relations),
+    ]
     path.write_text("\n".join(lines) + "\n")

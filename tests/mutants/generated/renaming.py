@@ -15,16 +15,18 @@ class Renames(NamedTuple):
     """What has which new name. Both are keyed by the paths and names from before the rename."""
 
     names: dict[tuple[str, str], str]
-    """(path, qualified name of a function or class) → new name: its last part, all of it, or `path:all of it`."""
+    """(path, qualified name of a function or class) → new name: its last part, all of it, or `path:all of
+    it`.
+    """
     moves: dict[str, str]
     """Path of a file or folder → new path."""
 
 
 def read_renames(lines: Iterable[str]) -> Renames:
-    """Read lines `path<TAB>qualname<TAB>newname` and `path<TAB><TAB>newpath`; raise ValueError for any other line.
+    """Read lines `path<TAB>qualname<TAB>newname` and `path<TAB><TAB>newpath`.
 
-    A new name without dots replaces the last part of the old one, another one all of it; `newpath:newname` moves a function or class
-    to another file.
+    A new name without dots replaces the last part of the old one, another one all of it; `newpath:newname`
+    moves a function or class to another file. Raises ValueError for any other line.
     """
     renames = Renames({}, {})
     for line in lines:

@@ -1,7 +1,8 @@
-"""Judges mutants: those of functions in forks of one session that has collected all tests, the others in forks that import anew.
+"""Judges mutants, one process at a time.
 
-One process works at a time. The main process has imported the libraries and nothing of the product: its forks import the product
-with a mutant. One of its forks, the session, imports the product as it is and collects all tests: its forks exchange code.
+The main process has imported the libraries and nothing of the product: its forks import the product with a
+mutant, for code that runs at import. One of its forks, the session, imports the product as it is and collects
+all tests: its forks exchange the code of functions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.mutants.generated.tracing import CallName, Trace, Tracer, read_trace,
 MODULE_S = 90.0
 """A traced module is given ten times as long, in seconds."""
 AGAIN = "again"
-"""What the session says of a mutant that it cannot judge: its code runs at import, or has other variables of outer scopes."""
+"""The session's answer where only a new import can judge: code runs at import, or its variables differ."""
 
 
 class Runner:
@@ -43,7 +44,7 @@ class Runner:
         self._usual_s: dict[str, float] = {}
 
     def load_trace(self, path: Path) -> Trace:
-        """Return which test calls what, from `path` if it is there; else run all tests, which takes minutes."""
+        """Return which test calls what: from `path` if it exists, else by a run of all tests (20 minutes)."""
         if not path.exists():
             self._in_session(lambda items, _: write_trace(path, trace_tests(items, self._run_in_fork)))
         trace = read_trace(path)
@@ -51,7 +52,7 @@ class Runner:
         return trace
 
     def _run_in_fork(self, work: Callable[[Path], None]) -> dict[str, Any]:
-        """Run `work`, which writes lines of [name, value] to a file, in a fork; return what it wrote before it ended."""
+        """Run `work`, which writes lines of [name, value] to a file, in a fork; return what it wrote."""
         path = Path(self._folder.name, "traced")
         path.unlink(missing_ok=True)
 
@@ -150,7 +151,10 @@ class Runner:
         os.waitpid(self._fork_session(use), 0)
 
     def _fork_session(self, use: Callable[[list[pytest.Item], set[CallName]], None]) -> int:
-        """Fork a process that collects all tests and calls `use` with them and what was called at import; return its id."""
+        """Fork a process that collects all tests; return its id.
+
+        `use` gets the tests and the functions called at import.
+        """
         child = os.fork()
         if child:
             return child

@@ -15,7 +15,7 @@ Verdict = Literal["killed", "survived", "unreached", "error"]
 SAMPLE = FOLDER / "sample.tsv"
 ACCEPTED = FOLDER / "accepted.tsv"
 _HEAD = ("file", "function", "operator", "ordinal", "verdict", "test", "how")
-_VERDICTS: Mapping[str, Verdict] = {
+VERDICTS: Mapping[str, Verdict] = {
     "killed": "killed",
     "survived": "survived",
     "unreached": "unreached",
@@ -24,11 +24,13 @@ _VERDICTS: Mapping[str, Verdict] = {
 
 
 class Judged(NamedTuple):
-    """A verdict. `test`: what killed the mutant. `how`: failed, late (did not end in time) or died (ended its process)."""
+    """A verdict."""
 
     verdict: Verdict
     test: str = ""
+    """The test that killed the mutant."""
     how: str = ""
+    """failed, late (it did not end in time) or died (it ended its process); of an error, the reason."""
 
 
 class Reason(NamedTuple):
@@ -45,7 +47,7 @@ Sample = dict[Key, Judged | None]
 
 
 def draw(keys: Iterable[Key], size: int, seed: int) -> list[Key]:
-    """Return `size` keys, from each stratum in proportion to its number; the same ones for the same keys and seed."""
+    """Return `size` keys, from each stratum in proportion to its number; a seed gives the same ones again."""
     strata: dict[str, list[Key]] = defaultdict(list)
     for key in keys:
         strata[key.stratum].append(key)
@@ -64,7 +66,7 @@ def draw(keys: Iterable[Key], size: int, seed: int) -> list[Key]:
 
 
 def redraw(sample: Sample, keys: Iterable[Key], seed: int = SEED) -> Sample:
-    """Return the sample with a new key for each that has no place any more: of its file, else its stratum, else anywhere."""
+    """Return the sample with new keys for those without a place: of the same file, else stratum, else any."""
     known = set(keys)
     free = sorted(known - set(sample))
     kept = {key: judged for key, judged in sample.items() if key in known}
@@ -86,14 +88,16 @@ def read_sample(path: Path) -> Sample:
     sample: Sample = {}
     for line in _read_lines(path):
         file, function, operator, ordinal, verdict, test, how = line.split("\t")
-        judged = Judged(_VERDICTS[verdict], test, how) if verdict else None
+        judged = Judged(VERDICTS[verdict], test, how) if verdict else None
         sample[Key(file, function, operator, int(ordinal))] = judged
     return sample
 
 
 def write_sample(path: Path, sample: Sample) -> None:
     """Write the sample in the order of its keys."""
-    rows = [(*key, *(judged or ("", "", ""))) for key, judged in sorted(sample.items(), key=lambda pair: pair[0])]  # fmt: skip
+    rows = [
+        (*key, *(judged or ("", "", ""))) for key, judged in sorted(sample.items(), key=lambda pair: pair[0])
+    ]
     _write(path, _HEAD, rows)
 
 

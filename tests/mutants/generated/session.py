@@ -14,6 +14,7 @@ from tests.mutants.generated import ROOT
 from tests.mutants.generated.forks import Report
 
 SIM_SEEDS = "20"
+_COORDINATION = "tests/sim/coordination/test_coordination.py"
 SIMULATIONS = (
     "tests/sim/test_model.py::test_every_seed_ends_with_the_target_equal_to_the_source",
     "tests/sim/test_model.py::test_a_seed_that_failed_once",
@@ -22,15 +23,22 @@ SIMULATIONS = (
     "tests/sim/test_changing.py::test_a_history_that_went_wrong_once_ends_as_its_sources",
     "tests/sim/test_changing.py::test_statements_of_several_actions_end_as_their_sources",
     "tests/sim/test_oracle.py::test_every_life_ends_well",
-    "tests/sim/coordination/test_coordination.py::test_every_seed_keeps_every_invariant_and_becomes_well_again",
-    "tests/sim/coordination/test_coordination.py::test_seeds_that_failed_once",
+    f"{_COORDINATION}::test_every_seed_keeps_every_invariant_and_becomes_well_again",
+    f"{_COORDINATION}::test_seeds_that_failed_once",
 )
-"""Simulations of the right product. Those that switch a rule off pass where something else is wrong as well."""
+"""Simulations of the whole product. Those that switch a rule off pass where anything else is wrong."""
 NOT_OF_BEHAVIOUR = frozenset({"test_mutants", "test_generated_mutants", "test_fitness"})
 """Modules that read the product's text, which a mutant in memory leaves as it is; test_gates* are others."""
+_LIBRARIES = """
+    click confluent_kafka cryptography.x509 fastapi.testclient grpc httpx hypothesis.strategies msgspec oracledb
+    orjson pandas psycopg pyarrow pydantic pymysql pymysqlreplication pyspark.sql rich.table sqlalchemy structlog
+    uvicorn xxhash yaml zstandard
+"""
+"""What product and tests import from elsewhere."""
 _OPTIONS = (
     "-q", "-s", "--no-header", "--no-summary", "--tb=native", "--assert=plain",
-    "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not slow", f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"),
+    "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not slow",
+    f"--rootdir={ROOT}", "-c", str(ROOT / "setup.cfg"),
 )  # fmt: skip
 
 
@@ -38,10 +46,11 @@ def list_modules() -> list[str]:
     """Return the paths of the unit tests and simulations that judge mutants."""
     unit = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/unit").glob("test_*.py"))
     named = {test.partition("::")[0] for test in SIMULATIONS}
-    return [path for path in unit if not _is_left_out(Path(path).stem)] + sorted(named)
+    return [path for path in unit if not is_left_out(Path(path).stem)] + sorted(named)
 
 
-def _is_left_out(module: str) -> bool:
+def is_left_out(module: str) -> bool:
+    """Whether a test module judges no mutants."""
     return module in NOT_OF_BEHAVIOUR or module.startswith("test_gates")
 
 
@@ -63,7 +72,7 @@ class Collecting:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Hand the tests over, or say that a module could not be imported."""
+        """Hand the tests over, or report that a module cannot be imported."""
         if session.testsfailed:
             self._failed()
         self._use([item for item in session.items if _is_used(item.nodeid)])
@@ -108,11 +117,7 @@ def run_until_failure(items: list[pytest.Item], report: Report) -> None:
 
 def warm_up() -> None:
     """Import what tests and product import from elsewhere, for all forks at once."""
-    for name in (
-        "click", "confluent_kafka", "cryptography.x509", "fastapi.testclient", "grpc", "httpx", "hypothesis.strategies", "msgspec",
-        "oracledb", "orjson", "pandas", "psycopg", "pyarrow", "pydantic", "pymysql", "pymysqlreplication", "pyspark.sql", "rich.table",
-        "sqlalchemy", "structlog", "uvicorn", "xxhash", "yaml", "zstandard",
-    ):  # fmt: skip
+    for name in _LIBRARIES.split():
         __import__(name)
     product = {"schemas", "producer", "consumer", "coordinator", "rowlock"} & set(sys.modules)
     assert not product, f"already imported: {product}"

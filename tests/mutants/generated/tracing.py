@@ -1,4 +1,4 @@
-"""Finds out which functions of the product each test calls, and keeps that in a cache outside of the repository."""
+"""Records which functions of the product each test calls, and keeps that outside of the repository."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.mutants.generated import PACKAGES, ROOT
+from tests.mutants.generated.session import is_left_out
 
 CallName = str
 """`file function`, dotted and without `<locals>`: the outermost function that holds the called code."""
@@ -25,19 +26,21 @@ CallName = str
 
 @dataclass
 class Traced:
-    """What one test did: the functions that it called, by their number in `Trace.functions`, and how long it took, traced."""
+    """What one test did, traced."""
 
     seconds: float
     calls: list[int]
+    """The functions that it called, as indexes into `Trace.functions`."""
 
 
 @dataclass
 class Trace:
-    """What all tests did without a mutant. `failed`: tests that fail in such a session by themselves; they judge nothing."""
+    """What all tests did without a mutant."""
 
     functions: list[CallName] = field(default_factory=list)
     tests: dict[str, Traced] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    """Tests that fail or skip without a mutant in such a session: they judge nothing."""
 
     @property
     def usual_s(self) -> dict[str, float]:
@@ -50,7 +53,7 @@ def cache_path() -> Path:
     digest = hashlib.sha256(sys.version.encode())
     for folder in (*PACKAGES, "deploy", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if not path.is_relative_to(ROOT / "tests" / "mutants"):
+            if not path.is_relative_to(ROOT / "tests" / "mutants") and not is_left_out(path.stem):
                 digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "rowlock", "mutants")
     return cache / f"trace-{digest.hexdigest()[:16]}.json"
@@ -113,8 +116,13 @@ class _Outcome:
         self.is_bad |= not report.passed
 
 
-def trace_tests(items: list[pytest.Item], run_in_fork: Callable[[Callable[[Path], None]], dict[str, Any]]) -> Trace:  # fmt: skip
-    """Run each module's tests in a fork, traced. `run_in_fork`: passes the path of a file to write to, and returns what stands in it."""
+def trace_tests(
+    items: list[pytest.Item], run_in_fork: Callable[[Callable[[Path], None]], dict[str, Any]]
+) -> Trace:
+    """Run each module's tests in a fork, traced.
+
+    `run_in_fork`: passes the path of a file to write to, and returns its contents.
+    """
     trace = Trace()
     numbers: dict[CallName, int] = {}
     for module, group in groupby(items, key=lambda item: item.path):
