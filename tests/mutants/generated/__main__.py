@@ -35,7 +35,7 @@ from tests.mutants.generated.tracing import cache_path
 
 PORTION = 20
 """Verdicts are stored after so many of them."""
-LONGER = Budget(tests=200, seconds=60.0)
+LONGER = Budget(tests=150, seconds=40.0)
 """For survivors: what the usual tests do not find, others may."""
 
 
@@ -57,7 +57,7 @@ def main() -> int:
     if options.sample:
         return _check(sample, places, options.sample, options.seed)
     if options.store:
-        _store(sample, _select(sample, places, options), LONGER if options.survivors else Budget())
+        _store(sample, _select(sample, places, options), by_more=options.survivors)
     print(format_table(sample))
     return 0
 
@@ -96,10 +96,15 @@ def _select(sample: Sample, places: dict[Key, Place], options: argparse.Namespac
     return chosen
 
 
-def _store(sample: Sample, chosen: list[Place], budget: Budget) -> None:
+def _store(sample: Sample, chosen: list[Place], *, by_more: bool) -> None:
     """Judge places and store their verdicts in portions."""
     began = time.monotonic()
-    for number, (place, judged) in enumerate(Runner(budget).judge(chosen, cache_path()), 1):
+    results = (
+        Runner(LONGER).judge_by_more(chosen, cache_path(), Budget())
+        if by_more
+        else Runner(Budget()).judge(chosen, cache_path())
+    )
+    for number, (place, judged) in enumerate(results, 1):
         sample[place.key] = judged
         elapsed = time.monotonic() - began
         print(

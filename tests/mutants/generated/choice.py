@@ -46,6 +46,11 @@ class Choice:
         ordered = [test for tier in tiers for test in self._order(file, self._list_callers(tier))]
         return self._limit(dict.fromkeys(ordered))
 
+    def choose_beyond(self, place: Place, before: Choice) -> list[str]:
+        """Return the tests that this choice has beyond those of another one."""
+        known = set(before.choose(place))
+        return [test for test in self.choose(place) if test not in known]
+
     def _list_callers(self, calls: Iterable[CallName]) -> set[str]:
         return {test for call in calls for test in self._callers.get(call, ())}
 

@@ -64,6 +64,15 @@ class Runner:
         judge_in_fork(write, {"module": MODULE_S})
         return dict(map(json.loads, path.read_text().splitlines())) if path.exists() else {}
 
+    def judge_by_more(
+        self, places: Iterable[Place], trace: Path, usual: Budget
+    ) -> Iterator[tuple[Place, Judged]]:
+        """Yield the verdicts of survivors by the tests that a smaller budget left out, if there are any."""
+        loaded = self.load_trace(trace)
+        more, before = (Choice(ROOT, PACKAGES, loaded, each) for each in (self._budget, usual))
+        plan = {place: more.choose_beyond(place, before) for place in places}
+        yield from self.judge_by({place: tests for place, tests in plan.items() if tests})
+
     def judge(self, places: Iterable[Place], trace: Path) -> Iterator[tuple[Place, Judged]]:
         """Yield each mutant and its verdict, as they come, by tests that a trace says call its function."""
         choice = Choice(ROOT, PACKAGES, self.load_trace(trace), self._budget)
