@@ -35,7 +35,7 @@ from tests.mutants.generated.tracing import cache_path
 
 PORTION = 20
 """Verdicts are stored after so many of them."""
-LONGER = Budget(tests=150, seconds=40.0)
+LONGER = Budget(tests=150, seconds=30.0)
 """For survivors: what the usual tests do not find, others may."""
 
 
@@ -163,16 +163,19 @@ def _rename(path: Path, places: dict[Key, Place]) -> int:
 def _relate_quoted(path: Path, places: dict[Key, Place]) -> int:
     """Judge the generated mutants that are like quoted ones, and write the table."""
     relations = list(relate(MUTANTS, places.values()))
-    verdicts = {key: judged for key, judged in read_sample(SAMPLE).items() if judged}
-    verdicts |= {key: judged for key, judged in read_sample(path.with_suffix(".verdicts")).items() if judged}
-    like = {place.key: place for relation in relations for place in relation.places}
-    left = [place for key, place in like.items() if key not in verdicts]
-    for number, (place, judged) in enumerate(Runner(Budget()).judge(left, cache_path()), 1):
-        verdicts[place.key] = judged
-        if number % PORTION == 0:
-            print(f"{number}/{len(left)}", flush=True)
-            write_sample(path.with_suffix(".verdicts"), dict(verdicts))
-    write_sample(path.with_suffix(".verdicts"), dict(verdicts))
+    judged_path = path.with_suffix(".verdicts")
+    stored = {**read_sample(SAMPLE), **read_sample(judged_path)}
+    verdicts = {key: judged for key, judged in stored.items() if judged}
+    runner = Runner(Budget())
+    while left := {place for relation in relations if (place := relation.find_next(verdicts))}:
+        print(f"{len(left)} generated mutants are judged", flush=True)
+        for number, (place, judged) in enumerate(
+            runner.judge(sorted(left, key=lambda each: each.key), cache_path()), 1
+        ):
+            verdicts[place.key] = judged
+            if number % PORTION == 0:
+                print(f"{number}/{len(left)}", flush=True)
+                write_sample(judged_path, dict(verdicts))
     write_table(path, relations, verdicts)
     return 0
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.mutants.generated.places import MODULE, Place
 from tests.mutants.generated.tracing import CallName, Trace
+
+CASES = 3
+"""So many cases of a parametrized test come before other tests."""
 
 
 class Budget(NamedTuple):
@@ -55,14 +58,23 @@ class Choice:
         return {test for call in calls for test in self._callers.get(call, ())}
 
     def _order(self, file: str, tests: Iterable[str]) -> list[str]:
-        """Sort tests: those whose module is named like the file come first, then those with few calls."""
+        """Sort tests: those whose module is named like the file come first, then those with few calls.
+
+        Further cases of a test follow behind other tests: they differ less from each other.
+        """
         words = set(_split(file))
 
         def order(test: str) -> tuple[int, int, str]:
             module = Path(test.partition("::")[0]).stem.removeprefix("test_")
             return -len(words & set(_split(module))), len(self._trace.tests[test].calls), test
 
-        return sorted(tests, key=order)
+        cases: Counter[str] = Counter()
+        first: list[str] = []
+        further: list[str] = []
+        for test in sorted(tests, key=order):
+            cases[test.partition("[")[0]] += 1
+            (first if cases[test.partition("[")[0]] <= CASES else further).append(test)
+        return first + further
 
     def _limit(self, tests: Iterable[str]) -> list[str]:
         """Return the first tests within the budget; a single quick one if all exceed it."""

@@ -26,8 +26,8 @@ from tests.mutants.generated.places import Key, Place
 from tests.mutants.generated.sample import Judged
 from tests.mutants.mutant import Mutant
 
-MOST = 6
-"""So many places of a statement are looked at."""
+MOST = 4
+"""So many places of a statement are judged, until one is killed."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class Relation:
     def places(self) -> tuple[Place, ...]:
         """What has to be judged."""
         return self.same or self.statement[:MOST]
+
+    def find_next(self, verdicts: dict[Key, Judged]) -> Place | None:
+        """Return the next place to judge; None if one is killed, or none is left."""
+        judged = [verdicts.get(place.key) for place in self.places]
+        if any(each and each.verdict in ("killed", "error") for each in judged):
+            return None
+        return next((place for place in self.places if place.key not in verdicts), None)
 
     def format_line(self, verdicts: dict[Key, Judged]) -> str:
         """Return the table's line."""
