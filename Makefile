@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-oracle test-upgrade lint bench release clean
+.PHONY: help venv demo test test-all test-slow test-sim test-mutants test-generated test-oracle test-upgrade lint bench release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -52,6 +52,9 @@ test-sim: $(STAMP) ## the simulations, 2,000 seeds each
 
 test-mutants: $(STAMP) ## small wrong changes of the product: does a test find each? (ARGS=--sample: a few)
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+test-generated: $(STAMP) ## small wrong changes that a test once found: does it still? (ARGS="--sample 100")
+	@$(BIN)/python -m tests.mutants.generated $(or $(ARGS),--sample 100)
 
 test-upgrade: $(STAMP) ## systems of the last released versions, stopped within their work and continued by this one, and back
 	@$(BIN)/python -m deploy.embedded fetch

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 import yaml
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from producer.checks.preflight import check_source
 from schemas.config.model import load_config
@@ -21,6 +21,7 @@ from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import StoredPosition, Watermark
+from tests.waiting import until
 
 _decode = msgspec.json.Decoder(EventEnvelope).decode
 ROOT = Path(__file__).parent.parent
@@ -137,7 +138,7 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
         }
     )
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
+        low, high = until(lambda: _offsets(consumer, topic), f"topic {topic} is there", 120)
         consumer.assign([TopicPartition(topic, 0, low)])
         found: list[Any] = []
         while low < high:
@@ -148,6 +149,17 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
         return found
     finally:
         consumer.close()
+
+
+def _offsets(consumer: Consumer, topic: str) -> tuple[int, int] | None:
+    """Return the first and the next offset of a topic; None while a broker that has just come back does not know it."""
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+            raise
+        return None
+    return low, high
 
 
 def size(bootstrap: str, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""Topics of tables at a start: names that are stored or found, topics that are made, and tables that can have none (docs/adr/0031)."""
+"""Topics of tables at a start: names that are stored or found, topics that are made, and tables that can have none (docs/adr/0034)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topics of a source's tables, from the choice of a name to a topic that is there (docs/adr/0031)."""
+"""The topics of a source's tables, from the choice of a name to a topic that is there (docs/adr/0034)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from schemas.wire.position import Position
 
 def format_former_table_topic(prefix: str, source: str, db: str, table: str) -> str:
     """Return the name that versions without `StoredPosition.topics` compute for a table's topic. Most tables still have it; which one a
-    table has, only the record says (docs/adr/0031)."""
+    table has, only the record says (docs/adr/0034)."""
     return f"{prefix}.{source}.{escape_former_part(db)}.{escape_former_part(table)}"
 
 

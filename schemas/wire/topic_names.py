@@ -1,4 +1,4 @@
-"""Names of tables' topics: assigned once, stored in the position record, and never parsed (docs/adr/0031). Pure."""
+"""Names of tables' topics: assigned once, stored in the position record, and never parsed (docs/adr/0034). Pure."""
 
 from __future__ import annotations
 

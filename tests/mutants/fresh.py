@@ -48,17 +48,21 @@ _COUNTED: dict[type[ast.operator], tuple[str, str]] = {ast.Add: ("+", "-"), ast.
 
 
 class Change(NamedTuple):
-    """`text` in place of the characters from `start` to `end` of `file`; `line` counts from 1."""
+    """`text` in place of the characters from `start` to `end` of `file`; `line` counts from 1.
+
+    `operator`: what kind of change it is.
+    """
 
     file: str
     line: int
     start: int
     end: int
-    format_problem: str
+    text: str
+    operator: str
 
     def made(self, source: str) -> str:
         """Return the source after the change."""
-        return source[: self.start] + self.format_problem + source[self.end :]
+        return source[: self.start] + self.text + source[self.end :]
 
 
 class _Places(ast.NodeVisitor):
@@ -81,15 +85,16 @@ class _Places(ast.NodeVisitor):
         assert node.end_col_offset is not None
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
 
-    def _replace(self, node: ast.expr | ast.stmt, text: str) -> None:
-        self.found.append(Change(self._file, node.lineno, *self._range(node), text))
+    def _replace(self, node: ast.expr | ast.stmt, text: str, operator: str) -> None:
+        self.found.append(Change(self._file, node.lineno, *self._range(node), text, operator))
 
     def _between(self, left: ast.expr, right: ast.expr, was: str, text: str) -> None:
         """Replace the operator that stands between two operands."""
         begin, end = self._range(left)[1], self._range(right)[0]
         at = self._source.find(was, begin, end)
         if at >= 0:
-            self.found.append(Change(self._file, left.end_lineno or left.lineno, at, at + len(was), text))
+            line = left.end_lineno or left.lineno
+            self.found.append(Change(self._file, line, at, at + len(was), text, f"{was} to {text}"))
 
     def visit_Compare(self, node: ast.Compare) -> None:
         for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):  # fmt: skip
@@ -110,19 +115,19 @@ class _Places(ast.NodeVisitor):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not):
             begin, end = self._range(node.operand)
-            self._replace(node, f"({self._source[begin:end]})")
+            self._replace(node, f"({self._source[begin:end]})", "drop not")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, bool):
-            self._replace(node, str(not node.value))
+            self._replace(node, str(not node.value), "flip boolean")
         elif isinstance(node.value, int):
-            self._replace(node, str(node.value + 1))
+            self._replace(node, str(node.value + 1), "add 1")
 
     def _condition(self, node: ast.If | ast.While | ast.IfExp) -> None:
         if not isinstance(node.test, ast.UnaryOp):  # that is a change of its own
             begin, end = self._range(node.test)
-            self._replace(node.test, f"(not ({self._source[begin:end]}))")
+            self._replace(node.test, f"(not ({self._source[begin:end]}))", "negate condition")
         self.generic_visit(node)
 
     visit_If = visit_While = visit_IfExp = _condition  # noqa: N815 - what ast.NodeVisitor looks for
@@ -135,11 +140,11 @@ class _Places(ast.NodeVisitor):
             named = value.func.value if isinstance(value.func, ast.Attribute) else None
             if isinstance(named, ast.Name) and named.id in _TELLING:
                 return
-            self._replace(node, "pass")
+            self._replace(node, "pass", "drop call")
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        self._replace(node, "pass")  # what it says is not looked into
+        self._replace(node, "pass", "drop raise")  # what it says is not looked into
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -188,7 +193,7 @@ def _mutant(root: Path, change: Change) -> Mutant:
         start, end = source.rfind("\n", 0, start) + 1, source.find("\n", end)
         old = source[start:end]
         if source.count(old) == 1:
-            new = source[start : change.start] + change.format_problem + source[change.end : end]
+            new = source[start : change.start] + change.text + source[change.end : end]
             return Mutant(change.file, old, new, _nearest_first(root, change.file))
         start, end = max(start - 1, 0), min(end + 1, len(source) - 1)
 

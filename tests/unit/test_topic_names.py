@@ -1,4 +1,4 @@
-"""Names of tables' topics: unique for every set of tables in every order, kept for ever, and readable again (docs/adr/0031)."""
+"""Names of tables' topics: unique for every set of tables in every order, kept for ever, and readable again (docs/adr/0034)."""
 
 from __future__ import annotations
 
