@@ -379,7 +379,7 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
 
 def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:
     admin = AdminClient({"bootstrap.servers": config.bootstrap})
-    admin.create_topics([NewTopic(topic_name(config), 2, 1)])[topic_name(config)].result(10)
+    admin.create_topics([NewTopic(topic_name(config), 2, 1)])[topic_name(config)].result(60)
     with pytest.raises(ControlTopicError, match="2 partitions"):
         ensure(config)
 
@@ -388,10 +388,10 @@ def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
     """As a broker makes it that creates topics by itself."""
     admin = AdminClient({"bootstrap.servers": config.bootstrap})
     new = NewTopic(topic_name(config), 1, 1, config={"retention.ms": "60000", "cleanup.policy": "compact"})
-    admin.create_topics([new])[topic_name(config)].result(10)
+    admin.create_topics([new])[topic_name(config)].result(60)
     ensure(config)
     resource = ConfigResource(ResourceType.TOPIC, topic_name(config))
-    have = admin.describe_configs([resource])[resource].result(10)
+    have = admin.describe_configs([resource])[resource].result(60)
     assert (have["retention.ms"].value, have["cleanup.policy"].value) == ("-1", "delete")
 
 

@@ -152,7 +152,7 @@ def world_settles(world: Cluster, leader: CoordinatorProcess) -> dict[str, int]:
 def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafka, unique: str) -> None:
     config = KafkaConfig(bootstrap=kafka.bootstrap, prefix=unique)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(topic_name(config), 3, 1)])[topic_name(config)].result(10)
+    admin.create_topics([NewTopic(topic_name(config), 3, 1)])[topic_name(config)].result(60)
     until(lambda: _partitions(admin, topic_name(config)) == 3)
     before = set(threading.enumerate())
     with pytest.raises(ControlTopicError, match="3 partitions"):
