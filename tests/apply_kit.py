@@ -197,13 +197,13 @@ class Topic:
 def create_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, 1, 1)]).values():
-        future.result(15)
+        future.result(60)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_topics([name]).values():
-        future.result(15)
+        future.result(60)
     until(lambda: name not in admin.list_topics(timeout=120).topics, what="topic gone")
 
 

@@ -107,4 +107,4 @@ def documents(found: Sequence[Any]) -> list[tuple[Any, Any]]:
 def make_topic(kafka: Kafka, name: str, partitions: int = 1, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(15)
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(60)

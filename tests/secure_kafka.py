@@ -58,7 +58,7 @@ class SecureKafka(RelayedKafka):
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(name, info, password.encode())
         admin = self._admin()
-        admin.alter_user_scram_credentials([change])[name].result(15)
+        admin.alter_user_scram_credentials([change])[name].result(60)
 
     def allow(self, user: str, *rights: Right) -> None:
         bindings = [
@@ -67,7 +67,7 @@ class SecureKafka(RelayedKafka):
         ]  # fmt: skip
         admin = self._admin()
         for future in admin.create_acls(bindings).values():
-            future.result(15)
+            future.result(60)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

@@ -19,14 +19,14 @@ def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> No
     names = [f"{unique}.{number}" for number in range(5)]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-        made.result(20)
+        made.result(60)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for name in names:
         for number in range(20):
             producer.produce(name, value=str(number).encode(), partition=0)
     producer.flush()
     for gone in admin.delete_records([TopicPartition(names[0], 0, 4)]).values():
-        gone.result(20)
+        gone.result(60)
     wanted = {name: [(2, 3), (5, 7), (10, 20)] for name in names[1:]}
     wanted[names[0]] = [(4, 5), (6, 6), (12, 14)]
     with TopicReader(KafkaConfig(bootstrap=kafka.bootstrap)) as reader:
@@ -47,7 +47,7 @@ def test_a_message_as_large_as_they_get_is_read(kafka: Kafka, unique: str) -> No
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     limit = {"max.message.bytes": str(MAX_MESSAGE_BYTES + 65536)}
     for made in admin.create_topics([NewTopic(unique, 1, 1, config=limit)]).values():
-        made.result(20)
+        made.result(60)
     sizes = [10, MAX_MESSAGE_BYTES - 65536, 10, MAX_MESSAGE_BYTES - 65536]
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "message.max.bytes": MAX_MESSAGE_BYTES})
     for size in sizes:

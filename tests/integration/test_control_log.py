@@ -384,7 +384,7 @@ def test_a_topic_of_several_partitions_is_refused(config: KafkaConfig) -> None:
     admin = AdminClient({"bootstrap.servers": config.bootstrap})
     admin.create_topics([NewTopic(build_control_topic_name(config), 2, 1)])[
         build_control_topic_name(config)
-    ].result(10)
+    ].result(60)
     with pytest.raises(ControlTopicError, match="2 partitions"):
         ensure(config)
 
@@ -395,10 +395,10 @@ def test_a_topic_that_would_forget_is_corrected(config: KafkaConfig) -> None:
     new = NewTopic(
         build_control_topic_name(config), 1, 1, config={"retention.ms": "60000", "cleanup.policy": "compact"}
     )
-    admin.create_topics([new])[build_control_topic_name(config)].result(10)
+    admin.create_topics([new])[build_control_topic_name(config)].result(60)
     ensure(config)
     resource = ConfigResource(ResourceType.TOPIC, build_control_topic_name(config))
-    have = admin.describe_configs([resource])[resource].result(10)
+    have = admin.describe_configs([resource])[resource].result(60)
     assert (have["retention.ms"].value, have["cleanup.policy"].value) == ("-1", "delete")
 
 

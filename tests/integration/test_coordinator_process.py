@@ -154,7 +154,7 @@ def test_a_coordinator_that_cannot_start_says_why_and_leaves_nothing(kafka: Kafk
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(build_control_topic_name(config), 3, 1)])[
         build_control_topic_name(config)
-    ].result(10)
+    ].result(60)
     until(lambda: _partitions(admin, build_control_topic_name(config)) == 3)
     before = set(threading.enumerate())
     with pytest.raises(ControlTopicError, match="3 partitions"):

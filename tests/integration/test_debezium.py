@@ -172,7 +172,7 @@ def create_topics(world: World, *tables: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap})
     names = [f"{world.db}.b1.{world.db}.{table}" for table in tables]
     for future in admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
-        future.result(15)
+        future.result(60)
 
 
 def test_debezium_s_topics_end_as_the_source(world: World) -> None:

@@ -272,7 +272,7 @@ def assert_loopback(service: Service) -> None:
 def test_kafka_restarts_with_its_topics_and_creates_none_by_itself(kafka: Kafka, unique: str) -> None:
     assert_loopback(kafka)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(20)
+    admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(60)
     kafka.restart()
     kafka.kill()
     kafka.start()
@@ -282,7 +282,7 @@ def test_kafka_restarts_with_its_topics_and_creates_none_by_itself(kafka: Kafka,
     asked = admin.list_topics(f"{unique}-other", timeout=120).topics[f"{unique}-other"]
     assert asked.error is not None
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-        admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(20)
+        admin.create_topics([NewTopic(unique, 1, 1)])[unique].result(60)
 
 
 BINLOG = {

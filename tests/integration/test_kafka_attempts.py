@@ -237,7 +237,7 @@ def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_i
 
 def remove_topic(kafka: Kafka, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([name])[name].result(15)
+    admin.delete_topics([name])[name].result(60)
     until(lambda: name not in admin.list_topics(timeout=15).topics, what="the topic is gone")
 
 

@@ -42,7 +42,7 @@ def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
     often = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
     broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[often])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.incremental_alter_configs([broker])[broker].result(15)
+    admin.incremental_alter_configs([broker])[broker].result(60)
     for name in ("acct", "rowlock_progress"):
         make_topic(kafka, f"{unique}.{name}", 1, **EAGER)
     return target_config(kafka, unique)

@@ -375,7 +375,7 @@ def test_a_topic_that_is_given_more_partitions_stops_a_unit_that_runs_and_one_th
 ) -> None:
     owner.apply(4, (None, account(1)))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_partitions([NewPartitions(f"{unique}.acct", 3)])[f"{unique}.acct"].result(15)
+    admin.create_partitions([NewPartitions(f"{unique}.acct", 3)])[f"{unique}.acct"].result(60)
     until(
         lambda: owner.target._topics.find_topic_identity(f"{unique}.acct").partitions == 3,
         what="3 partitions",

@@ -151,7 +151,7 @@ def test_what_retention_has_deleted_is_missing_and_said(
     owner.apply(2, (None, account(2)))
     place = TopicPartition(f"{unique}.acct", 0, 2)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_records([place])[place].result(15)
+    admin.delete_records([place])[place].result(60)
     result = verify(Accounts(account(1), account(2)), config)
     assert kinds(result) == [(Difference.MISSING, (1,), ())]
     assert "retention has deleted" in result.note

@@ -143,7 +143,7 @@ def test_starting_over_writes_every_row_to_other_topics(
         old = ["head.accounts", "feed.rowlock_progress"]
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_topics(old).values():
-            future.result(15)
+            future.result(60)
         change("INSERT INTO accounts VALUES (5, 'fay', NULL)")
         until(lambda: 5 in rows(broker, "head2.accounts"), "it goes on without the old topics")
         assert run.stop() == 0

@@ -27,7 +27,7 @@ def test_a_process_without_units_warms_up_and_touches_no_target(
         monkeypatch.setenv(DAEMON_ENV, daemon)
     topic = format_watermark_topic(unique, "branch1")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     target = {
         "type": "postgres", "host": "127.0.0.1", "port": 1, "user": "x", "password": "x", "database": "x",

@@ -49,7 +49,7 @@ class Followed:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(self.written.topic, at): latest for at in range(self.written.partitions)}
         found = self.admin.list_offsets(asked, isolation_level=level, request_timeout=15)
-        return {each.partition: future.result(15).offset for each, future in found.items()}
+        return {each.partition: future.result(60).offset for each, future in found.items()}
 
     def goes_on(self, more: int, what: str) -> None:
         """Await that so many records come."""

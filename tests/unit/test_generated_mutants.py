@@ -133,11 +133,9 @@ def test_stored_sample_was_drawn_by_its_seed_or_has_places() -> None:
 
 
 def test_reasons_are_given_for_survivors_only() -> None:
-    survived = {
-        key[:3] for key, judged in read_sample(SAMPLE).items() if judged and judged.verdict == "survived"
-    }
+    survived = {key for key, judged in read_sample(SAMPLE).items() if judged and judged.verdict == "survived"}
     reasons = read_accepted(ACCEPTED)
-    assert [each for each in reasons if each[:3] not in survived] == []
+    assert [each for each in reasons if each[:4] not in survived] == []
     assert all(len(each.reason) > 10 for each in reasons)
 
 
@@ -172,7 +170,7 @@ def test_a_key_without_a_place_is_replaced_nearby() -> None:
 def test_a_rename_carries_keys_with_it(line: str, expected: tuple[str, str]) -> None:
     renames = read_renames([line])
     assert rename(Key("a/x.py", "Lane.count.add", "add 1", 3), renames) == Key(*expected, "add 1", 3)
-    assert rename(Reason("a/x.py", "Lane.count.add", "add 1", "why"), renames)[:2] == expected
+    assert rename(Reason("a/x.py", "Lane.count.add", "add 1", 3, "why"), renames)[:2] == expected
 
 
 def test_class_method_and_file_are_renamed_together() -> None:

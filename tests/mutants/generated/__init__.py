@@ -6,7 +6,7 @@ operator within the function): it survives whatever moves lines, and a rename ma
 
 - killed: a test failed, or did not end in time; `test` names it.
 - survived: none of the chosen tests failed. Either a test is missing, or the change makes no difference:
-  `accepted.tsv` lists the latter by function and operator, with the reason.
+  `accepted.tsv` lists the latter with the reason.
 - unreached: no unit test and no simulation calls the function. Tests with services (tests/integration,
   tests/faults) reach most of these; they take minutes each and are not run here.
 - error: the changed file cannot be compiled or imported, so any test fails.

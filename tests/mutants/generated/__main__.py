@@ -173,8 +173,8 @@ def _relate_quoted(path: Path, places: dict[Key, Place]) -> int:
             runner.judge(sorted(left, key=lambda each: each.key), cache_path()), 1
         ):
             verdicts[place.key] = judged
+            print(f"{number}/{len(left)} {place.key} {judged.verdict} {judged.test} {judged.how}", flush=True)
             if number % PORTION == 0:
-                print(f"{number}/{len(left)}", flush=True)
                 write_sample(judged_path, dict(verdicts))
     write_table(path, relations, verdicts)
     return 0

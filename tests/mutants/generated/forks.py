@@ -124,7 +124,7 @@ def _guard_kill() -> None:
 def _watch(pipe: int, usual_s: Mapping[str, float]) -> Judged:
     """Read what a process sends until it ends, or takes too long."""
     sent, buffer, test = _Sent("", None), b"", ""
-    ends_at = time.monotonic() + START_S
+    ends_at = _find_end(START_S)
     while True:
         if not select.select([pipe], [], [], max(0.0, ends_at - time.monotonic()))[0]:
             return Judged("killed", test, "late")
@@ -138,7 +138,12 @@ def _watch(pipe: int, usual_s: Mapping[str, float]) -> Judged:
             return _to_judged(sent.verdict)
         if sent.test != test:
             test = sent.test
-            ends_at = time.monotonic() + max(MIN_TEST_S, TIMES * usual_s.get(test, 0.0))
+            ends_at = _find_end(max(MIN_TEST_S, TIMES * usual_s.get(test, 0.0)))
+
+
+def _find_end(limit_s: float) -> float:
+    """Return the time at which a limit is over; on a loaded machine a process waits for its turn."""
+    return time.monotonic() + limit_s * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _read(line: bytes, sent: _Sent) -> _Sent:

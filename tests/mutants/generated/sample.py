@@ -34,11 +34,12 @@ class Judged(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why mutants of one operator in one function may survive."""
+    """Why a mutant may survive: the first four parts are its key."""
 
     file: str
     function: str
     operator: str
+    ordinal: int
     reason: str
 
 
@@ -103,7 +104,8 @@ def write_sample(path: Path, sample: Sample) -> None:
 
 def read_accepted(path: Path) -> list[Reason]:
     """Return the reasons for accepted survivors."""
-    return [Reason(*line.split("\t")) for line in _read_lines(path)]
+    rows = (line.split("\t") for line in _read_lines(path))
+    return [Reason(file, function, operator, int(at), why) for file, function, operator, at, why in rows]
 
 
 def write_accepted(path: Path, reasons: Iterable[Reason]) -> None:
