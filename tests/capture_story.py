@@ -275,7 +275,7 @@ class Story:
         """Let a second pass."""
         self.now += 1.5
 
-    def read_topic(self, timeout: float) -> Events:
+    def read_events(self, timeout: float) -> Events:
         """What capture asks of the log."""
         self.waited.append(timeout)
         events = next(self._telling, None)

@@ -82,18 +82,18 @@ class FakeControl:
     desk: FakeDesk = field(default_factory=FakeDesk)
     reloads: list[bool] = field(default_factory=list)
 
-    def leader(self) -> LeaderView | None:
+    def get_leader(self) -> LeaderView | None:
         return self.seen_leader
 
-    def view(self) -> View:
+    def get_view(self) -> View:
         if self.seen_leader is None or not self.seen_leader.am_i:
             return View(self.seen_leader)
         return View(self.seen_leader, self.agents, self.units, self.pipelines, self.counters)
 
-    def events(self, after: int, most: int) -> tuple[EventRow, ...]:
+    def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self.journal.list_events_after(after, most)
 
-    def reload(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+    def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         self.given_by.append(by)
         if error := self.fails.get(Reload):
             raise error
@@ -101,7 +101,7 @@ class FakeControl:
         self.reloads.append(dry_run)
         return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
 
-    def command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
         self.given_by.append(by)
         if self.seen_leader is None or not self.seen_leader.am_i:
             raise NotLeaderError(self.seen_leader)
@@ -109,5 +109,5 @@ class FakeControl:
             raise error
         self.commands.append(command)
 
-    def told(self, what: str, about: Mapping[str, object]) -> None:
+    def record_event(self, what: str, about: Mapping[str, object]) -> None:
         self.journal.record_event(7, what, about)

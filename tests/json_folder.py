@@ -23,9 +23,15 @@ import msgspec
 from msgspec.structs import replace
 
 from consumer.errors import FencedError, RefusedError, TransientError
-from consumer.ordering import model
 from consumer.ordering.fencing_tokens import compute_next_epoch
-from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
+from consumer.ordering.model import (
+    ApplyUnit,
+    LaneProgress,
+    NetChange,
+    QuarantineEntry,
+    TargetTable,
+    UnitState,
+)
 from consumer.targets import batches
 from consumer.targets.batches import BatchCommitted, BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.checks.table_facts import TableFacts
@@ -44,8 +50,8 @@ class Commit(msgspec.Struct, frozen=True):
     number: int = 0
     lanes: tuple[LaneProgress, ...] = ()
     state: UnitState = UnitState(None, None, None)
-    held: tuple[model.QuarantineEntry, ...] = ()
-    closed: tuple[tuple[model.QuarantineEntry, str], ...] = ()
+    held: tuple[QuarantineEntry, ...] = ()
+    closed: tuple[tuple[QuarantineEntry, str], ...] = ()
     rows: str = ""
 
 
@@ -135,8 +141,9 @@ class FolderProgress:
         def taken(last: Commit) -> Commit:
             nonlocal before
             before = last.state
-            fresh = (LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes))
-            rows = last.lanes or tuple(fresh)
+            rows = last.lanes or tuple(
+                LaneProgress(n, 0, 0, topic_id, -1, ZERO, 0, layout) for n in range(lanes)
+            )
             highest = max(row.epoch for row in rows)
             epoch = compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=self._now_ms())
             return replace(
@@ -150,7 +157,7 @@ class FolderProgress:
 
     def begin_attempt(
         self, unit: ApplyUnit, epoch: int
-    ) -> tuple[list[LaneProgress], UnitState, list[model.QuarantineEntry]]:
+    ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         def begun(last: Commit) -> Commit:
             if not last.lanes or any(row.epoch != epoch for row in last.lanes):
                 raise FencedError(f"expected epoch {epoch}, there is {last.lanes}")
@@ -172,7 +179,7 @@ class FolderProgress:
 
         self.of(unit).change(stopped)
 
-    def read_quarantine(self, unit: ApplyUnit) -> list[model.QuarantineEntry]:
+    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         return list(self.of(unit).last().held)
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
@@ -256,8 +263,7 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
     def create_table(self, table: Table) -> None:
         """Without unique indexes: nothing here compares other values than keys."""
         self.ensure_bookkeeping()
-        plain = replace(table, unique=())
-        write_durably(self._definition(table.db, table.name), encode_table(plain))
+        write_durably(self._definition(table.db, table.name), encode_table(replace(table, unique=())))
 
     def yield_keys(self, unit: ApplyUnit, table: TargetTable, where: object) -> Iterable[Sequence[Key]]:
         return [list((commits := self.of(unit)).rows(commits.last()))]

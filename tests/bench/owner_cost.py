@@ -89,31 +89,31 @@ class Stage:
 
     # Outside
 
-    def push(self, agent: str, messages: Any) -> int:
+    def push_messages(self, agent: str, messages: Any) -> int:
         some = messages if isinstance(messages, list) else [messages]
         self.inbox += [(agent, message) for message in some]
         self.counts["pushes"] += 1
         self.counts["said"] += len(some)
         return len(some)
 
-    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         self.pending.append(token)
         self.counts["appends"] += 1
         self.counts["records"] += len(changes)
         self.counts["record bytes"] += sum(map(len, encode_batches(rev, changes)))
 
-    def resign(self, why: str) -> None:
+    def resign_term(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
-    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def set_leader(self, leader: Any) -> None: ...
 
-    def leading(self, rev: int) -> None: ...
+    def set_term(self, rev: int) -> None: ...
 
-    def ticked(self, took: float) -> None: ...
+    def finish_tick(self, took: float) -> None: ...
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         return {}
 
     # time

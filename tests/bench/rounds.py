@@ -204,14 +204,14 @@ class Stage:
 
     # Outside
 
-    def push(self, agent: str, message: Any) -> bool:
+    def push_messages(self, agent: str, message: Any) -> bool:
         for one in message if isinstance(message, list) else [message]:
             self._inbox.put((agent, one))
         if self.seen:
             self.found.counts["pushes"] += 1
         return True
 
-    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         if self.seen:
             units = sum(isinstance(r, UnitRecord) and r.unit in self.lost for _, r in changes)
             self.found.counts["appends"] += 1
@@ -221,26 +221,26 @@ class Stage:
                 self.found.counts["transactions"] -= self.log.transactions
                 self.cpu.clear()
                 self.found.counts["rounds"] = 0
-        self.log.append(rev, token, changes)
+        self.log.append_changes(rev, token, changes)
         while (
             self._wait and self._stored < token and not self._closed
         ):  # as if `end` were to wait for its write
             time.sleep(0.0005)
 
-    def resign(self, why: str) -> None:
+    def resign_term(self, why: str) -> None:
         raise RuntimeError(f"resigned: {why}")
 
-    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def set_leader(self, leader: Any) -> None: ...
 
-    def leading(self, rev: int) -> None:
+    def set_term(self, rev: int) -> None:
         self.rev = rev
 
-    def ticked(self, took: float) -> None:
+    def finish_tick(self, took: float) -> None:
         self._ticker.finish_tick(took)
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         return {}
 
     # the agents' thread

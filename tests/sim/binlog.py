@@ -189,7 +189,7 @@ class Dump:
         self._asked: tuple[str, int] | None = (file, pos)
         self._next = 0
 
-    def read_topic(self, _timeout: float) -> list[bytes]:
+    def read_packets(self, _timeout: float) -> list[bytes]:
         """Return up to `size` packets. Raises pymysql's errors."""
         if self._life != self._binlog.life:
             raise pymysql.err.OperationalError(2013, "Lost connection to server during query")

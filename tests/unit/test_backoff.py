@@ -145,7 +145,7 @@ def test_an_agent_that_no_coordinator_serves_says_so_again_and_again(monkeypatch
     asked = client.HeartbeatClient("a", ("127.0.0.1:1",), lambda _: None)
 
     class Closing(threading.Event):
-        def wait_for_turn(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout: float | None = None) -> bool:
             now[0] += 1.0
             if now[0] >= 100 + 2 * client.UNLED_S + 2:
                 self.set()

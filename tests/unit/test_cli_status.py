@@ -157,7 +157,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         seen.on_read()
         yield SimpleNamespace(
             list_unit_topics=lambda _: [TOPIC] if seen.lanes else [],
-            read_topic=lambda _: (
+            read_progress=lambda _: (
                 seen.lanes,
                 UnitState(None, None, seen.stopped, NOW_MS - 5000 if seen.stopped else None),
             ),

@@ -235,14 +235,14 @@ class World:
 
     # Outside
 
-    def push(self, agent: str, messages: list[Down]) -> int:
+    def push_messages(self, agent: str, messages: list[Down]) -> int:
         if agent not in self.agents:
             return 0
         for message in messages:
             self._agent(agent, _received(message))
         return len(messages)
 
-    def append(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
+    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         self.stored += [key for key, _ in changes if key.startswith("pipeline/")]
         for key, record in changes:
             if record is None:
@@ -253,22 +253,22 @@ class World:
         if self.commits:
             self.commit()
 
-    def resign(self, why: str) -> None:
+    def resign_term(self, why: str) -> None:
         self.resigned.append(why)
 
-    def fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
+    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None:
         self.fences.append((rev, unit, uid, assignment))
 
     def set_leader(self, leader: LeaderInfo) -> None:
         self.leaders.append(leader)
 
-    def leading(self, rev: int) -> None:
+    def set_term(self, rev: int) -> None:
         self.terms.append(rev)
 
-    def ticked(self, took: float) -> None:
+    def finish_tick(self, took: float) -> None:
         self.ticks += 1
 
-    def counters(self) -> dict[str, int]:
+    def get_counters(self) -> dict[str, int]:
         return {"world": 1}
 
     # the test's side
@@ -811,7 +811,7 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
     world.join("a")
     world.run(1.0)
     order: list[str] = []
-    append, push = world.append, world.push
+    append, push = world.append_changes, world.push_messages
 
     def appended(rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         order.append("records")
@@ -821,7 +821,7 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
         order.append("messages")
         return push(agent, messages)
 
-    world.append, world.push = appended, pushed  # type: ignore[method-assign]
+    world.append_changes, world.push_messages = appended, pushed  # type: ignore[method-assign]
     machine, _ = world.agents["a"]
     machine.put_messages([beat(900)])
     world.machine.handle_message(MailWaiting(machine))
@@ -839,7 +839,7 @@ def test_an_error_at_the_end_of_a_round_ends_the_term() -> None:
     def fails(*_: object) -> None:
         raise OSError("a test")
 
-    world.append = fails  # type: ignore[assignment, method-assign]
+    world.append_changes = fails  # type: ignore[assignment, method-assign]
     world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
     world.machine.end_round()
     assert world.resigned == ["internal error"]

@@ -131,7 +131,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 BOTH = ("threads", "batches")
 ASKED = [
     (fx.BeginAttempt(), ["begin_attempt", "more"], [(0, "begin_attempt", U, 7)]),
-    (fx.ReadProgress(0), "read_topic", [(0, "read_topic", U)]),
+    (fx.ReadProgress(0), "read_progress", [(0, "read_progress", U)]),
     (fx.ReadQuarantine(), ["read_quarantine", "more"], [(0, "read_quarantine", U)]),
     (fx.CheckSession(0), None, [(0, "check")]),
     (fx.DropSession(0), None, [(0, "drop")]),

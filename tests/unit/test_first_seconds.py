@@ -52,7 +52,7 @@ def test_an_agent_that_has_seen_no_leader_yet_asks_more_often(
     client.known_rev = known_rev
 
     class Closing(threading.Event):
-        def wait_for_turn(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
             if len(pauses) == 10:
                 self.set()

@@ -322,7 +322,7 @@ class UsedUp:
 
     def read_changes(self, timeout: float) -> Iterator[Any]:
         self.told.append(("read", None))
-        for change in self.log.read_topic(timeout):
+        for change in self.log.read_changes(timeout):
             self.outstanding = self.brings
             yield change
 

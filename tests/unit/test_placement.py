@@ -43,7 +43,7 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place
         class Topic:
             def __init__(self, *_: object) -> None: ...
 
-            def read_chunk(self) -> ControlFold:
+            def read_topic(self) -> ControlFold:
                 if isinstance(fold, Exception):
                     raise fold
                 return fold

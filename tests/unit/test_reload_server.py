@@ -51,7 +51,7 @@ class ReloadWorld(World):
     configured: list[str] = field(default_factory=list)
     holds: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
-    def configure(self, digest: str) -> None:
+    def adopt_config(self, digest: str) -> None:
         self.configured.append(digest)
 
     def begin(self, *names: str) -> ReloadWorld:

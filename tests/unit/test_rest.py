@@ -230,7 +230,7 @@ def test_our_own_error_tells_nothing_but_is_a_problem(
     def broken() -> None:
         raise ValueError("geheim")
 
-    monkeypatch.setattr(control, "view", broken)
+    monkeypatch.setattr(control, "get_view", broken)
     assert "geheim" not in str(problem(client().get("/v1/units"), 500, "error"))
 
 

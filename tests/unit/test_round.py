@@ -113,16 +113,16 @@ def test_a_round_ends_once_for_all_that_was_decided_in_it(by_hand: Any) -> None:
     owner, system, poller = by_hand
     for what in ("one", "two", "nothing"):
         system.router.send_control(what)
-    poller.round()
+    poller.run_round()
     assert owner.log == ["one", "two", "nothing", "end of 2"]
-    poller.round()
+    poller.run_round()
     assert (owner.log[4:], len(system.scheduler)) == ([], 0), "nothing is left to do"
 
 
 def test_a_round_without_a_decision_has_no_end(by_hand: Any) -> None:
     owner, system, poller = by_hand
     system.router.send_control("nothing")
-    poller.round()
+    poller.run_round()
     assert owner.log == ["nothing"]
 
 
@@ -138,8 +138,8 @@ def test_no_other_poller_has_the_owner_between_its_decisions_and_the_end(by_hand
         end()
 
     owner.end_round = look
-    poller.round()
+    poller.run_round()
     assert taken == [None]
     owner.end_round = end
-    poller.round()
+    poller.run_round()
     assert owner.log == ["one", "end of 1", "two", "end of 1"]

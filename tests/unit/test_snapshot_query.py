@@ -103,7 +103,7 @@ class Slow:
         self.thread: threading.Thread | None = None
         self._answer = answer
 
-    def read_topic(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
+    def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed:
         self.thread = threading.current_thread()
         self.reading.set()
         self.go_on.wait(30)

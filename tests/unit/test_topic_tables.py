@@ -13,7 +13,7 @@ from schemas.errors import EnvelopeError
 from schemas.wire.codec import encode_stored_position
 from schemas.wire.records import StoredPosition
 from schemas.wire.topic_names import as_stored
-from schemas.wire.topic_tables import LOOK_AGAIN_S, READ_S, TopicTables
+from schemas.wire.topic_tables import POSITION_REREAD_DELAY_S, POSITION_READ_TIMEOUT_S, TopicTables
 from tests.topic_kit import IDENTITY
 
 RECORD = StoredPosition(
@@ -86,8 +86,8 @@ def tables(positions: Positions) -> TopicTables:
 
 def test_a_topic_has_the_table_that_capture_stored(positions: Positions, tables: TopicTables) -> None:
     positions.store(NAMES)
-    assert tables.of(["b1"], ["p.b1.bank.acct_old"]) == {"p.b1.bank.acct_old": ("bank", "acct.old")}
-    assert tables.of(["b1"], [*NAMES.values(), "p.b1.position"]) == {
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct_old"]) == {"p.b1.bank.acct_old": ("bank", "acct.old")}
+    assert tables.find_tables(["b1"], [*NAMES.values(), "p.b1.position"]) == {
         topic: table for table, topic in NAMES.items()
     }
     assert (positions.opened, positions.closed) == (1, 1), "known names are not read again"
@@ -98,7 +98,7 @@ def test_the_highest_generation_counts_whatever_comes_later(
 ) -> None:
     positions.store(NAMES, gen=10)
     positions.store({("bank", "other"): "p.b1.bank.acct"}, gen=9)
-    assert tables.of(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
 
 
 def test_a_new_topic_is_looked_for_at_once_and_a_strange_one_now_and_then(
@@ -106,29 +106,29 @@ def test_a_new_topic_is_looked_for_at_once_and_a_strange_one_now_and_then(
 ) -> None:
     positions.store({("bank", "acct"): "p.b1.bank.acct"})
     strange = "p.b1.bank.strange"
-    assert strange not in tables.of(["b1"], ["p.b1.bank.acct", strange])
+    assert strange not in tables.find_tables(["b1"], ["p.b1.bank.acct", strange])
     for _ in range(3):
-        tables.of(["b1"], [strange])
+        tables.find_tables(["b1"], [strange])
     assert positions.opened == 1
     positions.store(NAMES)
-    assert tables.of(["b1"], ["p.b1.bank.acct_old"]) == {"p.b1.bank.acct_old": ("bank", "acct.old")}
-    positions.now += LOOK_AGAIN_S
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct_old"]) == {"p.b1.bank.acct_old": ("bank", "acct.old")}
+    positions.now += POSITION_REREAD_DELAY_S
     positions.store({("bank", "strange"): strange}, gen=2)
-    assert tables.of(["b1"], [strange]) == {strange: ("bank", "strange")}
+    assert tables.find_tables(["b1"], [strange]) == {strange: ("bank", "strange")}
     assert positions.opened == positions.closed == 3
 
 
 def test_topics_of_another_source_are_left_out(positions: Positions, tables: TopicTables) -> None:
     positions.store(NAMES)
-    assert tables.of(["b1"], ["p.b10.bank.acct", "other.b1.bank.acct"]) == {}
+    assert tables.find_tables(["b1"], ["p.b10.bank.acct", "other.b1.bank.acct"]) == {}
     assert positions.opened == 0
 
 
 def test_capture_that_has_not_begun_has_no_tables(positions: Positions, tables: TopicTables) -> None:
-    assert tables.of(["b1"], ["p.b1.bank.acct"]) == {}
-    positions.now += LOOK_AGAIN_S
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {}
+    positions.now += POSITION_REREAD_DELAY_S
     positions.store(NAMES)
-    assert tables.of(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
+    assert tables.find_tables(["b1"], ["p.b1.bank.acct"]) == {"p.b1.bank.acct": ("bank", "acct")}
 
 
 def test_records_that_were_deleted_or_made_again_are_forgotten(
@@ -136,13 +136,13 @@ def test_records_that_were_deleted_or_made_again_are_forgotten(
 ) -> None:
     positions.store(NAMES, gen=7)
     positions.store(NAMES, gen=7)
-    tables.of(["b1"], ["p.b1.bank.acct"])
+    tables.find_tables(["b1"], ["p.b1.bank.acct"])
     positions.put(b"7", None)
     positions.store({("bank", "new"): "p.b1.bank.new"}, gen=3)
-    assert tables.of(["b1"], ["p.b1.bank.new"]) == {"p.b1.bank.new": ("bank", "new")}
+    assert tables.find_tables(["b1"], ["p.b1.bank.new"]) == {"p.b1.bank.new": ("bank", "new")}
     positions.values = None
     positions.store({("bank", "later"): "p.b1.bank.later"}, gen=1)
-    assert tables.of(["b1"], ["p.b1.bank.later", "p.b1.bank.acct"]) == {"p.b1.bank.later": ("bank", "later")}
+    assert tables.find_tables(["b1"], ["p.b1.bank.later", "p.b1.bank.acct"]) == {"p.b1.bank.later": ("bank", "later")}
 
 
 def test_a_record_without_names_is_of_a_version_that_computed_them(
@@ -150,13 +150,13 @@ def test_a_record_without_names_is_of_a_version_that_computed_them(
 ) -> None:
     positions.store(None, snapshot_done=("bank.acct", "a.b"))
     topics = ["p.b1.bank.acct", "p.b1.a.b", "p.b1.bank.unknown"]
-    assert tables.of(["b1"], topics) == {"p.b1.bank.acct": ("bank", "acct"), "p.b1.a.b": ("a", "b")}
+    assert tables.find_tables(["b1"], topics) == {"p.b1.bank.acct": ("bank", "acct"), "p.b1.a.b": ("a", "b")}
 
 
 def test_what_cannot_be_read_is_an_error_and_no_table(positions: Positions, tables: TopicTables) -> None:
     positions.put(b"1", b'{"needs":99,"record":{}}')
     with pytest.raises(EnvelopeError, match="newer version"):
-        tables.of(["b1"], ["p.b1.bank.acct"])
+        tables.find_tables(["b1"], ["p.b1.bank.acct"])
     assert positions.closed == positions.opened
 
 
@@ -164,7 +164,7 @@ def test_a_topic_that_gives_nothing_is_an_error_in_time(positions: Positions, ta
     positions.store(NAMES)
     positions.silent = True
     with pytest.raises(KafkaException) as error:
-        tables.of(["b1"], ["p.b1.bank.acct"])
+        tables.find_tables(["b1"], ["p.b1.bank.acct"])
     assert error.value.args[0].code() == KafkaError._TIMED_OUT
-    assert READ_S <= positions.now <= READ_S + 1
+    assert POSITION_READ_TIMEOUT_S <= positions.now <= POSITION_READ_TIMEOUT_S + 1
     assert positions.closed == positions.opened
