@@ -183,7 +183,7 @@ class Connection:
         with _as_of_oracle():
             self._connection.commit()
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         with _as_of_oracle():
             self._connection.rollback()
 

@@ -24,21 +24,21 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from rowlock.processes import run, supervisor
-from rowlock.processes.log import configure
+from rowlock.processes.log import configure_logging
 from schemas.backoff import Backoff
 from schemas.config.changes.text import ConfigText
 
-supervisor.RESTARTS = Backoff(first=0.05, longest=30.0, quiet=60.0)
-supervisor.STOP_S = 1.0
-configure()
+supervisor.CHILD_RESTART_BACKOFF = Backoff(first=0.05, longest=30.0, quiet=60.0)
+supervisor.CHILD_STOP_TIMEOUT_S = 1.0
+configure_logging()
 folder = Path(sys.argv[1])
 children = {}
 for word in sys.argv[2:]:
     name, module = word.split(":")
     children[name] = [sys.executable, "-m", "rowlock.processes.child", module, str(folder / name)]
-run.commands = lambda config, **_: children
+run.build_run_commands = lambda config, **_: children
 text = ConfigText("config.yaml", "")
-sys.exit(run.run(SimpleNamespace(model_fields_set=set(), made_of=text, path=Path("config.yaml"))))
+sys.exit(run.run_processes(SimpleNamespace(model_fields_set=set(), made_of=text, path=Path("config.yaml"))))
 """
 START = """
 import os, signal, subprocess, sys, time

@@ -58,7 +58,7 @@ class Running:
 
             def done() -> bool:
                 self.alive()
-                rows, _ = session.read(unit)
+                rows, _ = session.read_progress(unit)
                 return bool(rows) and min(row.offset for row in rows) == len(topic.written) - 1
 
             try:
@@ -93,7 +93,7 @@ class Running:
                 why = self.agent.waits_for(unit_of(topic.name))
                 if why is None or saying not in why:
                     return False
-                _, state = session.read(ApplyUnit("p", topic.name), lanes=False)
+                _, state = session.read_progress(ApplyUnit("p", topic.name), lanes=False)
                 return state is not None and state.stopped == why
 
             try:

@@ -347,7 +347,7 @@ def test_postgresql_below_a_private_folder(tmp_path: Path) -> None:
 ORDINARY = """
 from deploy.embedded.services import MySQL, PostgreSQL
 with PostgreSQL() as service:
-    print(service.execute("SELECT 1 + 1")[0][0], "needs root" in MySQL.available())
+    print(service.execute("SELECT 1 + 1")[0][0], "needs root" in MySQL.explain_unavailable())
 """
 
 

@@ -49,7 +49,7 @@ def now(unit: RealUnit, **topic: Any) -> None:
     """The route is another one from here on, as behind a reload."""
     (route,) = unit_of(unit.real, topic=topic).routes  # type: ignore[arg-type]
     unit.routes = (route,)
-    unit.real.drop(0)  # type: ignore[attr-defined]
+    unit.real.drop_connection(0)  # type: ignore[attr-defined]
     unit.real.tables.clear()
     unit.take_over()
 
@@ -57,7 +57,7 @@ def now(unit: RealUnit, **topic: Any) -> None:
 def told(unit: RealUnit) -> tuple[str, ...]:
     options = unit.routes[0].topic
     assert options is not None
-    found: tuple[str, ...] = unit.real.session.outdated(unit.unit, options)  # type: ignore[attr-defined]
+    found: tuple[str, ...] = unit.real.session.find_outdated_options(unit.unit, options)  # type: ignore[attr-defined]
     return found
 
 

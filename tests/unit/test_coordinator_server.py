@@ -858,7 +858,7 @@ def test_an_owner_that_must_be_silent_says_nothing_that_it_had_decided_before() 
     world.machine.handle_message(MailWaiting(machine))
     assert world.machine.has_decided()
     said: list[Down] = []
-    world.push = lambda agent, messages: len(said.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
+    world.push_messages = lambda agent, messages: len(said.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
     world.now += 10.0
     world.machine.handle_message(TickDue())
     world.machine.end_round()

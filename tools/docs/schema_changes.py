@@ -313,7 +313,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
     real: Any = SimpleNamespace(
         column_names=EXACT,
         read_table=lambda *_: statement.before,
-        facts=lambda *_: TableFacts(required=required),
+        read_table_facts=lambda *_: TableFacts(required=required),
     )
     unfit = find_table_misfit(real, statement.after, "s", (route,))
     if unfit is not None:
