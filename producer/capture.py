@@ -161,7 +161,7 @@ class CaptureRunner:
             ),
         )  # fmt: skip
         _log.info(
-            "capture started", source=self._name, gen=record.gen, epoch=record.epoch, file=record.file,
+            "capture started", source=self._name, assignment=record.gen, epoch=record.epoch, file=record.file,
             pos=record.pos, tables=len(started.captured.tables),
         )  # fmt: skip
         return loop
@@ -181,4 +181,4 @@ class CaptureRunner:
         try:
             loop.shut_down(why or ENDED_AS_ASKED, restarts=restarts)
         except (InterruptedWriteError, DeliveryError):
-            _log.warning("stopped before Kafka acknowledged everything", source=self._name)
+            _log.warning("stopped before Kafka acknowledged all records", source=self._name)

@@ -85,7 +85,7 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
         return _report_failure(options.source, str(error))
     except Exception as error:  # noqa: BLE001 - logged, and said to who started this process
         structlog.get_logger("capture").exception(
-            "capture failed by a fault of rowlock", source=options.source
+            "capture failed by an internal error", source=options.source
         )
         said = str(error).strip().splitlines()
         named = f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__

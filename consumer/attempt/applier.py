@@ -143,21 +143,21 @@ class Applier:
         if entry.error.startswith(QUEUED_AFTER):
             return
         log.warning(
-            "row quarantined: the target refused it",
+            "row quarantined",
             pipeline=self._unit.pipeline, topic=self._unit.topic, table=entry.table, key=entry.key,
             first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
-            do="mend the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
+            remedy="mend the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
         )  # fmt: skip
 
     def _log_drift(self, batch: LaneBatch, rows: int) -> None:
         """Say at once that the target had drifted, a line a transaction: a worker that dies later has said it."""
         first = batch.events[0] if batch.events else None
         log.warning(
-            "rows displaced: the target had drifted",
+            "rows displaced",
             pipeline=self._unit.pipeline, topic=self._unit.topic,
             table=f"{self._target.schema}.{self._target.name}", rows=rows,
             first_event=f"{first[0]}.{first[1]}" if first else None, event_keys=_list_first_keys(batch),
-            do="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
+            remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
             "rowlock verify (docs/how-to/run-it.md)",
         )  # fmt: skip
 

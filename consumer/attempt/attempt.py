@@ -88,7 +88,7 @@ class Attempt:
         except Exception as error:  # see consumer.attempt.trouble
             trouble = classify_error(self.spec.unit.topic, error)
             if trouble.fault:
-                log.error("a unit failed by a fault of rowlock", topic=self.spec.unit.topic, exc_info=True)
+                log.error("unit failed by an internal error", topic=self.spec.unit.topic, exc_info=True)
             if isinstance(error, TargetConfigError) and not isinstance(error, MissingGrantError):
                 trouble = yield from explain_trouble(
                     self.spec.unit.topic, self._state.active_definition, trouble
@@ -118,7 +118,7 @@ class Attempt:
         except TransientError as failure:
             return self._build_report(Trouble("behind", str(failure)))
         except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
-            log.error("a stop cannot be recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
+            log.error("stop not recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
         return self._build_report(trouble)
 
     def _build_report(self, trouble: Trouble) -> Report:
@@ -165,7 +165,7 @@ class Attempt:
             return again is not None
         if not (yield from move_to_copy_begin(spec, state.progress, error)):
             return False
-        log.info("a unit goes on where a copy begins", topic=spec.unit.topic, skipped=error.seen[:300])
+        log.info("unit skips to a copy", topic=spec.unit.topic, skipped=error.seen[:300])
         yield from state.begin_attempt()
         return True
 
@@ -277,9 +277,9 @@ def explain_trouble(topic: str, in_force: ActiveDefinition | None, trouble: Trou
     try:
         why: str | None = yield ExplainMisfit(in_force.stored)
     except Exception as error:  # noqa: BLE001  # then the server's words must do
-        log.info("a target table cannot be looked at", topic=topic, error=str(error)[:300])
+        log.info("target table not inspected", topic=topic, error=str(error)[:300])
         return trouble
     if why is None:
         return trouble
-    log.info("the target refused a statement", topic=topic, said=trouble.message[:300], why=why)
+    log.info("statement refused by the target", topic=topic, answer=trouble.message[:300], reason=why)
     return replace(trouble, message=why)

@@ -105,9 +105,7 @@ class ApplyProcess:
         try:
             asked = decode_command(line)
         except msgspec.DecodeError as error:
-            log.error(
-                "an instruction cannot be read", line=line[:200].decode(errors="replace"), error=str(error)
-            )
+            log.error("instruction not readable", line=line[:200].decode(errors="replace"), error=str(error))
             return
         place = split_name(asked.unit)
         if place is None or not self._shells.is_known(asked.unit, place[0]):
@@ -117,7 +115,7 @@ class ApplyProcess:
         try:
             self._carry_out_command(asked, *place)
         except Exception as error:  # of this unit or its pipeline: the others go on
-            log.error("an instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
+            log.error("instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
             why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
 
@@ -137,7 +135,7 @@ class ApplyProcess:
         self._config = config.model_copy(update={"state_dir": self._config.state_dir})
         self._times.follow_sources(list_captured_sources(config))
         changed = self._shells.apply_configuration(self._config)
-        log.info("configuration taken", pipelines=sorted(changed))
+        log.info("configuration adopted", pipelines=sorted(changed))
 
 
 def _encode_ready_line(seconds: float) -> str:

@@ -63,7 +63,7 @@ class PipelineQueries:
             known = isinstance(error, ConsumerError | Py4JError | OSError)
             why = find_cause(str(error).splitlines())
             log.warning(
-                "a query cannot start",
+                "query did not start",
                 pipeline=self._pipeline.name,
                 error=why,
                 exc_info=None if known else error,
@@ -109,7 +109,7 @@ class PipelineQueries:
             if finished >= 0 or (idle and now > began + FIRST_BATCH_IDLE_S):
                 return
             if now > slow_at:
-                log.warning("a query's first batch takes long", query=query.name, seconds=round(now - began))
+                log.warning("first batch of a query is slow", query=query.name, seconds=round(now - began))
                 slow_at = now + FIRST_BATCH_SLOW_S
             time.sleep(0.02)
 
@@ -164,14 +164,14 @@ class PipelineQueries:
             except Exception as error:  # of the JVM, or of what it said: the next look may go better
                 known = isinstance(error, Py4JError)
                 log.warning(
-                    "a query cannot be looked at", query=query.name, error=str(error)[:300],
+                    "query status not readable", query=query.name, error=str(error)[:300],
                     exc_info=None if known else error,
                 )  # fmt: skip
 
     def _read_progress(self, number: int, query: RunningQuery) -> QueryProgress | QueryLost:
         if not query.active:
             why = query.explain_end()
-            log.warning("a query died", pipeline=self._pipeline.name, query=query.name, error=why)
+            log.warning("query failed", pipeline=self._pipeline.name, query=query.name, error=why)
             self._problem("a query died", why)
             return QueryLost(number, why)
         finished, ends, idle = query.read_progress()

@@ -53,7 +53,7 @@ class SparkStarter:
     def stop(self) -> None:
         """Stop Spark. One that is just starting is waited for, for a while."""
         if not self._started.wait(SPARK_END_S):
-            log.warning("Spark is still starting, it ends with the process")
+            log.warning("process ends while Spark starts")
         elif self._spark is not None:
             self._thread.join(WARM_END_S)
             self._spark.stop()
@@ -75,5 +75,5 @@ class SparkStarter:
     def _warn_when_slow(self) -> None:
         while not self._started.wait(SPARK_SLOW_S):
             seconds = time.monotonic() - self._began
-            log.warning("Spark takes long to start, backlogs have to wait for it", seconds=round(seconds))
+            log.warning("Spark start is slow", seconds=round(seconds))
             self._on_slow(seconds)

@@ -51,7 +51,7 @@ def warm_spark(
                 return True
         except Exception as error:  # it does no harm, so nothing may end for it
             known = isinstance(error, ConsumerError | Py4JError | OSError)
-            log.warning("Spark is not warmed up", error=str(error)[:300], exc_info=None if known else error)
+            log.warning("Spark warm-up failed", error=str(error)[:300], exc_info=None if known else error)
     return False
 
 
@@ -82,4 +82,4 @@ def _run_warmup_query(
         query.stop()
     finally:
         receiver.close()
-    log.info("Spark is warm", ms=round((time.monotonic() - began) * 1000))
+    log.info("Spark warmed up", ms=round((time.monotonic() - began) * 1000))

@@ -111,7 +111,7 @@ class UnitOperations:
         except TransientError as error:
             return build_failure(unit, error)
         except Exception as error:  # noqa: BLE001  # the start meets it again, and the unit then waits for a person
-            log.info("a unit's target table cannot be read", topic=unit.topic, error=str(error)[:300])
+            log.info("target table not readable", topic=unit.topic, error=str(error)[:300])
             return TargetPrepared(unit.topic, unit.assignment, found.id)
 
     # -- start
@@ -128,7 +128,7 @@ class UnitOperations:
         if isinstance(took, UnitTakenOver):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
-                offset=took.offset, behind=took.behind, ms=round((time.monotonic() - began) * 1000),
+                offset=took.offset, backlog=took.behind, ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
 
@@ -190,7 +190,7 @@ class UnitOperations:
             try:
                 stop_topic(self._stretches.build_spec(unit, epoch, was), sessions, trouble.error)
             except Exception as failure:  # noqa: BLE001  # said here, and held in memory
-                log.error("a stop cannot be recorded", topic=unit.topic, error=str(failure)[:300])
+                log.error("stop not recorded", topic=unit.topic, error=str(failure)[:300])
                 sessions.drop_connection(0)
         return trouble
 
@@ -222,7 +222,7 @@ class UnitOperations:
                 seen, real = self._looks.probe_stopped(sessions.get_connection(0), unit)
             copy = None if asked.copy is None else self._copies.check_needed_copy(unit, asked.copy, asked.why)
         except Exception as error:  # noqa: BLE001  # seen later, or tried then
-            log.info("a waiting unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
+            log.info("waiting unit not readable", topic=unit.topic, error=str(error)[:300])
             return StoppedProbed(unit.topic, unit.assignment)
         all_seen = repr((found, first, seen, copy and copy.digest))
         digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()
@@ -245,7 +245,7 @@ class UnitOperations:
                         ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why
                     )
         except Exception as error:  # noqa: BLE001  # it is looked at again
-            log.info("a running unit cannot be looked at", topic=unit.topic, error=str(error)[:300])
+            log.info("running unit not readable", topic=unit.topic, error=str(error)[:300])
         return TableChecked(unit.topic, unit.assignment, asked.epoch, why)
 
     # -- stop

@@ -30,7 +30,7 @@ class UnitProblems:
         seen, remedy = split_remedy(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
-            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, do=remedy,
+            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, remedy=remedy,
         )  # fmt: skip
         self._status.write_problem(f"unit {effect.topic} stopped", effect.why)
 
@@ -43,7 +43,7 @@ class UnitProblems:
         """Tell what there is to tell of what an operation came to."""
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
-                "unit in trouble", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
+                "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
                 again=event.again,
             )  # fmt: skip
             self._status.write_problem(f"unit {event.topic} in trouble", event.error)

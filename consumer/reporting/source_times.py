@@ -84,7 +84,7 @@ class SourceTimes:
                     self._follow_topics(consumer)
             except Exception as error:  # of whatever source: the others' times are wanted, too
                 known = isinstance(error, KafkaException)
-                log.warning("watermarks cannot be read", error=str(error), exc_info=None if known else error)
+                log.warning("watermarks not readable", error=str(error), exc_info=None if known else error)
                 self._ended.wait(TOPIC_RETRY_S)
 
     def _follow_topics(self, consumer: Any) -> None:
@@ -108,7 +108,7 @@ class SourceTimes:
         """Go on without the topic that cannot be read, for a while: the other sources' times are wanted."""
         if topic not in followed:
             raise KafkaException(error)
-        log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+        log.warning("watermarks of a source not readable", topic=topic, error=str(error))
         del followed[topic]
         self._next_look = time.monotonic() + TOPIC_RETRY_S
         consumer.assign([TopicPartition(each, 0, at) for each, at in followed.items()])
@@ -123,7 +123,7 @@ class SourceTimes:
                     TopicPartition(topic, 0), timeout=WATERMARK_POLL_S * 10
                 )
             except KafkaException as error:
-                log.warning("a source's watermarks cannot be read", topic=topic, error=str(error))
+                log.warning("watermarks of a source not readable", topic=topic, error=str(error))
                 continue
             followed[topic] = max(low, high - WATERMARKS_REREAD)
         if found:
@@ -139,5 +139,5 @@ class SourceTimes:
         except Exception as error:  # of one source: its time stands still, the others' go on
             known = isinstance(error, EnvelopeError)
             log.warning(
-                "a watermark cannot be read", topic=topic, error=str(error), exc_info=None if known else error
+                "watermark not readable", topic=topic, error=str(error), exc_info=None if known else error
             )

@@ -46,9 +46,7 @@ class DriverTask:
         """Apply nothing more. A batch that is under way is waited for, `patience` seconds: Spark's stop does not end it."""
         self._closed = True
         if not self._busy.acquire(timeout=patience):  # it closes what it uses itself
-            log.warning(
-                "the batch in the driver did not end in time", query=self._config.query, seconds=patience
-            )
+            log.warning("batch in the driver did not end in time", query=self._config.query, seconds=patience)
             return
         self._worker.close()
         self._busy.release()

@@ -107,7 +107,7 @@ class RunningQuery:
                 self._query.stop()
         except Exception as error:  # noqa: BLE001  # py4j raises what the query died of; it is gone either way
             log.warning(
-                "the query died while stopping", query=self.name, error=find_cause(str(error).splitlines())
+                "query failed while stopping", query=self.name, error=find_cause(str(error).splitlines())
             )
         self._finish_query()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -122,7 +122,7 @@ class RunningQuery:
             if not self._query.status["isTriggerActive"] or _get_last_batch(self._query) != before:
                 return
             time.sleep(0.02)
-        log.warning("the batch in flight did not end in time", query=self.name, seconds=DRAIN_S)
+        log.warning("batch did not end in time", query=self.name, seconds=DRAIN_S)
 
 
 def _get_last_batch(query: Any) -> int:

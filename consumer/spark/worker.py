@@ -146,9 +146,9 @@ class QueryWorker:
         if (
             report.state == "fenced"
         ):  # who stops a unit that waits for a person says so once, not at each attempt
-            log.error("unit given up", topic=topic, state=report.state, message=report.message)
+            log.error("unit released", topic=topic, state=report.state, message=report.message)
         elif report.state == "behind":
-            log.warning("unit behind", topic=topic, offset=report.offset, message=report.message)
+            log.warning("unit lags", topic=topic, offset=report.offset, message=report.message)
         return report
 
     def send_reports(self, reports: list[Report]) -> None:

@@ -163,7 +163,7 @@ class AgentShell:
         """Work until `stop` is set and all workers have ended (0), or another process has this agent's name (3)."""
         self._workers.start()
         self._client.start()
-        _log.info("agent runs", agent=self._state.name, incarnation=self._state.incarnation)
+        _log.info("agent started", agent=self._state.name, incarnation=self._state.incarnation)
         try:
             while self._ends is None:
                 self._run_round()
@@ -174,7 +174,7 @@ class AgentShell:
             self._workers.end_thread()
             self._workers.close_workers()
             self._client.close()
-        _log.info("agent ends", agent=self._state.name, why=self._ends)
+        _log.info("agent stopped", agent=self._state.name, reason=self._ends)
         return CLEAN if self._ends == _SHUT_DOWN else SUPERSEDED
 
     # the core's thread
@@ -260,14 +260,14 @@ def _answer_file_request(
         try:
             answer = FileAnswer(asked.asked, *file.read_file())
         except Exception as error:  # noqa: BLE001  # who asked is told
-            _log.exception("the configuration cannot be read")
+            _log.exception("configuration not readable")
             why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
             answer = FileAnswer(asked.asked, "", (why,))
         return core.FileRead(answer)
     try:
         taken = file.adopt_config(asked.version.digest)
     except Exception:  # noqa: BLE001  # it is asked again
-        _log.exception("the configuration cannot be taken")
+        _log.exception("configuration not adopted")
         taken = False
     return core.ConfigTaken(asked.version if taken else None)
 
@@ -321,4 +321,4 @@ class _WorkerThread:
                 _log.exception("worker failed", unit=unit, assignment=assignment)
                 self._on_event(unit, WorkerEnded(assignment, None, f"{type(error).__name__}: {error}"))
             if (seconds := time.monotonic() - begun) > _SLOW:
-                _log.warning("worker call was slow: others waited", unit=unit, seconds=round(seconds, 1))
+                _log.warning("worker call slow", unit=unit, seconds=round(seconds, 1))

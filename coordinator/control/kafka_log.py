@@ -151,7 +151,7 @@ class ControlLog:
             case GiveUp(rev):
                 self._writer.give_up(rev)
             case Discard(why):
-                log.info("candidate steps back", why=why)
+                log.info("candidate withdrew", reason=why)
                 self._writer.queue_discard()
 
     def _begin_term(self, rev: int) -> None:
@@ -164,7 +164,7 @@ class ControlLog:
     def _end_term(self, why: str) -> None:
         rev, self._led = self._led, 0
         self._writer.end_term()
-        log.warning("term lost", rev=rev, why=why)
+        log.warning("term lost", rev=rev, reason=why)
         self._on_event(Lost(rev, why))
 
     def _announce_leader(self) -> None:

@@ -111,7 +111,7 @@ class ControlReader:
         if error.code() == KafkaError._PARTITION_EOF:
             self.complete = True
         else:
-            log.info("control topic", error=error.str())
+            log.info("error of the control topic", error=error.str())
             self._report(Unreachable())
         return True
 
@@ -123,9 +123,7 @@ class ControlReader:
             folds.record_foreign_message(
                 self.fold, message.offset(), newer=isinstance(error, NewerVersionError)
             )
-            log.error(
-                "control topic has a record that cannot be read", offset=message.offset(), why=str(error)
-            )
+            log.error("record of the control topic not readable", offset=message.offset(), reason=str(error))
             return False
 
     def _report_observation(self, what: TopicObservation) -> None:

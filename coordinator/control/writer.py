@@ -142,7 +142,7 @@ class ControlWriter:
             self._tell(RecordsCommitted(term.rev, token))
         if self.transactions.write_snapshot_if_due(term):
             self._tell(WriteConfirmed(term.rev, term.begun))
-            log.info("control topic shortened", before=term.base, records=len(term.records), bytes=term.cost)
+            log.info("control topic trimmed", before=term.base, records=len(term.records), bytes=term.cost)
             self.transactions.trim_topic(term.base)
 
     def _discard_term(self) -> None:

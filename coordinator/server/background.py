@@ -117,7 +117,7 @@ class InventoryPoller:
             self.errors += 1
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                log.warning("catalogue not read", error=self._trouble, kind=type(error).__name__)
+                log.warning("inventory not readable", error=self._trouble, kind=type(error).__name__)
             return None
         self._trouble = ""
         return found

@@ -129,7 +129,7 @@ class Coordinator:
         except BaseException:
             self.close()
             raise
-        log.info("coordinator listens", name=self._config.name, address=address)
+        log.info("coordinator started", name=self._config.name, address=address)
         return port
 
     def run(self, stop: threading.Event) -> int:
@@ -140,7 +140,7 @@ class Coordinator:
         try:
             self.close()
         except Exception:
-            log.exception("coordinator ends after an internal error")
+            log.exception("coordinator stopped by an internal error")
             return 2
         return 0
 

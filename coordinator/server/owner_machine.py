@@ -67,7 +67,7 @@ class OwnerMachine:
         try:
             self._dispatch_message(message)
         except Exception:
-            log.exception("owner failed", message=type(message).__name__)
+            log.exception("message of the owner failed", message=type(message).__name__)
             self.counts["owner.failures"] += 1
             if isinstance(message, CommandRequested | ViewRequested):
                 message.answer.fail_with(NotLeaderError(None))
@@ -83,7 +83,7 @@ class OwnerMachine:
             if self.term is not None:
                 self.term.finish_round()
         except Exception:
-            log.exception("owner failed", message="end of a round")
+            log.exception("message of the owner failed", message="end of a round")
             self.counts["owner.failures"] += 1
             self._give_up("internal error")
 

@@ -149,7 +149,7 @@ class HeartbeatClient:
             self.counts["not sent: no stream"] += 1
             return False
         if quiet_since is not None and now - quiet_since > self._timing.quiet:
-            _log.warning("leader is silent", agent=self._agent, seconds=round(now - quiet_since, 1))
+            _log.warning("leader silent", agent=self._agent, seconds=round(now - quiet_since, 1))
             call.cancel()
         if not outbox.put_message(message):
             self.counts["not sent: queue full"] += 1
@@ -202,13 +202,13 @@ class HeartbeatClient:
         if not served and now - since < UNLED_S:
             return since
         if not served:
-            _log.warning("no coordinator that leads answers; asking on", agent=self._agent, peers=self._peers)
+            _log.warning("no leading coordinator found", agent=self._agent, peers=self._peers)
         return now
 
     def _log_refusal(self, peer: str, why: str) -> None:
         if (peer, why) not in self._refusals:  # it is asked again and again
             self._refusals.add((peer, why))
-            _log.error("a coordinator refuses this agent", agent=self._agent, peer=peer, why=why)
+            _log.error("agent refused by a coordinator", agent=self._agent, peer=peer, reason=why)
 
     def _serve_stream(self, leader: LeaderInfo) -> bool:
         """Have a stream to the leader until it ends; whether it was served at all."""
@@ -239,7 +239,7 @@ class HeartbeatClient:
         except WireError as error:
             why = f"unreadable: {error}"
         except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
-            _log.exception("stream ended by an error", agent=self._agent)
+            _log.exception("stream failed", agent=self._agent)
             why = failure(error)
         finally:
             late.cancel()
@@ -250,7 +250,11 @@ class HeartbeatClient:
         if not self._closing.is_set() and (served or said != self._said):
             self._said = said
             _log.info(
-                "stream to the leader ended", agent=self._agent, leader=leader.address, why=why, served=served
+                "stream to the leader ended",
+                agent=self._agent,
+                leader=leader.address,
+                reason=why,
+                served=served,
             )
         return served
 

@@ -264,7 +264,7 @@ class HeartbeatServer:
         now = time.monotonic()
         if now >= self._logged + LOG_EVERY:
             self._logged = now
-            _log.error("a caller cannot be understood", peer=context.peer(), error=str(error))
+            _log.error("request of a caller not readable", peer=context.peer(), error=str(error))
 
     def _admit_stream(self, opening: Opening) -> tuple[AgentStream, int] | NotLeader | None:
         """Register a stream, if we lead; earlier ones of the same client end. None: the agent has too many."""
@@ -302,10 +302,10 @@ class HeartbeatServer:
         except grpc.RpcError:
             stream.end_stream("the connection was lost")
         except WireError as error:
-            _log.error("agent's message is unreadable", agent=stream.agent, error=str(error))
+            _log.error("message of an agent not readable", agent=stream.agent, error=str(error))
             stream.end_stream(f"unreadable: {error}")
         except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
-            _log.exception("stream ended by an error", agent=stream.agent)
+            _log.exception("stream failed", agent=stream.agent)
             stream.end_stream(f"{type(error).__name__}: {error}")
         finally:
             self._end_stream(stream)
@@ -318,7 +318,7 @@ class HeartbeatServer:
         )
         if over:
             units = [entry.unit for entry in over[:10]]
-            _log.warning("dispatches were not answered", agent=stream.agent, count=len(over), units=units)
+            _log.warning("instructions not answered", agent=stream.agent, count=len(over), units=units)
         for message in messages:
             if isinstance(message, Opening) or message.agent != stream.agent:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")

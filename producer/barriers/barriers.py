@@ -94,7 +94,7 @@ class BarrierHandler:
         makes = isinstance(statement, TableDdl) and statement.action in ("create", "rename")
         dropped = self.captured.stopped[name].stop.cause == "dropped"
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
-            _log.info("table is there again", source=self.captured.source, table=format_table_name(name))
+            _log.info("table recreated", source=self.captured.source, table=format_table_name(name))
             self.made_again(name, barrier)
 
     def _apply_verdict(
@@ -189,7 +189,7 @@ class BarrierHandler:
         move, shadow = self.shadows.classify_move(state.name, statement, place.point)
         if move == "half":
             _log.warning(
-                "half a swap",
+                "renamed table not replaced",
                 source=self.captured.source,
                 table=format_table_name(state.name),
                 sql=barrier.sql[:500],
@@ -199,7 +199,7 @@ class BarrierHandler:
             )
         if move == "away":
             _log.info(
-                "table is away",
+                "table missing",
                 source=self.captured.source,
                 table=format_table_name(state.name),
                 sql=barrier.sql[:500],

@@ -71,7 +71,7 @@ class StatementImpact:
         going = tables - self.captured.stopped.keys()
         if reach.tables is None and going:
             _log.error(
-                "every table is meant",
+                "statement may affect every table",
                 source=self.captured.source,
                 sql=cut_row_values(barrier.sql)[:500],
                 reason=reach.why,

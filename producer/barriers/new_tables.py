@@ -90,7 +90,7 @@ class NewTableCapture:
         elif proof.reason is not None:
             errors[name] = proof.reason
             _log.error(
-                "table left out",
+                "table skipped",
                 source=self.started.captured.source,
                 table=format_table_name(name),
                 reason=proof.reason,

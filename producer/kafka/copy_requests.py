@@ -54,6 +54,6 @@ def _decode_request(message: Any) -> CopyRequest | None:
         return decode_copy_request(value)
     except EnvelopeError as error:
         _log.error(
-            "a request for a copy cannot be read", topic=message.topic(), offset=message.offset(), reason=str(error)
+            "copy request not readable", topic=message.topic(), offset=message.offset(), reason=str(error)
         )  # fmt: skip
         return None

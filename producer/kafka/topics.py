@@ -116,7 +116,7 @@ class SourceTopics:
                     hidden.append(resource.name)
         if hidden:
             _log.warning(
-                "clean-up policies of topics cannot be read",
+                "cleanup policies not readable",
                 topics=hidden[:5],
                 count=len(hidden),
                 remedy=MAY_DESCRIBE,

@@ -111,7 +111,7 @@ class TableCopies:
         )
         if reason:
             _log.warning(
-                "a table that is there again is not copied by itself", source=self._captured.source, table=format_table_name(name), reason=reason
+                "recreated table not copied", source=self._captured.source, table=format_table_name(name), reason=reason
             )  # fmt: skip
 
     def _judge_request(self, request: CopyRequest, moment: LogMoment) -> None:

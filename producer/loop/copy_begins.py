@@ -93,7 +93,7 @@ class CopyStarter:
         self._snapshots.add_copy(state)
         self._position.store_position()
         _log.info(
-            "copy begins",
+            "copy started",
             source=captured.source,
             table=format_table_name(name),
             copy=mark.id,

@@ -196,7 +196,7 @@ class CaptureLoop:
         self._writer.drain()
         self._log.record_position_count(taken)
         _log.info(
-            "statement at the source",
+            "statement read",
             source=self._started.captured.source,
             sql=_hide_statement_values(barrier),
             events=taken,

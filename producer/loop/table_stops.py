@@ -57,7 +57,7 @@ class TableStops:
         source = self._captured.source
         if name not in self._captured.known:  # nothing of it was ever published
             self._started.errors[name] = str(error)
-            _log.error("table left out", source=source, table=format_table_name(name), reason=str(error))
+            _log.error("table skipped", source=source, table=format_table_name(name), reason=str(error))
             return
         stop = cause.build_table_stop(name, error)
         self._captured.stop_table(name, StoppedTable(stop, place=cause.build_stop_position(number)))

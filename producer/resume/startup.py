@@ -86,10 +86,10 @@ class CaptureStarter:
         left_out = find_tool_tables(names, self.config.online_ddl.names, patterns, set(names))
         for name, table in left_out.items():
             _log.warning(
-                "table of a tool left out",
+                "table of a tool skipped",
                 source=self.captured.source,
                 table=format_table_name(name),
-                of=format_table_name(table),
+                tool=format_table_name(table),
             )
         return [name for name in names if name not in left_out]
 
@@ -233,9 +233,7 @@ class CaptureStarter:
 
     def _leave_out(self, started: StartedCapture, name: TableName, reason: str) -> None:
         started.errors[name] = reason
-        _log.error(
-            "table left out", source=self.captured.source, table=format_table_name(name), reason=reason
-        )
+        _log.error("table skipped", source=self.captured.source, table=format_table_name(name), reason=reason)
 
     def _define_table(self, started: StartedCapture, name: TableName, table: Table) -> None:
         record, topic = started.record, self.captured.get_topic(name)

@@ -246,5 +246,5 @@ class BackgroundChunkReader:
                 answer = error
             if isinstance(answer, ChunkFailed):
                 name = f"{request.table.db}.{request.table.name}"
-                _log.warning("chunk not read", table=name, reason=answer.reason)
+                _log.warning("chunk not readable", table=name, reason=answer.reason)
             self._answers.put(answer)

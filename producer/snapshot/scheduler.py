@@ -158,7 +158,7 @@ class SnapshotScheduler:
         job.lane = self._lanes.find_free_lane(self.tables.jobs.values())
         self.tables.jobs[state.name] = job
         if not resume.done:
-            _log.info("snapshot goes on", table=format_table_name(state.name), chunk=resume.number)
+            _log.info("snapshot continued", table=format_table_name(state.name), chunk=resume.number)
         elif asked is not None:  # its last marker was the last that the process before did
             self._copies.mark_copy_ended(format_table_name(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)
@@ -184,7 +184,7 @@ class SnapshotScheduler:
                 case chunks.SnapshotDone():
                     name = job.table.name
                     self.tables.finish_table(name)
-                    _log.info("snapshot complete", source=self._context.name, table=format_table_name(name))
+                    _log.info("snapshot completed", source=self._context.name, table=format_table_name(name))
 
     def _take_answers(self) -> bool:
         """Feed what was read to whom it is for; returns whether there was anything."""

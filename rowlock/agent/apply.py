@@ -105,7 +105,7 @@ class ApplyWorker:
             return
         process.end_input()
         if not process.wait_for_exit(scale_timeout(APPLY_STOP_GRACE_S)):
-            _LOG.warning("apply process does not end, it is killed")
+            _LOG.warning("apply process killed")
             process.kill()
             process.wait_for_exit(APPLY_STOP_GRACE_S)
 
@@ -162,7 +162,7 @@ class ApplyWorker:
         if self._closing.is_set():
             return
         self._backoff = self._backoff.with_failure(monotonic())
-        _LOG.error("apply process is gone", error=error, again_in_s=self._backoff.pause)
+        _LOG.error("apply process lost", error=error, retry_in_s=self._backoff.pause)
         pause = self._backoff.pause * random.uniform(0.8, 1.2)  # noqa: S311
         threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
 
@@ -174,7 +174,7 @@ class ApplyWorker:
 
     def _handle_line(self, line: dict[str, Any]) -> None:
         if line.get("kind") == "ready":
-            _LOG.info("Spark has started", seconds=line.get("seconds"))
+            _LOG.info("Spark started", seconds=line.get("seconds"))
         if line.get("kind") == "failed":
             self._error = str(line.get("error"))
         if line.get("kind") == "unit":
@@ -182,4 +182,4 @@ class ApplyWorker:
             self._readied += isinstance(said.event, Prepared)
             self._ledger.report_event(said.unit, said.event)
         else:
-            _LOG.debug("status", child="apply", status=line)
+            _LOG.debug("status of a process", child="apply", status=line)

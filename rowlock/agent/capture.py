@@ -187,7 +187,7 @@ class CaptureWorkers:
     def _handle_exit(self, unit: _CaptureUnit, code: int) -> None:
         only = unit.config.sources[unit.source].snapshot == "only"
         if code == 0 and only and not unit.stopped:
-            _LOG.info("snapshot complete", source=unit.source)
+            _LOG.info("snapshot completed", source=unit.source)
             unit.finished = True
             return
         error = unit.error
@@ -252,7 +252,7 @@ def _end_process(process: ChildProcess) -> None:
 
     def insist() -> None:
         if not process.wait_for_exit(scale_timeout(CAPTURE_STOP_GRACE_S)):
-            _LOG.warning("capture process does not end, it is killed", child=process.name)
+            _LOG.warning("capture process killed", child=process.name)
             process.kill()
 
     threading.Thread(target=insist, name=f"end {process.name}", daemon=True).start()

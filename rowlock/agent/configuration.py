@@ -44,16 +44,16 @@ class AgentConfiguration:
             )
         self._held, self.digest = found, wanted
         self._use(found)
-        _LOG.info("configuration taken", digest=wanted, changes=[str(each) for each in planned.changes])
+        _LOG.info("configuration adopted", digest=wanted, changes=[str(each) for each in planned.changes])
         return True
 
     def _keep_current(self, wanted: str, why: Sequence[str]) -> bool:
         """Go on with what is held. False: that is not what is in force."""
         if self.digest == wanted:
-            _LOG.warning("the file cannot be taken, what was read before is in force", why=list(why))
+            _LOG.warning("configuration file refused", reason=list(why))
             return True
         _LOG.error(
-            "the file does not hold the configuration in force: this agent is given no units", in_force=wanted, why=list(why)
+            "configuration file differs from the active one", active=wanted, reason=list(why)
         )  # fmt: skip
         return False
 

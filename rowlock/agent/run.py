@@ -30,7 +30,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
     with stopped_by_signals() as stop:
 
         def on_refusal(unit: str, error: str) -> None:
-            _LOG.error("a person must act", unit=unit, error=error)
+            _LOG.error("unit needs an operator", unit=unit, error=error)
             if end_on_refusal:
                 refused.append(unit)
                 stop.set()

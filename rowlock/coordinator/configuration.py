@@ -64,7 +64,7 @@ class ActiveConfiguration:
     def adopt_config(self, digest: str) -> None:
         """From now on go by what was read last, if that is it; never waits."""
         if self._found is None or self._found[0] != digest:
-            _LOG.error("configuration in force is not the one that was read: reload it", in_force=digest)
+            _LOG.error("configuration file differs from the active one", active=digest)
             return
         _, self._held, planned = self._found
         self._found = None
@@ -72,7 +72,7 @@ class ActiveConfiguration:
             follower.use_config(self._held, planned.parts)
         if self._on_taken is not None:
             self._on_taken(self._held)
-        _LOG.info("configuration taken", digest=digest, changes=[str(each) for each in planned.changes])
+        _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
 
     def catch_up(self, wanted: str) -> None:
         """An earlier owner has put this in force: take it if the file holds it."""
@@ -81,7 +81,7 @@ class ActiveConfiguration:
         try:
             found = self.read_file()
         except ConfigurationRefusedError as refused:
-            _LOG.error("the file cannot be taken, what was read before is put in force", errors=refused.lines)
+            _LOG.error("configuration file refused", errors=refused.lines)
             return
         if found.digest == wanted:
             self.adopt_config(wanted)

@@ -52,7 +52,7 @@ class UnitFencer:
             return
         pipeline, topic, target, topic_id = parts
         if target not in self._config.targets:
-            _LOG.warning("unit not fenced: its target is not configured any more", unit=unit, target=target)
+            _LOG.warning("unit not fenced because its target is not configured", unit=unit, target=target)
             return
         store = open_progress(self._config.targets[target], name=f"rowlock fence {pipeline}")
         with contextlib.closing(store):

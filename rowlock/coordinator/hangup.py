@@ -40,11 +40,11 @@ def ask_for_reload(config: Config) -> None:
         with LeaderClient.from_config(config) as leader:
             answer = leader.reload_config()
     except CommandError as error:
-        _LOG.error("reload refused, the configuration before goes on", errors=str(error).splitlines())
+        _LOG.error("reload refused", errors=str(error).splitlines())
     except Exception as error:  # noqa: BLE001 - it is asked in a thread that goes on
-        _LOG.error("reload failed, the configuration before goes on", error=str(error), exc_info=True)
+        _LOG.error("reload failed", error=str(error), exc_info=True)
     else:
-        _LOG.info("reloaded", digest=answer["digest"], changes=answer["changes"])
+        _LOG.info("configuration reloaded", digest=answer["digest"], changes=answer["changes"])
 
 
 def _is_on_terminal() -> bool:

@@ -125,7 +125,7 @@ def _serve_until_stopped(
         listening.close()
         coordinator.close()
         raise
-    _LOG.info("coordinator serves REST", name=name, address=rest.address)
+    _LOG.info("REST server started", name=name, address=rest.address)
     try:
         return coordinator.run(stop)
     finally:

@@ -64,9 +64,7 @@ def _select_topics(
 @cache
 def _log_once(pipeline: str, topic: str, error: str) -> None:
     """Say it once."""
-    _LOG.error(
-        "a topic is left out, for its name cannot be judged", pipeline=pipeline, topic=topic, error=error
-    )
+    _LOG.error("topic skipped", pipeline=pipeline, topic=topic, error=error)
 
 
 def split_refusal(config: Config, unit: ApplyUnitName, partitions: int) -> str | None:

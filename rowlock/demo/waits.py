@@ -33,7 +33,7 @@ class Milestones:
             self._record_output(line)
             return
         match fields.get("event"):
-            case "Spark has started":
+            case "Spark started":
                 self.spark = True
             case "query started":
                 self.queries += 1

@@ -63,7 +63,7 @@ def end_session(leader: int, seconds: float = 10.0) -> bool:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         if time.monotonic() > last:
-            _LOG.error("processes do not end", session=leader, processes=members)
+            _LOG.error("processes did not end", session=leader, processes=members)
             return False
         time.sleep(0.01)
     return True
@@ -127,7 +127,7 @@ class ChildProcess:
         self._start_thread("wait", self._await_end)
         if self._popen.stderr is not None:
             log_relay.follow_log(name, self._popen.stderr)
-        _LOG.info("started", child=name, child_pid=self.pid)
+        _LOG.info("process started", child=name, child_pid=self.pid)
 
     def send_line(self, line: str) -> None:
         """Give the child a line; never waits."""

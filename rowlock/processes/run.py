@@ -157,7 +157,7 @@ class ChildProcesses:
         if handed.is_said(line):
             self._config = handed.decode_announced_config(line)
         else:
-            _LOG.debug("status", child=name, status=line)
+            _LOG.debug("status of a process", child=name, status=line)
 
     def terminate(self, name: str) -> None:
         self._running[name].terminate()
@@ -235,6 +235,6 @@ def _watch_goal(goal: Goal, events: queue.SimpleQueue[SupervisorEvent], done: th
                 events.put(StopRequested(reason="caught up"))
                 return
         except Exception as error:  # noqa: BLE001 - reported, and it ends the run with an error
-            _LOG.error("cannot catch up", reason=str(error))
+            _LOG.error("catch-up failed", reason=str(error))
             events.put(StopRequested(supervisor.REFUSED_EXIT_CODE, reason="the goal cannot be reached"))
             return

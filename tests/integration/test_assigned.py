@@ -302,7 +302,7 @@ def test_a_paused_process_can_never_write_again(world: World, place: Place) -> N
     _, ended = paused.wait(unit, old, "ended")
     assert "assigned to somebody else" in str(ended["error"])
     assert paused.popen.poll() is None
-    assert "connections that held progress rows were ended" in heir.errors.read_text()
+    assert "connections that locked progress rows killed" in heir.errors.read_text()
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def test_a_zombie_that_begins_later_fences_the_owner_who_takes_the_id_back_loudl
     with capture_logs() as logs:
         assert owner.apply(5, (None, account(2))) == BatchCommitted()
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
-        "another producer took the unit's transactional id: the progress topic says whose the unit is"
+        "transactional id taken by another producer"
     ]
     assert owners_of(kafka, f"{unique}.acct") == [(1, "ann"), (2, "ann")]
 

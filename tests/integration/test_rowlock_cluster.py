@@ -171,6 +171,6 @@ def test_a_control_topic_that_cannot_serve_is_one_message(
 
 def test_a_signal_before_there_is_a_leader_ends_it(cluster: Processes) -> None:
     process = cluster.coordinator(0)
-    until(lambda: "coordinator listens" in cluster.log("c0").read_text(), 40, "the coordinator")
+    until(lambda: "coordinator started" in cluster.log("c0").read_text(), 40, "the coordinator")
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

@@ -354,8 +354,8 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
     with capture_logs() as logs, calling("a", server.address):
         until(lambda: server.server.get_counters()["unreadable"] >= 3)
     says = f"a question of version 3 of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
-    theirs = [line for line in logs if line["event"] == "a coordinator refuses this agent"]
-    ours = [line for line in logs if line["event"] == "a caller cannot be understood"]
+    theirs = [line for line in logs if line["event"] == "agent refused by a coordinator"]
+    ours = [line for line in logs if line["event"] == "request of a caller not readable"]
     assert [(line["log_level"], line["peer"]) for line in theirs] == [("error", server.address)], "said once"
     assert [line["log_level"] for line in ours] == ["error"], "said once a minute"
     assert theirs[0]["why"].startswith(says)

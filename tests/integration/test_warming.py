@@ -38,7 +38,7 @@ def test_a_process_without_units_warms_up_and_touches_no_target(
         def warm() -> bool:
             producer.produce(topic, value=b"?", partition=0)
             producer.flush(5)
-            return '"Spark is warm"' in process.log() or process.popen.poll() is not None
+            return '"Spark warmed up"' in process.log() or process.popen.poll() is not None
 
         until(warm, what="the warm query", seconds=90, every=0.5)
         assert process.popen.poll() is None, process.log()

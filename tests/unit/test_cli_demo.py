@@ -241,19 +241,19 @@ def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_s
     at[0] += 2
     with pytest.raises(CommandError) as given_up:
         waiting.check_movement(
-            *seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "a query died"), 1
+            *seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "query failed"), 1
         )
     said = str(given_up.value)
     assert said.startswith("the rows did not arrive: it waited for 5 events")
     assert "101 s" in said
     assert "11 times over" in said
-    assert said.endswith("its last error: a query died")
+    assert said.endswith("its last error: query failed")
     assert "\n" not in said
 
 
 def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     file = tmp_path / "run.log"
-    file.write_text('{"event": "started", "child": "agent"}\n{"event": "Spark has sta')
+    file.write_text('{"event": "started", "child": "agent"}\n{"event": "Spark sta')
     follower = LogFollower(file)
     assert follower.read_new_lines() == Milestones()
     with file.open("a") as log:

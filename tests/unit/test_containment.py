@@ -138,7 +138,7 @@ def test_an_error_of_any_layer_and_class_is_its_units_own(
         return
     assert report.state in ("stopped", "behind")
     if isinstance(error, tuple(type(fault) for fault in FAULTS)) and report.message:
-        told = [line for line in logs if line["event"] == "a unit failed by a fault of rowlock"]
+        told = [line for line in logs if line["event"] == "unit failed by an internal error"]
         assert told, "with its traceback"
         assert all(line["exc_info"] for line in told)
     if report.state == "stopped" and layer != "connect":

@@ -51,9 +51,9 @@ def test_what_came_of_it_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list
     for _ in range(3):
         hangup.ask_for_reload(cast(Any, None))
     assert [(line["event"], line["log_level"]) for line in logged] == [
-        ("reloaded", "info"),
-        ("reload refused, the configuration before goes on", "error"),
-        ("reload failed, the configuration before goes on", "error"),
+        ("configuration reloaded", "info"),
+        ("reload refused", "error"),
+        ("reload failed", "error"),
     ]
     assert logged[0]["changes"] == ["pipelines.p.lanes: 4 → 2"]
     assert logged[1]["errors"] == ["c.yaml:3: wrong", "c.yaml:4: wrong"]

@@ -226,7 +226,7 @@ def test_another_filter_or_mask_is_told_once_and_stops_nothing(
         for before in (None, was, now):
             log_reshaped_topic(UNIT, before, now)
     assert [each["changed"] for each in said] == ([changed] if changed else [])
-    assert all("rowlock copy" in each["do"] for each in said)
+    assert all("rowlock copy" in each["remedy"] for each in said)
 
 
 def test_an_option_that_changed_is_kept_until_a_copy_from_behind_it_ends() -> None:

@@ -166,7 +166,7 @@ def test_a_statement_that_changes_no_rows_is_logged_whole() -> None:
     story = Story(mysql=False)
     with capture_logs() as logs:
         story.tell(iter([story.statement("ALTER TABLE acct COMMENT 'shown'")]))
-        said = [each["sql"] for each in logs if each["event"] == "statement at the source"]
+        said = [each["sql"] for each in logs if each["event"] == "statement read"]
     assert said == ["ALTER TABLE acct COMMENT 'shown'"]
 
 

@@ -13,7 +13,7 @@ from schemas.errors import EnvelopeError
 from schemas.wire.codec import encode_stored_position
 from schemas.wire.records import StoredPosition
 from schemas.wire.topic_names import as_stored
-from schemas.wire.topic_tables import POSITION_REREAD_DELAY_S, POSITION_READ_TIMEOUT_S, TopicTables
+from schemas.wire.topic_tables import POSITION_READ_TIMEOUT_S, POSITION_REREAD_DELAY_S, TopicTables
 from tests.topic_kit import IDENTITY
 
 RECORD = StoredPosition(

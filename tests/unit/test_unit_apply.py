@@ -413,8 +413,8 @@ def test_a_refused_row_and_later_changes_of_its_key_are_held_and_the_rest_goes_o
         report = bench.apply()
     assert [entry for entry in logs if "quarantined" in entry["event"]] == [
         {
-            "event": "row quarantined: the target refused it", "log_level": "warning", "pipeline": "p", "topic": "t",
-            "table": "public.acct", "key": "[7]", "first_event": "6.0", "reason": ANY, "do": ANY,
+            "event": "row quarantined", "log_level": "warning", "pipeline": "p", "topic": "t",
+            "table": "public.acct", "key": "[7]", "first_event": "6.0", "reason": ANY, "remedy": ANY,
         }
     ]  # fmt: skip
     assert (report.state, report.held) == ("ok", 1)
@@ -574,8 +574,8 @@ def test_drift_is_displaced_or_quarantined(replace: bool, displaced: int) -> Non
     assert (report.state, report.displaced) == ("ok", displaced)
     assert [entry for entry in logs if "displaced" in entry["event"]] == [
         {
-            "event": "rows displaced: the target had drifted", "log_level": "warning", "pipeline": "p", "topic": "t",
-            "table": "public.acct", "rows": 1, "first_event": "1.0", "event_keys": [(1,)], "do": ANY,
+            "event": "rows displaced", "log_level": "warning", "pipeline": "p", "topic": "t",
+            "table": "public.acct", "rows": 1, "first_event": "1.0", "event_keys": [(1,)], "remedy": ANY,
         }
     ][:displaced]  # fmt: skip
     assert len(bench.target.state.displaced) == displaced

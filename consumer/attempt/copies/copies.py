@@ -105,7 +105,7 @@ class CopyMarkers:
         if gone:
             target = in_force.target
             log.info(
-                "rows deleted that the source has no more", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
+                "stale rows deleted", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
                 table=f"{target.schema}.{target.name}", rows=gone, copy=chunk.copy,
             )  # fmt: skip
         if not chunk.last:

@@ -79,7 +79,7 @@ def begin_snapshot(
     if found is None:
         return None
     log.info(
-        "a unit goes on where Debezium reads its table again", pipeline=spec.unit.pipeline, topic=spec.unit.topic, first=found.first,
+        "unit skips to a snapshot of Debezium", pipeline=spec.unit.pipeline, topic=spec.unit.topic, first=found.first,
         skipped=error.seen[:300],
     )  # fmt: skip
     stored = replace(before, snapshot=(found.first, found.last))
@@ -129,7 +129,7 @@ def finish_snapshot(
     ]
     yield from progress.commit_guarded([*(closed if ids else ()), WriteUnit(state)])
     log.info(
-        "a table is as Debezium has read it again", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
+        "snapshot of Debezium applied", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
         first=first, last=last, rows_deleted=gone,
     )  # fmt: skip
 

@@ -241,7 +241,7 @@ class TableChanges:
             else "leaves new unique indexes out"
         )
         log.warning(
-            "the target refused to change a table with its rows",
+            "schema change refused by the target",
             pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_describe_steps(found[-1]), reason=str(error)[:300],
             rowlock=what,
         )  # fmt: skip
@@ -265,7 +265,7 @@ class TableChanges:
         if mark.connection != connection:
             yield from retry_transient(lambda: ask_driver(EndConnection(mark.connection)))
         log.info(
-            "a change of the target table is taken up again",
+            "schema change resumed",
             pipeline=self._spec.unit.pipeline,
             topic=self._spec.unit.topic,
         )
@@ -278,7 +278,7 @@ class TableChanges:
                 yield from self._apply_by_statements(change, mark.at, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             log.info(
-                "a change cannot be taken up again, its event is met once more",
+                "schema change not resumed",
                 pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, reason=str(error)[:300],
             )  # fmt: skip
 
@@ -336,15 +336,14 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
     """Tell the log what a change that is carried out did."""
     if planned.alter is not None:
         log.info(
-            "the target table follows the source", pipeline=unit.pipeline, topic=unit.topic,
+            "schema change applied", pipeline=unit.pipeline, topic=unit.topic,
             steps=_describe_steps(planned),
         )  # fmt: skip
     for name, column in planned.stored.names.items():
         if change.before.names.get(name) != column:
             log.warning(
-                "a column of the source is written under another name: its own is there in another spelling, has values of another type, or is "
-                "written for another column",
-                pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
+                "column written under another name", pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
+                reason="its own name exists in another spelling, has values of another type, or is used for another column",
             )  # fmt: skip
 
 

@@ -125,10 +125,10 @@ class UnitCopies:
         try:
             self._send(unit.source, request)
         except KafkaException as error:  # at the next look
-            log.warning("a copy cannot be asked for", topic=unit.topic, error=str(error)[:300])
+            log.warning("copy request failed", topic=unit.topic, error=str(error)[:300])
             return
         self._asked.add(request.id)
-        log.info("a copy of the table is asked for", topic=unit.topic, cause=request.cause, copy=request.id)
+        log.info("copy requested", topic=unit.topic, cause=request.cause, copy=request.id)
 
 
 def _make_rest_reader(pipeline: PipelineSettings) -> ReadTopicRest:

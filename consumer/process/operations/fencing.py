@@ -57,7 +57,7 @@ class UnitFencing:
         ).start()
         with suppress(queue.Empty):
             return answer.get(timeout=PROOF_S)
-        log.warning("unit ends without its target, which does not answer", topic=unit.topic)
+        log.warning("unit ended while its target is unreachable", topic=unit.topic)
         while (holder := self._attempts.find_holder(unit.topic)) is not None:
             if holder != os.getpid():  # what runs here is waited for, as a hand is
                 _kill_worker(holder, unit.topic)
@@ -77,7 +77,7 @@ class UnitFencing:
             try:
                 return self._fence_once(asked)
             except FencedError as error:
-                log.info("unit belongs to a later assignment", topic=asked.unit.topic, seen=str(error))
+                log.info("unit has a later assignment", topic=asked.unit.topic, seen=str(error))
                 return UnitFenced(asked.unit.topic, asked.unit.assignment)
             except Exception as error:  # whatever it is: until it is fenced, it may write
                 trouble, backoff = (
@@ -85,8 +85,8 @@ class UnitFencing:
                     backoff.with_failure(time.monotonic()),
                 )
                 log.warning(
-                    "unit cannot be fenced yet", topic=asked.unit.topic, error=trouble.message[:300],
-                    again_in_s=backoff.pause, exc_info=error if trouble.fault else None,
+                    "fencing of a unit retried", topic=asked.unit.topic, error=trouble.message[:300],
+                    retry_in_s=backoff.pause, exc_info=error if trouble.fault else None,
                 )  # fmt: skip
                 time.sleep(backoff.pause)
 
@@ -105,7 +105,7 @@ class UnitFencing:
 
 
 def _kill_worker(process: int, topic: str) -> None:
-    log.error("a worker holds on to a unit that has ended: its process is ended", topic=topic, worker=process)
+    log.error("worker process killed", topic=topic, worker=process)
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:

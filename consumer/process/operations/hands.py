@@ -125,7 +125,7 @@ def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
     """Say what `error` means for the unit; one that is fenced belongs to somebody else, and ends here."""
     trouble = classify_error(unit.topic, error)
     if trouble.fault:
-        log.error("a unit failed by a fault of rowlock", topic=unit.topic, exc_info=error)
+        log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)
     return OperationFailed(
         unit.topic, unit.assignment, trouble.message[:MAX_ERROR_CHARS], again=trouble.state == "behind",
         waits=trouble.state == "stopped", copy=trouble.copy,

@@ -254,9 +254,10 @@ def log_reshaped_topic(unit: ApplyUnit, was: RecordScheme | None, now: RecordSch
     """Say that the rows of a topic are as its route was before. It is said once, for the commit keeps `now`."""
     if was is not None and now is not None and (changed := was.list_reshaped_options(now)):
         log.warning(
-            "rows of the topic are as its route was before: those that enter are missing, those that leave and what is to be hidden are still there",
+            "rows of the topic follow the previous route",
             pipeline=unit.pipeline, topic=unit.topic, written=now.topic, changed=changed,
-            do="rowlock copy of the table writes all its rows, and deletes those that the filter leaves out",
+            reason="rows that the new filter admits are missing; rows that it excludes and values that it hides are still there",
+            remedy="rowlock copy of the table writes all its rows, and deletes those that the filter excludes",
         )  # fmt: skip
 
 

@@ -119,8 +119,8 @@ class MySqlTargetCatalog(KeyedReads):
                 yield index
                 continue
             log.warning(
-                "a target table is made without a unique index, for MySQL has none over a whole TEXT or BLOB (error 1170)",
-                table=f"{table.db}.{table.name}", columns=list(index.columns),
+                "target table created without a unique index",
+                reason="MySQL has no unique index over a whole TEXT or BLOB (error 1170)", table=f"{table.db}.{table.name}", columns=list(index.columns),
             )  # fmt: skip
 
     def _create_database(self, database: str) -> list[str]:

@@ -63,9 +63,7 @@ class SqlTakeover:
                 return self._take_once(unit, topic_id, layout, lanes, epoch_after)
             except (TransientError, UniqueViolationError) as error:
                 # the latter: another one created the rows
-                log.info(
-                    "take-over is tried again", pipeline=unit.pipeline, topic=unit.topic, error=str(error)
-                )
+                log.info("takeover retried", pipeline=unit.pipeline, topic=unit.topic, error=str(error))
                 last = error
         raise TransientError(
             f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TAKEOVER_TRIES} tries: {last}"
@@ -113,7 +111,7 @@ class SqlTakeover:
                 ended = second.locks.end_blockers_of(mine)
                 if ended:
                     log.warning(
-                        "connections that held progress rows were ended",
+                        "connections that locked progress rows killed",
                         pipeline=unit.pipeline, topic=unit.topic, connections=ended,
                     )  # fmt: skip
                 wait([waiting], POLL_BLOCKERS_S)

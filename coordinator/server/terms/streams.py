@@ -23,7 +23,7 @@ class StreamTable:
         if self._machines.get(machine.agent) is machine:
             del self._machines[machine.agent]
             self._ended[machine.agent] = why
-        log.info("agent's stream ended", agent=machine.agent, why=why)
+        log.info("stream of an agent ended", agent=machine.agent, reason=why)
 
     def take_end_reason(self, agent: str) -> str | None:
         """Return how the agent's last stream ended, once."""

@@ -97,7 +97,7 @@ class TransactionStream:
 
     def _go_back(self, to: RereadRequest) -> None:
         _log.info(
-            "a large transaction is read again, now that it is known to be committed",
+            "large transaction read again after its commit",
             file=to.file,
             pos=to.pos,
         )

@@ -232,9 +232,10 @@ class KafkaProgress(ProgressTopicUnits):
 def log_lost_writer(config: KafkaTargetConfig, unit: ApplyUnit) -> None:
     """Say that another producer has taken the unit's transactional id."""
     log.warning(
-        "another producer took the unit's transactional id: the progress topic says whose the unit is",
+        "transactional id taken by another producer",
         pipeline=unit.pipeline, topic=unit.topic, transactional_id=build_transactional_id(config, unit),
-        do="a worker that was paused and came back does this once; if it is said again and again, something else uses the id",
+        reason="the progress topic decides which process owns the unit",
+        remedy="none if it happens once, after a worker was paused; if it repeats, find what else uses this transactional id",
     )  # fmt: skip
 
 
